@@ -1,0 +1,270 @@
+//! One request to run a tool, as every door hands it to the gate.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{Cancel, Digest, Slots, Timestamp};
+
+/// One request to run a tool. Not serialisable: each wire converts by hand.
+#[derive(Debug)]
+pub struct Call {
+    /// Names this call in replies, traces and the chain.
+    pub id: CallId,
+    /// The tool as the caller named it: canonical name, AID or alias.
+    pub tool: String,
+    /// The input, parsed strictly by the door.
+    pub input: Input,
+    /// Who calls.
+    pub caller: Caller,
+    /// The wire it came by.
+    pub wire: Wire,
+    /// Makes a retry safe.
+    pub key: Option<IdempotencyKey>,
+    /// A single-use permission.
+    pub lease: Option<LeaseToken>,
+    /// What the caller asks for; the tool's own timeout is the upper bound.
+    pub timeout: Option<Duration>,
+    /// Correlates traces; opaque.
+    pub trace_id: Option<String>,
+    /// The slots of the conversation, for tools that take them.
+    pub slots: Slots,
+    /// Ends the call early.
+    pub cancel: Cancel,
+}
+
+/// 128 bits that sort by time: 48 of milliseconds, then a process's own sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u128);
+
+impl CallId {
+    /// Reads 32 hex digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 32 {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 32];
+        for (index, byte) in self.0.to_be_bytes().into_iter().enumerate() {
+            text[index * 2] = HEX[usize::from(byte >> 4)];
+            text[index * 2 + 1] = HEX[usize::from(byte & 15)];
+        }
+        f.write_str(std::str::from_utf8(&text).expect("hex digits are ASCII"))
+    }
+}
+
+impl fmt::Debug for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Hands out call ids that no other process hands out.
+#[derive(Debug)]
+pub struct CallIds {
+    seed: u64,
+    next: AtomicU64,
+}
+
+impl CallIds {
+    /// `seed` must be random: it keeps two processes apart.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed: seed << 24,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// A fresh id.
+    pub fn next(&self, now: Timestamp) -> CallId {
+        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
+        let low = u128::from(self.seed | (sequence & 0xFF_FFFF));
+        let middle = u128::from((sequence >> 24) & 0xFFFF) << 64;
+        CallId(u128::from(now.0 & 0xFFFF_FFFF_FFFF) << 80 | middle | low)
+    }
+}
+
+/// A call's input: the parsed value and the text it was parsed from.
+#[derive(Debug)]
+pub struct Input {
+    value: Value,
+    text: String,
+    digest: OnceLock<Digest>,
+}
+
+impl Input {
+    /// The door vouches that `text` is the strict JSON of `value`.
+    #[must_use]
+    pub fn new(value: Value, text: String) -> Self {
+        Self {
+            value,
+            text,
+            digest: OnceLock::new(),
+        }
+    }
+
+    /// An input that has no text of its own yet.
+    #[must_use]
+    pub fn from_value(value: Value) -> Self {
+        let text = value.to_string();
+        Self::new(value, text)
+    }
+
+    /// The parsed value.
+    #[must_use]
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The JSON text; what was checked is what the tool gets.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The digest of the canonical form, computed once.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        *self.digest.get_or_init(|| Digest::of_json(&self.value))
+    }
+}
+
+/// Who calls: `uid:N`, later `token:NAME` and others. Decision G-11.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Caller(String);
+
+impl Caller {
+    /// The owner of a pipe or the peer of a Unix socket.
+    #[must_use]
+    pub fn uid(uid: u32) -> Self {
+        Self(format!("uid:{uid}"))
+    }
+
+    /// A caller by its full name, as configuration and leases spell it.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// The full name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The wire a call came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wire {
+    /// NDJSON and single-shot JSON.
+    Toolhost,
+    /// HTTP on the gate's own socket, and the command line.
+    Gate,
+}
+
+impl Wire {
+    /// The name in chain and traces.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Toolhost => "toolhost",
+            Self::Gate => "gate",
+        }
+    }
+
+    /// How long a call may take when neither tool nor caller says. Decision G-2.
+    #[must_use]
+    pub fn default_timeout(self) -> Duration {
+        match self {
+            Self::Toolhost => Duration::from_secs(30),
+            Self::Gate => Duration::from_secs(60),
+        }
+    }
+}
+
+/// A caller's word that two requests are one. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// `None` for the empty text, which is no key.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+
+    /// The text as given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A lease token. Prints as `…`, whoever prints it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LeaseToken(String);
+
+impl LeaseToken {
+    /// Any text a caller sent.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The secret itself, for hashing and for showing once.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LeaseToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_differ_sort_by_time_and_parse() {
+        let ids = CallIds::new(7);
+        let (a, b, c) = (
+            ids.next(Timestamp(5)),
+            ids.next(Timestamp(5)),
+            ids.next(Timestamp(6)),
+        );
+        assert!(a != b && a < c && b < c);
+        assert_eq!(CallId::parse(&a.to_string()), Some(a));
+        assert_eq!(a.to_string().len(), 32);
+        assert_ne!(CallIds::new(8).next(Timestamp(5)), a);
+    }
+
+    /// T-4: the token is opaque and never shows in logs.
+    #[test]
+    fn a_token_prints_as_dots() {
+        assert_eq!(
+            format!("{:?}", Some(LeaseToken::new("lease_00"))),
+            "Some(…)"
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! The closed set of ways a call can fail. Each door maps it in one exhaustive `match`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Why a call did not give an output.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum Fault {
+    #[error("tool not found: {tool}")]
+    UnknownTool { tool: String },
+    #[error("{reason}")]
+    BadRequest { reason: String },
+    #[error("{}", bad_input(field, reason))]
+    BadInput { field: String, reason: String },
+    #[error("{message}")]
+    BadValue { message: String },
+    #[error("{message}")]
+    NotFound { message: String },
+    #[error("denied: {reason}")]
+    Denied { reason: String },
+    #[error(
+        "needs approval {approval}: ask the owner to run `callgate approvals grant {approval}`"
+    )]
+    NeedsApproval { approval: String },
+    #[error("lease_required")]
+    LeaseRequired { tier: u8, tool: String, aid: String },
+    #[error("lease_rejected: {refusal}")]
+    LeaseRejected { refusal: LeaseRefusal },
+    #[error("idempotency_conflict: {message}")]
+    Conflict { message: String },
+    #[error("outcome unknown: call {call} started and its end was never recorded")]
+    OutcomeUnknown { call: String },
+    #[error("rate limited: try again in {} ms", retry_after.as_millis())]
+    RateLimited { retry_after: Duration },
+    #[error("breaker open after repeated failures: try again in {} ms", retry_after.as_millis())]
+    BreakerOpen { retry_after: Duration },
+    #[error("unavailable: {reason}")]
+    Unavailable { reason: String },
+    #[error("cannot be enforced here: {missing}")]
+    Unenforceable { missing: String },
+    #[error("blocked by guarantee {guarantee}")]
+    GuaranteeBlocked { guarantee: String },
+    #[error("{what} exceeds {}", limit_words(*max_bytes))]
+    TooLarge { what: String, max_bytes: u64 },
+    #[error("timed out after {} ms", after.as_millis())]
+    Timeout { after: Duration },
+    #[error("{message}")]
+    Crash { message: String },
+    #[error("bad output: {reason}")]
+    BadOutput { reason: String },
+    #[error("{message}")]
+    ToolFailed { error_type: String, message: String },
+    #[error("cancelled")]
+    Cancelled,
+    #[error("internal: {message}")]
+    Internal { message: String },
+}
+
+fn bad_input(field: &str, reason: &str) -> String {
+    if field.is_empty() {
+        format!("bad input: {reason}")
+    } else {
+        format!("bad input: {field}: {reason}")
+    }
+}
+
+fn limit_words(bytes: u64) -> String {
+    const MIB: u64 = 1024 * 1024;
+    if bytes.is_multiple_of(MIB) {
+        format!("{} MiB", bytes / MIB)
+    } else {
+        format!("{bytes} bytes")
+    }
+}
+
+/// Why a lease was not good for this call. Decision T-5.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
+pub enum LeaseRefusal {
+    Expired,
+    NotFound,
+    AlreadyConsumed,
+    ToolMismatch { expected: String, got: String },
+    TierTooLow { expected: u8, got: u8 },
+    CallerMismatch { expected: String, got: String },
+    InputMismatch { expected: String, got: String },
+}
+
+impl LeaseRefusal {
+    /// The contract's text.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::NotFound => "not found",
+            Self::AlreadyConsumed => "already consumed",
+            Self::ToolMismatch { .. } => "tool mismatch",
+            Self::TierTooLow { .. } => "tier too low",
+            Self::CallerMismatch { .. } => "caller mismatch",
+            Self::InputMismatch { .. } => "input mismatch",
+        }
+    }
+
+    /// What was expected and what came, where that tells more.
+    #[must_use]
+    pub fn details(&self) -> Option<(Value, Value)> {
+        match self {
+            Self::Expired | Self::NotFound | Self::AlreadyConsumed => None,
+            Self::ToolMismatch { expected, got }
+            | Self::CallerMismatch { expected, got }
+            | Self::InputMismatch { expected, got } => Some((json!(expected), json!(got))),
+            Self::TierTooLow { expected, got } => Some((json!(expected), json!(got))),
+        }
+    }
+}
+
+impl std::fmt::Display for LeaseRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Fault {
+    /// The fault's name on our own wires, in traces and in the chain.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::UnknownTool { .. } => "unknown_tool",
+            Self::BadRequest { .. } => "bad_request",
+            Self::BadInput { .. } => "bad_input",
+            Self::BadValue { .. } => "bad_value",
+            Self::NotFound { .. } => "not_found",
+            Self::Denied { .. } => "denied",
+            Self::NeedsApproval { .. } => "needs_approval",
+            Self::LeaseRequired { .. } => "lease_required",
+            Self::LeaseRejected { .. } => "lease_rejected",
+            Self::Conflict { .. } => "conflict",
+            Self::OutcomeUnknown { .. } => "outcome_unknown",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::BreakerOpen { .. } => "breaker_open",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Unenforceable { .. } => "unenforceable",
+            Self::GuaranteeBlocked { .. } => "guarantee_blocked",
+            Self::TooLarge { .. } => "too_large",
+            Self::Timeout { .. } => "timeout",
+            Self::Crash { .. } => "crash",
+            Self::BadOutput { .. } => "bad_output",
+            Self::ToolFailed { .. } => "tool_failed",
+            Self::Cancelled => "cancelled",
+            Self::Internal { .. } => "internal",
+        }
+    }
+
+    /// The values behind the message, for programs.
+    #[must_use]
+    pub fn data(&self) -> Value {
+        match self {
+            Self::UnknownTool { tool } => json!({ "tool": tool }),
+            Self::BadInput { field, reason } => json!({ "field": field, "reason": reason }),
+            Self::NeedsApproval { approval } => json!({ "approval": approval }),
+            Self::LeaseRequired { tier, tool, aid } => {
+                json!({ "tier": tier, "tool": tool, "aid": aid })
+            }
+            Self::LeaseRejected { refusal } => match refusal.details() {
+                None => json!({ "reason": refusal.as_str() }),
+                Some((expected, got)) => {
+                    json!({ "reason": refusal.as_str(), "expected": expected, "got": got })
+                }
+            },
+            Self::OutcomeUnknown { call } => json!({ "call": call }),
+            Self::RateLimited { retry_after } | Self::BreakerOpen { retry_after } => {
+                json!({ "retry_after_ms": millis(*retry_after) })
+            }
+            Self::TooLarge { what, max_bytes } => json!({ "what": what, "max_bytes": max_bytes }),
+            Self::Timeout { after } => json!({ "after_ms": millis(*after) }),
+            Self::ToolFailed { error_type, .. } => json!({ "type": error_type }),
+            Self::GuaranteeBlocked { guarantee } => json!({ "guarantee": guarantee }),
+            Self::BadRequest { .. }
+            | Self::BadValue { .. }
+            | Self::NotFound { .. }
+            | Self::Denied { .. }
+            | Self::Conflict { .. }
+            | Self::Unavailable { .. }
+            | Self::Unenforceable { .. }
+            | Self::Crash { .. }
+            | Self::BadOutput { .. }
+            | Self::Cancelled
+            | Self::Internal { .. } => json!({}),
+        }
+    }
+
+    /// True if it says that the tool itself is in trouble, so that the breaker counts it.
+    /// A tool that answers with an error of its own works.
+    #[must_use]
+    pub fn is_tool_trouble(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout { .. } | Self::Crash { .. } | Self::BadOutput { .. }
+        )
+    }
+
+    /// Rebuilds a recorded end of a run from its parts. A kind that can not be the end of a
+    /// run comes back as `ToolFailed`, so that nothing recorded is lost.
+    #[must_use]
+    pub fn recorded(kind: &str, message: &str, data: &Value) -> Self {
+        let number = |name: &str| data.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let text = |name: &str| {
+            data.get(name)
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .to_owned()
+        };
+        let message = message.to_owned();
+        let without = |prefix: &str| message.strip_prefix(prefix).unwrap_or(&message).to_owned();
+        match kind {
+            "bad_value" => Self::BadValue { message },
+            "not_found" => Self::NotFound { message },
+            "unavailable" => Self::Unavailable {
+                reason: without("unavailable: "),
+            },
+            "guarantee_blocked" => Self::GuaranteeBlocked {
+                guarantee: text("guarantee"),
+            },
+            "too_large" => Self::TooLarge {
+                what: text("what"),
+                max_bytes: number("max_bytes"),
+            },
+            "timeout" => Self::Timeout {
+                after: Duration::from_millis(number("after_ms")),
+            },
+            "crash" => Self::Crash { message },
+            "bad_output" => Self::BadOutput {
+                reason: without("bad output: "),
+            },
+            "cancelled" => Self::Cancelled,
+            "internal" => Self::Internal {
+                message: without("internal: "),
+            },
+            _ => Self::ToolFailed {
+                error_type: text("type"),
+                message,
+            },
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// G-3: what is replayed equals what was recorded.
+    #[test]
+    fn an_end_of_a_run_survives_recording() {
+        let ends = [
+            Fault::BadValue {
+                message: "no".into(),
+            },
+            Fault::NotFound {
+                message: "gone".into(),
+            },
+            Fault::Unavailable {
+                reason: "down".into(),
+            },
+            Fault::GuaranteeBlocked {
+                guarantee: "no_network".into(),
+            },
+            Fault::TooLarge {
+                what: "output".into(),
+                max_bytes: 1024 * 1024,
+            },
+            Fault::Timeout {
+                after: Duration::from_millis(1500),
+            },
+            Fault::Crash {
+                message: "exit 3".into(),
+            },
+            Fault::BadOutput {
+                reason: "not JSON".into(),
+            },
+            Fault::ToolFailed {
+                error_type: "ValueError".into(),
+                message: "m".into(),
+            },
+            Fault::Cancelled,
+            Fault::Internal {
+                message: "x".into(),
+            },
+        ];
+        for fault in ends {
+            assert_eq!(
+                Fault::recorded(fault.kind(), &fault.to_string(), &fault.data()),
+                fault
+            );
+        }
+    }
+
+    /// T-19: the words of the limit.
+    #[test]
+    fn limits_in_words() {
+        let fault = Fault::TooLarge {
+            what: "output".into(),
+            max_bytes: 1 << 20,
+        };
+        assert_eq!(fault.to_string(), "output exceeds 1 MiB");
+    }
+}

@@ -1,0 +1,48 @@
+//! How a call ended.
+
+use serde_json::Value;
+
+use crate::{CallId, Enforcement, Fault, SlotChange};
+
+/// What a tool gave back: any JSON, as value and as text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// The parsed value.
+    pub value: Value,
+    /// The JSON text of it, which replies and replays pass on.
+    pub text: String,
+    /// What the tool did to the slots, if it takes them.
+    pub slots: SlotChange,
+}
+
+impl Output {
+    /// An output that leaves the slots alone.
+    #[must_use]
+    pub fn new(value: Value, text: String) -> Self {
+        Self {
+            value,
+            text,
+            slots: SlotChange::default(),
+        }
+    }
+
+    /// An output that has no text of its own yet.
+    #[must_use]
+    pub fn from_value(value: Value) -> Self {
+        let text = value.to_string();
+        Self::new(value, text)
+    }
+}
+
+/// The end of one call. Not serialisable: each wire converts by hand.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The call it answers.
+    pub call: CallId,
+    /// What came of it.
+    pub result: Result<Output, Fault>,
+    /// True if this is the recorded outcome of an earlier call with the same key.
+    pub replayed: bool,
+    /// What confined the tool while it ran.
+    pub enforcement: Enforcement,
+}

@@ -1,0 +1,271 @@
+//! Strict JSON, the same on every wire (G-1): bounded depth, no duplicate keys, no lone
+//! surrogates, no number beyond a double, nothing after the value. So what was checked is
+//! what the tool gets.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Depth allowed on wires that do not say otherwise. G-1.
+pub const DEPTH_MAX: usize = 128;
+
+/// Why a text is not acceptable JSON, with line and column.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct JsonError(#[from] serde_json::Error);
+
+/// Parses one strict JSON value nested at most `depth_max` deep.
+pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Value, JsonError> {
+    parse_with(
+        bytes,
+        Strict {
+            depth_left: depth_max,
+        },
+    )
+}
+
+/// Parses one text with a seed of the caller's, to its end.
+pub(crate) fn parse_with<'a, S: DeserializeSeed<'a>>(
+    bytes: &'a [u8],
+    seed: S,
+) -> Result<S::Value, JsonError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    // The seeds count depth themselves: the library's own limit is fixed at 127.
+    deserializer.disable_recursion_limit();
+    let value = seed.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// Builds a `Value`, refusing what G-1 refuses.
+#[derive(Clone, Copy)]
+pub(crate) struct Strict {
+    pub depth_left: usize,
+}
+
+impl Strict {
+    /// The seed for what is inside one more bracket.
+    pub fn inside<E: de::Error>(self) -> Result<Self, E> {
+        match self.depth_left.checked_sub(1) {
+            Some(depth_left) => Ok(Self { depth_left }),
+            None => Err(E::custom("nested too deep")),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("number beyond a double"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
+        let mut array = Vec::new();
+        while let Some(item) = items.next_element_seed(inside)? {
+            array.push(item);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
+        let mut object = Map::new();
+        while let Some(key) = members.next_key_seed(Key)? {
+            let value = members.next_value_seed(inside)?;
+            match object.entry(key) {
+                serde_json::map::Entry::Vacant(entry) => entry.insert(value),
+                serde_json::map::Entry::Occupied(entry) => {
+                    return Err(duplicate(entry.key()));
+                }
+            };
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// The error for a key that comes twice.
+pub(crate) fn duplicate<E: de::Error>(key: &str) -> E {
+    E::custom(format_args!("duplicate key {key:?}"))
+}
+
+/// A member's name, borrowed where it has no escapes.
+pub(crate) struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string key")
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(value.to_owned()))
+    }
+}
+
+/// Appends `text` as a JSON string.
+pub fn write_text(text: &str, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, text).expect("writing to a Vec does not fail");
+}
+
+/// Appends `value` as compact JSON.
+pub fn write_value(value: &Value, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value).expect("writing to a Vec does not fail");
+}
+
+/// The number of bytes `write_text` would append.
+#[must_use]
+pub fn text_len(text: &str) -> usize {
+    let escapes: usize = text
+        .bytes()
+        .map(|byte| match byte {
+            b'"' | b'\\' | 0x08 | 0x09 | 0x0A | 0x0C | 0x0D => 1,
+            0x00..=0x1F => 5,
+            _ => 0,
+        })
+        .sum();
+    text.len() + escapes + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested(depth: usize) -> String {
+        format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+    }
+
+    /// G-1: depth just below, at and past the edge.
+    #[test]
+    fn depth_is_bounded() {
+        for depth_max in [32, 128] {
+            assert!(parse(nested(depth_max - 1).as_bytes(), depth_max).is_ok());
+            assert!(parse(nested(depth_max).as_bytes(), depth_max).is_ok());
+            let error = parse(nested(depth_max + 1).as_bytes(), depth_max).unwrap_err();
+            assert!(error.to_string().contains("nested too deep"), "{error}");
+        }
+        // A bomb is refused at its edge, whatever its size.
+        assert!(parse("[".repeat(1 << 20).as_bytes(), DEPTH_MAX).is_err());
+        assert!(parse("{\"a\":".repeat(1 << 18).as_bytes(), DEPTH_MAX).is_err());
+    }
+
+    /// G-1: every leniency of the old parser is gone.
+    #[test]
+    fn refused() {
+        let texts: &[&[u8]] = &[
+            b"",
+            b" ",
+            b"{",
+            b"nul",
+            b"NaN",
+            b"Infinity",
+            b"1e999",
+            b"-1e999",
+            b"01",
+            b"+1",
+            b"'a'",
+            b"{} {}",
+            b"{}x",
+            b"[1,]",
+            b"{\"a\":1,}",
+            b"/**/1",
+            b"\"\\ud800\"",
+            b"\"\\udc00x\"",
+            b"\"\xff\"",
+            b"{\"\xff\":1}",
+            b"{\"a\":1,\"a\":2}",
+            b"[{\"k\":{\"x\":1,\"\\u0078\":2}}]",
+            b"\"\n\"",
+            b"\"\x00\"",
+            b"{1:2}",
+        ];
+        for text in texts {
+            assert!(
+                parse(text, DEPTH_MAX).is_err(),
+                "{:?}",
+                String::from_utf8_lossy(text)
+            );
+        }
+    }
+
+    /// G-1.
+    #[test]
+    fn accepted_as_given() {
+        for text in [
+            "null",
+            "true",
+            "0",
+            "-1",
+            "1.5",
+            "18446744073709551615",
+            "\"\\ud83d\\ude00\"",
+            "{\"a\":[1,{\"b\":null}],\"c\":\"d\"}",
+            "\"\\u0000\"",
+        ] {
+            let wanted: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(parse(text.as_bytes(), DEPTH_MAX).unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn text_len_is_exact() {
+        let all: String = (0u8..=0x7F).map(char::from).chain("é€😀".chars()).collect();
+        let mut out = Vec::new();
+        write_text(&all, &mut out);
+        assert_eq!(text_len(&all), out.len());
+    }
+}
