@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Cancel, Digest, Slots, Timestamp};
+use crate::{Cancel, Digest, Fault, Output, Slots, Timestamp};
 
 /// One request to run a tool. Not serialisable: each wire converts by hand.
 #[derive(Debug)]
@@ -26,14 +26,48 @@ pub struct Call {
     pub key: Option<IdempotencyKey>,
     /// A single-use permission.
     pub lease: Option<LeaseToken>,
-    /// What the caller asks for; the tool's own timeout is the upper bound.
-    pub timeout: Option<Duration>,
+    /// How long a tool may take that says nothing itself. G-2.
+    pub default_timeout: Duration,
+    /// The longest the caller waits, whatever the tool says.
+    pub timeout_max: Option<Duration>,
     /// Correlates traces; opaque.
     pub trace_id: Option<String>,
     /// The slots of the conversation, for tools that take them.
     pub slots: Slots,
+    /// Whether the caller's wire can carry this output back. An outcome that can not be
+    /// told is a failure, and recorded as one.
+    pub fits: fn(&Call, &Output) -> Result<(), Fault>,
     /// Ends the call early.
     pub cancel: Cancel,
+}
+
+impl Call {
+    /// A call with nothing but the necessary; doors set the rest.
+    #[must_use]
+    pub fn new(id: CallId, tool: &str, input: Input, caller: Caller, wire: Wire) -> Self {
+        Self {
+            id,
+            tool: tool.to_owned(),
+            input,
+            caller,
+            wire,
+            key: None,
+            lease: None,
+            default_timeout: wire.default_timeout(),
+            timeout_max: None,
+            trace_id: None,
+            slots: Slots::default(),
+            fits: |_, _| Ok(()),
+            cancel: Cancel::new(),
+        }
+    }
+
+    /// All the time a call of a tool with `own` timeout has.
+    #[must_use]
+    pub fn timeout(&self, own: Option<Duration>) -> Duration {
+        let wanted = own.unwrap_or(self.default_timeout);
+        self.timeout_max.map_or(wanted, |max| wanted.min(max))
+    }
 }
 
 /// 128 bits that sort by time: 48 of milliseconds, then a process's own sequence.
@@ -257,6 +291,19 @@ mod tests {
         assert_eq!(CallId::parse(&a.to_string()), Some(a));
         assert_eq!(a.to_string().len(), 32);
         assert_ne!(CallIds::new(8).next(Timestamp(5)), a);
+    }
+
+    /// G-2, T-2: the tool's own timeout, else the wire's; the caller's patience bounds both.
+    #[test]
+    fn timeouts() {
+        let input = Input::from_value(Value::Null);
+        let mut call = Call::new(CallId(1), "t", input, Caller::uid(0), Wire::Toolhost);
+        let seconds = Duration::from_secs;
+        assert_eq!(call.timeout(None), seconds(30));
+        assert_eq!(call.timeout(Some(seconds(90))), seconds(90));
+        call.timeout_max = Some(seconds(8));
+        assert_eq!(call.timeout(None), seconds(8));
+        assert_eq!(call.timeout(Some(seconds(3))), seconds(3));
     }
 
     /// T-4: the token is opaque and never shows in logs.

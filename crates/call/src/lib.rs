@@ -8,6 +8,7 @@ mod fault;
 mod outcome;
 mod plan;
 mod runner;
+mod secrets;
 mod slots;
 mod tool;
 
@@ -18,6 +19,7 @@ pub use fault::{Fault, LeaseRefusal};
 pub use outcome::{Outcome, Output};
 pub use plan::{Enforcement, Level, Plan, Planner};
 pub use runner::{Job, NoSink, RunFuture, Runner, Sink, Stream};
+pub use secrets::Secrets;
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};
 pub use tokio_util::sync::CancellationToken as Cancel;
 pub use tool::{RateLimit, Tier, Tool, ToolName, aid_of_name, is_name};

@@ -1,0 +1,95 @@
+//! Values that must never be stored, logged or answered, and their removal.
+
+use serde_json::Value;
+
+/// What stands in a secret's place.
+const PLACEHOLDER: &str = "[secret]";
+
+/// Shorter values would be found everywhere.
+const SECRET_BYTES_MIN: usize = 4;
+
+/// The known secrets. Prints nothing of them.
+#[derive(Clone, Default)]
+pub struct Secrets(Vec<String>);
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secrets({})", self.0.len())
+    }
+}
+
+impl Secrets {
+    /// Longer values go first, so that a secret inside another does not break it up.
+    #[must_use]
+    pub fn new(mut values: Vec<String>) -> Self {
+        values.retain(|value| value.len() >= SECRET_BYTES_MIN);
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.dedup();
+        Self(values)
+    }
+
+    /// True if nothing is secret, so that nothing needs to be looked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The text without its secrets; `None` if it has none.
+    #[must_use]
+    pub fn cleaned(&self, text: &str) -> Option<String> {
+        let mut cleaned: Option<String> = None;
+        for secret in &self.0 {
+            let current = cleaned.as_deref().unwrap_or(text);
+            if current.contains(secret.as_str()) {
+                cleaned = Some(current.replace(secret.as_str(), PLACEHOLDER));
+            }
+        }
+        cleaned
+    }
+
+    /// Cleans every string and key inside `value`; true if anything was found.
+    pub fn clean_value(&self, value: &mut Value) -> bool {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+            Value::String(text) => match self.cleaned(text) {
+                Some(cleaned) => {
+                    *text = cleaned;
+                    true
+                }
+                None => false,
+            },
+            Value::Array(items) => {
+                items.iter_mut().fold(false, |found, item| self.clean_value(item) | found)
+            }
+            Value::Object(members) => {
+                let mut found = false;
+                for key in members.keys().cloned().collect::<Vec<_>>() {
+                    if let Some(cleaned) = self.cleaned(&key)
+                        && let Some(inner) = members.remove(&key)
+                    {
+                        members.insert(cleaned, inner);
+                        found = true;
+                    }
+                }
+                members.values_mut().fold(found, |found, inner| self.clean_value(inner) | found)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// in strings, in keys, at any depth, and one inside another.
+    #[test]
+    fn found_everywhere() {
+        let secrets = Secrets::new(vec!["s3cret".into(), "s3cret-long".into(), "abc".into()]);
+        let mut value = json!({"a": ["x s3cret-long y", {"s3cret": 1}], "abc": "abc"});
+        assert!(secrets.clean_value(&mut value));
+        assert_eq!(value, json!({"a": ["x [secret] y", {"[secret]": 1}], "abc": "abc"}));
+        assert!(!secrets.clean_value(&mut json!({"clean": true})));
+        assert_eq!(format!("{secrets:?}"), "Secrets(2)");
+    }
+}

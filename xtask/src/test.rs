@@ -1,0 +1,229 @@
+//! `cargo xtask test`: everything that must hold, in order, stopping at the
+//! first step that does not.
+//!
+//! It finds by itself what the tests need. The tests read three variables:
+//! `CALLGATE_CACHE` (a folder outside the clone), `CALLGATE_TEST_PYTHON` (an
+//! interpreter, not a shim) and, as root only, `CALLGATE_TEST_UID` (a user to
+//! drop to). The Python tests read `CALLGATE_BIN` besides.
+
+mod python;
+mod release;
+mod skips;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{self, Watched, cargo, shown};
+use crate::report::Failure;
+use crate::{clauses, tidy};
+use skips::{PythonWatch, RustWatch};
+
+/// One build of the workspace serves lints, tests and the Python tests: a
+/// package built alone would get other features and be built again.
+const FAILPOINTS: [&str; 2] = ["--features", "callgate/failpoints"];
+
+/// Nobody's: no account is needed to drop to a number.
+const UNPRIVILEGED_UID: &str = "64123";
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Options {
+    pub quick: bool,
+    pub filter: Option<String>,
+}
+
+pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
+    let needs = Needs::find()?;
+    let mut steps = Steps::default();
+    let ended = run_steps(root, options, &needs, &mut steps);
+    steps.summarise(ended.is_ok());
+    ended
+}
+
+fn run_steps(
+    root: &Path,
+    options: &Options,
+    needs: &Needs,
+    steps: &mut Steps,
+) -> Result<(), Failure> {
+    let rust_tests = || RustTests {
+        root,
+        options,
+        needs,
+    };
+    if options.filter.is_some() {
+        return steps.take("tests", || rust_tests().run());
+    }
+    steps.take("format", || {
+        show_and_run(cargo(root, ["fmt", "--all", "--check"]))
+    })?;
+    steps.take("lints", || lints(root, &[]))?;
+    if options.quick {
+        steps.take("tidy", || tidy::run(root))?;
+        return steps.take("unit tests", || rust_tests().run());
+    }
+    steps.take("lints with failpoints", || lints(root, &FAILPOINTS))?;
+    steps.take("tidy", || tidy::run(root))?;
+    let to_mend = clauses::Options {
+        missing_only: true,
+        ..clauses::Options::default()
+    };
+    steps.take("clauses", || clauses::run(root, to_mend))?;
+    steps.take("tests", || rust_tests().run())?;
+    steps.take("Python tests", || python_tests(root, needs))?;
+    steps.take("release binary", || {
+        release::check(root, &debug_binary(root)?)
+    })
+}
+
+/// The steps taken so far and what each took.
+#[derive(Default)]
+struct Steps {
+    taken: Vec<(&'static str, Duration)>,
+}
+
+impl Steps {
+    fn take(
+        &mut self,
+        name: &'static str,
+        step: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let ended = step();
+        self.taken.push((name, start.elapsed()));
+        ended
+    }
+
+    fn summarise(&self, passed: bool) {
+        println!("\n== summary");
+        for (index, (name, took)) in self.taken.iter().enumerate() {
+            let is_last = index + 1 == self.taken.len();
+            let word = if is_last && !passed { "FAILED" } else { "ok" };
+            println!("{name:24} {word:6} {:7.1} s", took.as_secs_f64());
+        }
+        let total: Duration = self.taken.iter().map(|(_, took)| *took).sum();
+        let word = if passed { "ok" } else { "FAILED" };
+        println!("{:24} {word:6} {:7.1} s", "all", total.as_secs_f64());
+    }
+}
+
+/// What the tests need and this machine must give.
+struct Needs {
+    cache: PathBuf,
+    python: PathBuf,
+    unprivileged_uid: Option<&'static str>,
+}
+
+impl Needs {
+    fn find() -> Result<Self, Failure> {
+        let cache = cache_folder().ok_or_else(|| {
+            Failure::new("no place for a cache: set CALLGATE_CACHE, XDG_CACHE_HOME or HOME")
+        })?;
+        fs::create_dir_all(&cache)
+            .map_err(|source| Failure::new(format!("create {}: {source}", cache.display())))?;
+        let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+        let unprivileged_uid = is_root.then_some(UNPRIVILEGED_UID);
+        Ok(Self {
+            cache,
+            python: python::find()?,
+            unprivileged_uid,
+        })
+    }
+
+    fn export(&self, command: &mut Command) {
+        command
+            .env("CALLGATE_CACHE", &self.cache)
+            .env("CALLGATE_TEST_PYTHON", &self.python);
+        match self.unprivileged_uid {
+            Some(uid) => command.env("CALLGATE_TEST_UID", uid),
+            None => command.env_remove("CALLGATE_TEST_UID"),
+        };
+    }
+}
+
+fn cache_folder() -> Option<PathBuf> {
+    let folder = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    folder("CALLGATE_CACHE")
+        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("callgate-ci")))
+        .or_else(|| Some(folder("HOME")?.join(".cache/callgate-ci")))
+}
+
+fn lints(root: &Path, features: &[&str]) -> Result<(), Failure> {
+    let mut command = cargo(root, ["clippy", "--workspace", "--all-targets"]);
+    command.args(features).args(["--", "-D", "warnings"]);
+    show_and_run(command)
+}
+
+struct RustTests<'a> {
+    root: &'a Path,
+    options: &'a Options,
+    needs: &'a Needs,
+}
+
+impl RustTests<'_> {
+    fn run(&self) -> Result<(), Failure> {
+        let mut command = cargo(self.root, ["test", "--workspace"]);
+        command.args(FAILPOINTS);
+        if self.options.quick {
+            command.args(["--lib", "--bins"]);
+        }
+        command.args(&self.options.filter);
+        self.needs.export(&mut command);
+        let mut watch = RustWatch::default();
+        println!("$ {}", shown(&command));
+        command::run_watched(&mut command, Watched::Stdout, |line| watch.see(line))?;
+        println!("{} tests passed", watch.passed);
+        if watch.passed == 0 {
+            return Err(Failure::new("no test was run"));
+        }
+        skips::judge(
+            &watch.skipped,
+            watch.skipped_count,
+            &skips::listed(self.root),
+        )
+    }
+}
+
+fn python_tests(root: &Path, needs: &Needs) -> Result<(), Failure> {
+    let mut command = python::unittest(root, &needs.python);
+    needs.export(&mut command);
+    command.env("CALLGATE_BIN", debug_binary(root)?);
+    let mut watch = PythonWatch::default();
+    println!("$ {}", shown(&command));
+    // unittest reports on stderr.
+    command::run_watched(&mut command, Watched::Stderr, |line| watch.see(line))?;
+    if watch.run == 0 {
+        return Err(Failure::new("no Python test was run"));
+    }
+    skips::judge(&watch.skipped, watch.skipped_count, &skips::listed(root))
+}
+
+/// The binary that `cargo test` has built for the integration tests.
+fn debug_binary(root: &Path) -> Result<PathBuf, Failure> {
+    let mut command = cargo(root, ["metadata", "--format-version", "1", "--no-deps"]);
+    let listing: Value = serde_json::from_str(&command::output(&mut command)?)
+        .map_err(|error| Failure::new(format!("`cargo metadata` is not JSON: {error}")))?;
+    let folder = listing["target_directory"].as_str().unwrap_or("target");
+    let binary = Path::new(folder).join("debug/callgate");
+    if !binary.is_file() {
+        return Err(Failure::new(format!(
+            "no {}: the tests should have built it",
+            binary.display()
+        )));
+    }
+    Ok(binary)
+}
+
+fn show_and_run(mut command: Command) -> Result<(), Failure> {
+    println!("$ {}", shown(&command));
+    command::run(&mut command)
+}

@@ -1,0 +1,51 @@
+//! `cargo xtask tidy`: the rules of the project that the compiler does not
+//! check.
+//!
+//! Each check takes the tree and returns problems; all are run, so that one
+//! look shows everything there is to mend.
+
+mod dependencies;
+mod documents;
+mod licences;
+mod sources;
+mod vector_files;
+
+use std::path::Path;
+
+use crate::report::{Failure, Problem};
+use crate::tree::Tree;
+
+type Check = fn(&Tree) -> Vec<Problem>;
+
+const CHECKS: [(&str, Check); 8] = [
+    ("dependency table", dependencies::check),
+    ("module docs", sources::check_module_docs),
+    ("file lengths", sources::check_lengths),
+    ("hygiene", sources::check_hygiene),
+    ("vectors", vector_files::check),
+    ("links", documents::check_links),
+    ("test command", documents::check_test_command),
+    ("licences", licences::check),
+];
+
+pub fn run(root: &Path) -> Result<(), Failure> {
+    let tree = Tree::read(root);
+    let mut count = 0;
+    for (name, check) in CHECKS {
+        let problems = check(&tree);
+        println!(
+            "tidy: {name}: {}",
+            if problems.is_empty() { "ok" } else { "not ok" }
+        );
+        for problem in &problems {
+            println!("  {problem}");
+        }
+        count += problems.len();
+    }
+    licences::run_cargo_deny(root)?;
+    match count {
+        0 => Ok(()),
+        1 => Err(Failure::new("tidy: 1 problem")),
+        _ => Err(Failure::new(format!("tidy: {count} problems"))),
+    }
+}

@@ -1,0 +1,132 @@
+//! What every source file owes its reader: module docs, a length that fits one
+//! subject, nothing left undone, nothing of the machine it was written on.
+
+use crate::report::Problem;
+use crate::tree::Tree;
+
+const LINES_MAX: usize = 700;
+/// A longer file says why in one of these first lines.
+const REASON_LINES: usize = 20;
+const REASON: &str = "// tidy: long because ";
+
+const UNDONE: [&str; 4] = ["todo!(", "unimplemented!(", "FIXME", "#[ignore"];
+
+pub fn check_module_docs(tree: &Tree) -> Vec<Problem> {
+    let of_crates = tree
+        .under("crates/", ".rs")
+        .filter(|path| path.split('/').nth(2) == Some("src"));
+    of_crates
+        .chain(tree.under("xtask/src/", ".rs"))
+        .filter(|path| !begins_with_docs(&tree.text(path).unwrap_or_default()))
+        .map(|path| Problem::new(path, "does not begin with module docs (`//!`)"))
+        .collect()
+}
+
+fn begins_with_docs(text: &str) -> bool {
+    text.lines()
+        .find(|line| !line.trim().is_empty())
+        .is_some_and(|line| line.starts_with("//!"))
+}
+
+pub fn check_lengths(tree: &Tree) -> Vec<Problem> {
+    tree.under("crates/", ".rs")
+        .filter_map(|path| {
+            let lines = too_long(&tree.text(path)?)?;
+            let text = format!(
+                "{lines} lines, more than {LINES_MAX}: part it by subject, or say \
+                 `{REASON}…` in its first {REASON_LINES} lines"
+            );
+            Some(Problem::new(path, text))
+        })
+        .collect()
+}
+
+fn too_long(text: &str) -> Option<usize> {
+    let lines = text.lines().count();
+    let has_reason = text.lines().take(REASON_LINES).any(|line| {
+        line.trim_start()
+            .strip_prefix(REASON)
+            .is_some_and(|reason| !reason.trim().is_empty())
+    });
+    (lines > LINES_MAX && !has_reason).then_some(lines)
+}
+
+pub fn check_hygiene(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for path in tree.files() {
+        // What is not UTF-8 is not read by people either.
+        let Some(text) = tree.text(path) else {
+            continue;
+        };
+        for (index, line) in text.lines().enumerate() {
+            let undone = UNDONE.into_iter().find(|needle| line.contains(needle));
+            if let Some(needle) = undone.filter(|_| path.starts_with("crates/")) {
+                problems.push(Problem::at_line(
+                    path,
+                    index + 1,
+                    format!("contains `{needle}`"),
+                ));
+            }
+            if let Some(needle) = machine_path(line) {
+                let text = format!("names a path of one machine: `{needle}`");
+                problems.push(Problem::at_line(path, index + 1, text));
+            }
+        }
+    }
+    problems
+}
+
+fn machine_path(line: &str) -> Option<&'static str> {
+    // In two parts, so that this file does not contain what it looks for.
+    let needles = [
+        concat!("/wor", "k/"),
+        concat!("../sha", "red"),
+        concat!("/roo", "t/."),
+    ];
+    needles.into_iter().find(|needle| {
+        line.match_indices(needle).any(|(at, _)| {
+            // `a/b` inside a relative path is another folder of that name.
+            let before = line[..at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}'))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn docs_come_first() {
+        assert!(begins_with_docs("\n//! For this.\nuse x;\n"));
+        assert!(!begins_with_docs("use x;\n//! Late.\n"));
+        assert!(!begins_with_docs("/// Of an item.\n"));
+        assert!(!begins_with_docs(""));
+    }
+
+    #[test]
+    fn a_long_file_says_why() {
+        let long = "x\n".repeat(LINES_MAX);
+        assert_eq!(too_long(&long), None);
+        assert_eq!(too_long(&format!("y\n{long}")), Some(LINES_MAX + 1));
+        assert_eq!(
+            too_long(&format!("//! Doc.\n{REASON}one table\n{long}")),
+            None
+        );
+        assert_eq!(too_long(&format!("{REASON}\n{long}")), Some(LINES_MAX + 1));
+        assert_eq!(
+            too_long(&format!("{long}{REASON}late\n")),
+            Some(LINES_MAX + 1)
+        );
+    }
+
+    #[test]
+    fn machine_paths_are_seen_and_relative_ones_are_not() {
+        let folder = concat!("/wor", "k/");
+        assert!(machine_path(&format!("see {folder}main")).is_some());
+        assert!(machine_path(&format!("\"{folder}\"")).is_some());
+        assert!(machine_path(&format!("a{folder}b")).is_none());
+        assert!(machine_path(&format!("{{root}}{folder}b")).is_none());
+        assert!(machine_path(concat!("(../sha", "red/x.md)")).is_some());
+    }
+}
