@@ -2,7 +2,8 @@
 //! the clauses the case stands for.
 //!
 //! A file holds one case or a list of them. The rest of a case belongs to its
-//! wire's harness.
+//! wire's harness, and so do the folders beside the files: packs and other
+//! fixtures are no vectors.
 
 use serde_json::Value;
 
@@ -28,13 +29,21 @@ impl Case {
 pub fn read(tree: &Tree) -> (Vec<Case>, Vec<Problem>) {
     let mut cases = Vec::new();
     let mut problems = Vec::new();
-    for file in tree.under("vectors/", ".json") {
+    for file in tree
+        .under("vectors/", ".json")
+        .filter(|file| is_vector(file))
+    {
         let text = tree.text(file).unwrap_or_default();
         let (of_file, bad) = parse(file, &text);
         cases.extend(of_file);
         problems.extend(bad);
     }
     (cases, problems)
+}
+
+/// True directly in a wire's folder.
+fn is_vector(file: &str) -> bool {
+    file.matches('/').count() == 2
 }
 
 fn parse(file: &str, text: &str) -> (Vec<Case>, Vec<Problem>) {
@@ -96,6 +105,12 @@ mod tests {
             .into_iter()
             .map(|problem| problem.text)
             .collect()
+    }
+
+    #[test]
+    fn fixtures_are_no_vectors() {
+        assert!(is_vector("vectors/toolhost/serve.json"));
+        assert!(!is_vector("vectors/toolhost/pack/toolpack.json"));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Call {
     pub wire: Wire,
     /// Makes a retry safe.
     pub key: Option<IdempotencyKey>,
+    /// How far back a finished key is replayed; `None` is as far as it is kept.
+    pub replay_window: Option<ReplayWindow>,
     /// A single-use permission.
     pub lease: Option<LeaseToken>,
     /// How long a tool may take that says nothing itself. G-2.
@@ -52,6 +54,7 @@ impl Call {
             caller,
             wire,
             key: None,
+            replay_window: None,
             lease: None,
             default_timeout: wire.default_timeout(),
             timeout_max: None,
@@ -231,6 +234,16 @@ impl Wire {
             Self::Gate => Duration::from_secs(60),
         }
     }
+}
+
+/// What a wire's own contract says of old keys: they count while younger than `max_age`
+/// and among the newest `entries_max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayWindow {
+    /// Counted from the end of the first call.
+    pub max_age: Duration,
+    /// Finished keys of this wire.
+    pub entries_max: u64,
 }
 
 /// A caller's word that two requests are one. Never empty.

@@ -12,7 +12,9 @@ mod secrets;
 mod slots;
 mod tool;
 
-pub use call::{Call, CallId, CallIds, Caller, IdempotencyKey, Input, LeaseToken, Wire};
+pub use call::{
+    Call, CallId, CallIds, Caller, IdempotencyKey, Input, LeaseToken, ReplayWindow, Wire,
+};
 pub use canonical::{Digest, canonical_json};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use fault::{Fault, LeaseRefusal};

@@ -58,9 +58,9 @@ impl Secrets {
                 }
                 None => false,
             },
-            Value::Array(items) => {
-                items.iter_mut().fold(false, |found, item| self.clean_value(item) | found)
-            }
+            Value::Array(items) => items
+                .iter_mut()
+                .fold(false, |found, item| self.clean_value(item) | found),
             Value::Object(members) => {
                 let mut found = false;
                 for key in members.keys().cloned().collect::<Vec<_>>() {
@@ -71,7 +71,9 @@ impl Secrets {
                         found = true;
                     }
                 }
-                members.values_mut().fold(found, |found, inner| self.clean_value(inner) | found)
+                members
+                    .values_mut()
+                    .fold(found, |found, inner| self.clean_value(inner) | found)
             }
         }
     }
@@ -88,7 +90,10 @@ mod tests {
         let secrets = Secrets::new(vec!["s3cret".into(), "s3cret-long".into(), "abc".into()]);
         let mut value = json!({"a": ["x s3cret-long y", {"s3cret": 1}], "abc": "abc"});
         assert!(secrets.clean_value(&mut value));
-        assert_eq!(value, json!({"a": ["x [secret] y", {"[secret]": 1}], "abc": "abc"}));
+        assert_eq!(
+            value,
+            json!({"a": ["x [secret] y", {"[secret]": 1}], "abc": "abc"})
+        );
         assert!(!secrets.clean_value(&mut json!({"clean": true})));
         assert_eq!(format!("{secrets:?}"), "Secrets(2)");
     }

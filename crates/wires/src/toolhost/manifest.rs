@@ -11,16 +11,25 @@ use crate::json;
 #[derive(Debug, Deserialize)]
 pub struct Manifest {
     /// `toolpack.` and a lower-case name.
-    #[serde(default)]
     pub toolpack_id: String,
     /// The pack's own version.
-    #[serde(default)]
     pub toolpack_version: String,
-    /// `tier0_builtin`, `tier1_signed` or `tier2_untrusted`; told, not believed.
-    #[serde(default)]
-    pub trust_tier: String,
+    /// Told, not believed: what counts is who named the pack.
+    pub trust_tier: TrustTier,
     /// The tools; at least one.
     pub tools: Vec<ManifestTool>,
+}
+
+/// What a pack says of its own origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "the contract's words")]
+pub enum TrustTier {
+    #[serde(rename = "tier0_builtin")]
+    Builtin,
+    #[serde(rename = "tier1_signed")]
+    Signed,
+    #[serde(rename = "tier2_untrusted")]
+    Untrusted,
 }
 
 /// One tool of a pack. Fields we do not know are ignored, as other hosts have their own.
@@ -36,8 +45,7 @@ pub struct ManifestTool {
     /// Same input, same output.
     #[serde(default = "yes")]
     pub deterministic: bool,
-    /// Free words for menus.
-    #[serde(default)]
+    /// Free words for menus; at least one.
     pub tags: Vec<String>,
     /// JSON Schema of the input.
     #[serde(default)]
@@ -88,6 +96,15 @@ pub enum ManifestError {
     /// Two tools of one AID.
     #[error("duplicate aid {0}")]
     Duplicate(String),
+    /// A name that is not of the contract's form.
+    #[error("toolpack_id {0:?} is not `toolpack.` and a lower-case name")]
+    PackId(String),
+    /// An AID that is not of the contract's form.
+    #[error("aid {0:?} is not of the form AID.SEGMENTS.v1")]
+    Aid(String),
+    /// A tool without tags.
+    #[error("tool {0} has no tags")]
+    NoTags(String),
 }
 
 impl Manifest {
@@ -97,20 +114,65 @@ impl Manifest {
             json::parse(bytes, DEPTH_MAX).map_err(|e| ManifestError::Shape(e.to_string()))?;
         let manifest: Self =
             serde_json::from_value(value).map_err(|e| ManifestError::Shape(e.to_string()))?;
-        if manifest.tools.is_empty() {
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        if !is_pack_id(&self.toolpack_id) {
+            return Err(ManifestError::PackId(self.toolpack_id.clone()));
+        }
+        if self.tools.is_empty() {
             return Err(ManifestError::Empty);
         }
-        let mut aids: Vec<&str> = manifest
-            .tools
-            .iter()
-            .map(|tool| tool.aid.as_str())
-            .collect();
+        for tool in &self.tools {
+            if !is_manifest_aid(&tool.aid) {
+                return Err(ManifestError::Aid(tool.aid.clone()));
+            }
+            if tool.tags.is_empty() {
+                return Err(ManifestError::NoTags(tool.aid.clone()));
+            }
+        }
+        let mut aids: Vec<&str> = self.tools.iter().map(|tool| tool.aid.as_str()).collect();
         aids.sort_unstable();
         match aids.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(ManifestError::Duplicate(pair[0].to_owned())),
-            None => Ok(manifest),
+            None => Ok(()),
         }
     }
+}
+
+fn is_pack_id(id: &str) -> bool {
+    let name = id.strip_prefix("toolpack.").unwrap_or_default();
+    !name.is_empty() && !name.contains(|c: char| c.is_uppercase() || c.is_whitespace())
+}
+
+/// The segments between `AID.` and `.v1`, if the text has both ends and a version of digits.
+fn segments_of(aid: &str) -> Option<&str> {
+    let (segments, version) = aid.strip_prefix("AID.")?.rsplit_once(".v")?;
+    let is_version = !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit());
+    is_version.then_some(segments)
+}
+
+/// True for an AID of the contract's own form. TH-92.
+#[must_use]
+pub fn is_aid(aid: &str) -> bool {
+    let is_segment = |segment: &str| {
+        segment.len() >= 2
+            && segment.starts_with(|c: char| c.is_ascii_uppercase())
+            && segment
+                .bytes()
+                .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+    };
+    segments_of(aid).is_some_and(|segments| segments.split('.').all(is_segment))
+}
+
+/// True for an AID of the looser form that manifests may use. TH-93.
+#[must_use]
+pub fn is_manifest_aid(aid: &str) -> bool {
+    let is_allowed = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b"_-.".contains(&b);
+    segments_of(aid)
+        .is_some_and(|segments| !segments.is_empty() && segments.bytes().all(is_allowed))
 }
 
 /// The tier that side effects and AID imply: the highest of any. T-14.
@@ -165,22 +227,86 @@ mod tests {
         assert_eq!(tier_of_side_effects("AID.GENESIS.RUN.v1", &[]), 3);
     }
 
+    fn pack(tools: &str) -> String {
+        format!(
+            r#"{{"toolpack_id":"toolpack.a","toolpack_version":"1","trust_tier":"tier1_signed","tools":{tools}}}"#
+        )
+    }
+
+    /// TH-95, TH-96, TH-97, TH-98, TH-99, TH-100, TH-102: what a pack must have.
     #[test]
     fn packs_that_do_not_load() {
         let error = |text: &str| Manifest::parse(text.as_bytes()).unwrap_err().to_string();
-        assert!(error("{").contains("EOF"));
-        assert!(error(r#"{"tools":[]}"#).contains("no tools"));
-        assert!(
-            error(r#"{"tools":[{"aid":"A","name":"a"},{"aid":"A","name":"b"}]}"#)
-                .contains("duplicate aid A")
-        );
-        assert!(error(r#"{"tools":[{"aid":"A"}]}"#).contains("name"));
+        let tool = r#"{"aid":"AID.AA.v1","name":"a","tags":["t"]}"#;
+        let good = pack(&format!("[{tool}]"));
+        assert!(Manifest::parse(good.as_bytes()).is_ok());
+        for (wrong, reason) in [
+            ("{".to_owned(), "EOF"),
+            (pack("[]"), "no tools"),
+            (pack(&format!("[{tool},{tool}]")), "duplicate aid AID.AA.v1"),
+            (good.replace(r#""name":"a","#, ""), "`name`"),
+            (good.replace(r#""aid":"AID.AA.v1","#, ""), "`aid`"),
+            (good.replace("AID.AA.v1", "AID.aa.v1"), "AID.SEGMENTS.v1"),
+            (
+                good.replace(r#""name":"a","tags":["t"]"#, r#""name":"a""#),
+                "`tags`",
+            ),
+            (good.replace(r#"["t"]"#, "[]"), "no tags"),
+            (
+                good.replace(r#""toolpack_id":"toolpack.a","#, ""),
+                "`toolpack_id`",
+            ),
+            (good.replace("toolpack.a", "toolpack.A"), "lower-case"),
+            (good.replace("toolpack.a", "toolpack."), "lower-case"),
+            (good.replace("toolpack.a", "pack.a"), "lower-case"),
+            (
+                good.replace(r#""toolpack_version":"1","#, ""),
+                "`toolpack_version`",
+            ),
+            (
+                good.replace(r#""trust_tier":"tier1_signed","#, ""),
+                "`trust_tier`",
+            ),
+            (good.replace("tier1_signed", "tier9"), "tier0_builtin"),
+        ] {
+            assert!(error(&wrong).contains(reason), "{wrong}: {}", error(&wrong));
+        }
     }
 
+    /// TH-101, TH-105: what may be left out, and what is accepted without effect.
     #[test]
     fn defaults() {
-        let pack =
-            Manifest::parse(br#"{"tools":[{"aid":"A","name":"a","estimate_model":{}}]}"#).unwrap();
+        let text = pack(r#"[{"aid":"AID.AA.v1","name":"a","tags":["t"],"estimate_model":{}}]"#);
+        let pack = Manifest::parse(text.as_bytes()).unwrap();
         assert!(pack.tools[0].deterministic && pack.tools[0].side_effects.is_empty());
+    }
+
+    /// TH-92, TH-93: the contract's form, and the looser one of manifests.
+    #[test]
+    fn forms_of_aids() {
+        for (aid, strict, loose) in [
+            ("AID.TEST.ECHO.v1", true, true),
+            ("AID.AA.v12", true, true),
+            ("AID.A1_.B_2.v0", true, true),
+            ("AID.A.B.v1", false, true),
+            ("AID.1A.v1", false, true),
+            ("AID.A-B.v1", false, true),
+            ("AID.AA..BB.v1", false, true),
+            ("AID.AA.v1\n", false, false),
+            ("AID.aa.v1", false, false),
+            ("AID.AA.v", false, false),
+            ("AID.AA.vx", false, false),
+            ("AID.AA", false, false),
+            ("AID..v1", false, false),
+            ("AID.v1", false, false),
+            ("aid.AA.v1", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(
+                (is_aid(aid), is_manifest_aid(aid)),
+                (strict, loose),
+                "{aid:?}"
+            );
+        }
     }
 }

@@ -12,7 +12,9 @@ pub use limits::{
     DEPTH_MAX, IDEMP_DEFAULT_TTL_MS, IDEMP_MAX_ENTRIES, LEASE_TTL_MS_DEFAULT, LEASE_TTL_MS_MAX,
     LEASE_TTL_MS_MIN, MAX_STDIN_BYTES, REPLY_BYTES_MAX, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT,
 };
-pub use manifest::{Manifest, ManifestError, ManifestTool, tier_of_side_effects};
+pub use manifest::{
+    Manifest, ManifestError, ManifestTool, TrustTier, is_aid, is_manifest_aid, tier_of_side_effects,
+};
 pub use reply::{
     LeaseIssued, ListedTool, Reply, ReplyState, Status, TookCall, write_list, write_refusal,
 };

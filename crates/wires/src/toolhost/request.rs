@@ -24,7 +24,7 @@ pub enum Entry {
 /// One request with its fields checked for their types; unknown fields are ignored.
 #[derive(Debug, Default, PartialEq)]
 pub struct Request {
-    /// `aid`; absent if missing, empty or no string.
+    /// `aid`; the empty text stands for anything that is no string, and names no tool.
     pub aid: Option<String>,
     /// `input_json` or `inputs`, whichever came; `{}` if neither did. T-1.
     pub input: RequestInput,
@@ -115,8 +115,9 @@ struct Envelope<'a> {
 impl Envelope<'_> {
     fn into_request(self) -> Result<Request, RequestError> {
         let aid = match self.aid {
-            Text::Is(text) if !text.is_empty() => Some(text.into_owned()),
-            Text::Absent | Text::Is(_) | Text::Not => None,
+            Text::Absent => None,
+            Text::Is(text) => Some(text.into_owned()),
+            Text::Not => Some(String::new()),
         };
         Ok(Request {
             aid,
@@ -429,8 +430,15 @@ mod tests {
         ] {
             assert!(matches!(parse(&bad), Err(RequestError::Wrong(_))), "{bad}");
         }
-        let empty = parse(&json!({"idempotency_key": "", "_lease_token": "", "aid": ""})).unwrap();
-        assert_eq!(empty, Request::default());
+        let empty = json!({"idempotency_key": "", "_lease_token": ""});
+        let null = json!({"idempotency_key": null, "_lease_token": null, "input_json": null,
+            "aid": null, "ds_state": null});
+        for absent in [empty, null] {
+            assert_eq!(parse(&absent).unwrap(), Request::default());
+        }
+        for no_tool in [json!({"aid": ""}), json!({"aid": 7}), json!({"aid": {}})] {
+            assert_eq!(parse(&no_tool).unwrap().aid.as_deref(), Some(""));
+        }
     }
 
     /// G-1: duplicates among known and unknown members, at any depth.
@@ -450,6 +458,19 @@ mod tests {
                 "{bad}: {error}"
             );
         }
+    }
+
+    /// T-25: unknown members are ignored, up to 64 of them.
+    #[test]
+    fn unknown_members() {
+        let with = |count: usize| {
+            let members: serde_json::Map<String, Value> =
+                (0..count).map(|n| (format!("x{n}"), Value::Null)).collect();
+            parse(&Value::Object(members))
+        };
+        assert_eq!(with(63).unwrap(), Request::default());
+        assert_eq!(with(64).unwrap(), Request::default());
+        assert!(matches!(with(65), Err(RequestError::NotJson(_))));
     }
 
     /// G-1: the depth counts from the request's own bracket, 32 at most.

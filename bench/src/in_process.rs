@@ -1,0 +1,104 @@
+//! A gate inside the harness, for what can not be seen from outside: where the time of a call
+//! goes, and how often the store syncs.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use callgate_call::{Clock, Secrets, Tier, Timestamp, Tool};
+use callgate_gate::{Catalog, Gate, Setup};
+use callgate_sandbox::Confinement;
+use callgate_store::{Durability, Options, Store};
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// Tools in the catalog.
+const TOOLS: usize = 50;
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The AID of one of the tools.
+pub fn aid(number: usize) -> String {
+    format!("AID.BENCH.ROWS_{}.v1", number % TOOLS)
+}
+
+/// The input schema of every tool: what a tool of some care asks for.
+pub fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "query": { "type": "string", "minLength": 1, "maxLength": 4096 },
+            "limit": { "type": "integer", "minimum": 1, "maximum": 1000 },
+            "tags": { "type": "array", "items": { "type": "string" }, "maxItems": 16 },
+            "dry_run": { "type": "boolean" },
+            "page": { "type": "integer", "minimum": 0 },
+        },
+        "required": ["query", "limit"],
+        "additionalProperties": false,
+    })
+}
+
+/// A gate with its store. The tools give back their input, as `builtin/echo` does.
+pub fn gate(state: &Path, durability: Durability, seed: u64) -> Result<Arc<Gate>, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let options = Options {
+        durability,
+        ..Options::default()
+    };
+    let store = Arc::new(Store::open(state, options, Arc::clone(&clock))?);
+    let echo = callgate_tools::builtins(&store, &Secrets::default())
+        .into_iter()
+        .find(|tool| tool.name == "builtin/echo")
+        .ok_or("there is no builtin/echo")?;
+    let mut catalog = Catalog::default();
+    for number in 0..TOOLS {
+        catalog.add(Tool {
+            name: format!("bench/rows_{number}"),
+            aid: aid(number),
+            description: "Gives back rows".to_owned(),
+            input_schema: schema(),
+            output_schema: None,
+            tags: Vec::new(),
+            tier: Tier::Safe,
+            timeout: None,
+            rate_limit: None,
+            concurrency_max: 1024,
+            idempotent: true,
+            deterministic: true,
+            side_effects: Vec::new(),
+            replay_inputs: Vec::new(),
+            aliases: Vec::new(),
+            writes: Vec::new(),
+            slots: false,
+            runner: Arc::clone(&echo.runner),
+        })?;
+    }
+    let setup = Setup {
+        catalog,
+        ..Setup::default()
+    };
+    Ok(Arc::new(Gate::new(
+        setup,
+        store,
+        Arc::new(Confinement),
+        clock,
+        seed,
+    )))
+}
+
+/// A runtime like the product's own.
+pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
+}

@@ -1,0 +1,148 @@
+//! `callgate-bench`: what a call costs. Run as `cargo xtask bench`.
+//!
+//! Figures are CPU per call, syscalls or syncs per call, or ratios of medians over
+//! interleaved rounds, because a machine that does other things as well makes seconds lie.
+//! What a figure is compared with is measured in the same run. After each bench the chain is
+//! verified and its records are counted: nothing may leave the path to be fast.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    reason = "a bench starts programs, reads clocks and talks on stdout"
+)]
+
+mod chain;
+mod cpu;
+mod figure;
+mod gate;
+mod in_process;
+mod lines;
+mod piped;
+mod power;
+mod python;
+mod results;
+mod scratch;
+mod serve;
+mod spawn;
+mod start;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use figure::Figure;
+
+/// What went wrong with a bench, as opposed to a figure that is too low.
+type Failure = Box<dyn std::error::Error>;
+
+const HELP: &str = "\
+callgate-bench --callgate PATH [--check] [--write] [--seed N] [NAME...]
+
+  --callgate PATH   the release binary to measure
+  --check           exit 1 if a figure is worse than 0.7 of what is wanted
+  --write           put the table into bench/RESULTS.md (all benches only)
+  --seed N          for the lines that are sent; random and printed if not given
+  NAME              serve, gate, python, power, spawn, start; all if none is named
+";
+
+/// Every bench, in the order they run.
+const BENCHES: [(&str, fn(&Bench) -> Result<Vec<Figure>, Failure>); 6] = [
+    ("serve", serve::run),
+    ("gate", gate::run),
+    ("python", python::run),
+    ("power", power::run),
+    ("spawn", spawn::run),
+    ("start", start::run),
+];
+
+/// What every bench is handed.
+struct Bench {
+    /// The binary that is measured.
+    callgate: PathBuf,
+    seed: u64,
+}
+
+#[derive(Default)]
+struct Arguments {
+    callgate: Option<PathBuf>,
+    check: bool,
+    write: bool,
+    seed: Option<u64>,
+    names: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(reason) => {
+            eprintln!("callgate-bench: {reason}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("callgate-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments::default();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        match word.as_str() {
+            "--callgate" => arguments.callgate = Some(PathBuf::from(value()?)),
+            "--check" => arguments.check = true,
+            "--write" => arguments.write = true,
+            "--seed" => {
+                let seed = value()?
+                    .parse()
+                    .map_err(|_| "--seed is a number".to_owned())?;
+                arguments.seed = Some(seed);
+            }
+            name if BENCHES.iter().any(|(known, _)| *known == name) => {
+                arguments.names.push(word);
+            }
+            other => return Err(format!("neither an option nor a bench: `{other}`")),
+        }
+    }
+    if arguments.write && !arguments.names.is_empty() {
+        return Err("--write keeps all figures, so it takes no NAME".to_owned());
+    }
+    Ok(arguments)
+}
+
+/// Runs what was asked for. False if `--check` found a figure too far off.
+fn measure(arguments: &Arguments) -> Result<bool, Failure> {
+    let callgate = arguments
+        .callgate
+        .as_ref()
+        .ok_or("--callgate PATH is needed")?;
+    let callgate = callgate
+        .canonicalize()
+        .map_err(|error| format!("{}: {error}", callgate.display()))?;
+    let seed = arguments.seed.unwrap_or_else(lines::random_seed);
+    let bench = Bench { callgate, seed };
+    let setting = results::Setting::read(seed);
+    eprintln!("{setting}");
+    let wanted =
+        |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|n| n == name);
+    let mut figures = Vec::new();
+    for (name, run) in BENCHES.into_iter().filter(|(name, _)| wanted(name)) {
+        eprintln!("{name} …");
+        figures.extend(run(&bench).map_err(|failure| format!("{name}: {failure}"))?);
+    }
+    let setting = setting.with_load_after();
+    print!("{}", figure::table(&figures));
+    if arguments.write {
+        results::write(&setting, &figures)?;
+    }
+    let bad: Vec<&Figure> = figures.iter().filter(|figure| !figure.passes()).collect();
+    for figure in bad.iter().filter(|_| arguments.check) {
+        eprintln!("too far off: {figure}");
+    }
+    Ok(!arguments.check || bad.is_empty())
+}

@@ -1,0 +1,130 @@
+//! A program that answers lines with lines, and the driver that keeps it busy.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::lines::Lines;
+use crate::{Failure, cpu};
+
+pub struct Piped {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    buffer: Vec<u8>,
+}
+
+/// What an exchange took.
+#[derive(Clone, Copy)]
+pub struct Spent {
+    pub wall: Duration,
+    /// Of the program and all it started.
+    pub cpu: Duration,
+    /// Reads and writes of the program itself.
+    pub io_calls: u64,
+    pub lines: usize,
+}
+
+impl Spent {
+    pub fn per_second(&self) -> f64 {
+        self.lines as f64 / self.wall.as_secs_f64()
+    }
+
+    pub fn cpu_micros(&self) -> f64 {
+        cpu::micros_each(self.cpu, self.lines)
+    }
+}
+
+impl Piped {
+    pub fn start(command: &mut Command) -> Result<Self, Failure> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("start {}: {error}", command.get_program().display()))?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().ok_or("a child without its stdout")?;
+        Ok(Self {
+            child,
+            stdin,
+            stdout,
+            buffer: vec![0; 64 * 1024],
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends every line, `window` of them unanswered at any time, and waits for the answers.
+    /// A window must fit into a pipe, or both sides could wait for each other.
+    pub fn exchange(&mut self, lines: &Lines, window: usize) -> Result<Spent, Failure> {
+        let (cpu_before, io_before) = (cpu::tree(self.pid())?, cpu::io_calls(self.pid()));
+        let began = Instant::now();
+        let stdin = self.stdin.as_mut().ok_or("its stdin is closed")?;
+        let count = lines.len();
+        let (mut sent, mut answered) = (0, 0);
+        while answered < count {
+            let next = count.min(answered + window);
+            if next > sent {
+                stdin.write_all(lines.slice(sent, next))?;
+                sent = next;
+            }
+            let read = self.stdout.read(&mut self.buffer)?;
+            if read == 0 {
+                return Err(format!("ended after {answered} of {count} answers").into());
+            }
+            answered += memchr::memchr_iter(b'\n', &self.buffer[..read]).count();
+        }
+        let wall = began.elapsed();
+        let io_after = cpu::io_calls(self.pid());
+        Ok(Spent {
+            wall,
+            cpu: cpu::tree(self.pid())?.saturating_sub(cpu_before),
+            io_calls: io_after.unwrap_or(0).saturating_sub(io_before.unwrap_or(0)),
+            lines: count,
+        })
+    }
+
+    /// Sends every line and checks that each call was answered with success.
+    pub fn check(&mut self, lines: &Lines) -> Result<(), Failure> {
+        let stdin = self.stdin.as_mut().ok_or("its stdin is closed")?;
+        let mut answers = Vec::new();
+        for line in 0..lines.len() {
+            stdin.write_all(lines.slice(line, line + 1))?;
+            answers.clear();
+            while !answers.ends_with(b"\n") {
+                let read = self.stdout.read(&mut self.buffer)?;
+                if read == 0 {
+                    return Err("ended before it answered".into());
+                }
+                answers.extend_from_slice(&self.buffer[..read]);
+            }
+            let answer: serde_json::Value = serde_json::from_slice(&answers)?;
+            if answer["status"] != "OK" {
+                return Err(format!("answered {answer}").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes its input and waits for it to end well.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.stdin = None;
+        let status = self.child.wait()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("ended with {status}").into())
+        }
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        self.stdin = None;
+        // It has ended, or something went wrong and nobody waits for its answers.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

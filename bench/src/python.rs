@@ -1,0 +1,103 @@
+//! A Python tool: a warm worker against an interpreter for each call, in one host.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::figure::{Figure, median, number};
+use crate::lines::Writer;
+use crate::piped::{Piped, Spent};
+use crate::scratch::Scratch;
+use crate::{Bench, Failure, chain};
+
+const EXAMPLE: &str = "examples/hello";
+const WARM_AID: &str = "AID.DEMO.GREET.v1";
+const COLD_AID: &str = "AID.BENCH.COLD.v1";
+const ROUNDS: usize = 5;
+const WARM_CALLS: usize = 2_000;
+const COLD_CALLS: usize = 8;
+const WINDOW: usize = 64;
+const CPU_MICROS_MAX: f64 = 100.0;
+
+/// The example's own greeting, by an interpreter of its own.
+const COLD_TOOL: &str = r#"
+[[tool]]
+name = "cold"
+aid = "AID.BENCH.COLD.v1"
+runner = { kind = "process", command = ["python3", "tools/cold.py"] }
+"#;
+const COLD_PROGRAM: &str = "\
+import json, sys
+payload = json.load(sys.stdin)
+json.dump({'message': 'Hello ' + payload['name']}, sys.stdout)
+";
+
+pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
+    let scratch = Scratch::new("python")?;
+    let workspace = scratch.workspace();
+    copy(Path::new(EXAMPLE), &workspace)?;
+    let config = workspace.join("callgate.toml");
+    fs::write(&config, fs::read_to_string(&config)? + COLD_TOOL)?;
+    fs::write(workspace.join("tools/cold.py"), COLD_PROGRAM)?;
+    let mut command = Command::new(&bench.callgate);
+    command
+        .arg("toolhost")
+        .arg("--serve")
+        .arg(&workspace)
+        .arg("--state")
+        .arg(scratch.state());
+    command.env("PATH", path_of_python()?);
+    let mut host = Piped::start(&mut command)?;
+    let mut writer = Writer::new(bench.seed);
+    let warm_up = writer.greetings(WARM_AID, 200);
+    host.check(&warm_up)?;
+    let (mut alone, mut batched, mut cold) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        alone.push(host.exchange(&writer.greetings(WARM_AID, WARM_CALLS), 1)?);
+        batched.push(host.exchange(&writer.greetings(WARM_AID, WARM_CALLS), WINDOW)?);
+        cold.push(host.exchange(&writer.greetings(COLD_AID, COLD_CALLS), 1)?);
+    }
+    host.finish()?;
+    let calls = warm_up.len() + ROUNDS * (2 * WARM_CALLS + COLD_CALLS);
+    chain::check(bench, &scratch, calls)?;
+    let [alone, batched, cold] = [alone, batched, cold]
+        .map(|spent| median(&spent.iter().map(Spent::cpu_micros).collect::<Vec<_>>()));
+    let beside = format!("an interpreter for each call {} µs", number(cold));
+    Ok(vec![
+        Figure::new("python: CPU of a warm call, one at a time", alone, "µs")
+            .at_most(CPU_MICROS_MAX)
+            .beside(format!("{beside}, {} x", number(cold / alone))),
+        Figure::new("python: CPU of a warm call, 64 waiting", batched, "µs")
+            .at_most(CPU_MICROS_MAX)
+            .beside(format!("{beside}, {} x", number(cold / batched))),
+    ])
+}
+
+/// The search path with the interpreter itself first: what starts it may be a script, and
+/// then the cold call would look worse than it is.
+fn path_of_python() -> Result<OsString, Failure> {
+    let asked = Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output()?;
+    let program = PathBuf::from(String::from_utf8(asked.stdout)?.trim());
+    let folder = program.parent().ok_or("there is no python3")?.to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder).chain(std::env::split_paths(&path));
+    Ok(std::env::join_paths(folders)?)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    let entries = fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir_all(&target)?;
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

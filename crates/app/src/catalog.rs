@@ -1,0 +1,253 @@
+//! Tools out of configuration: names, schemas, tiers, and the runner each one gets.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Fault, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name};
+use callgate_runners::{
+    Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, python_pool,
+};
+use callgate_sandbox::{Limits, Spawner, scrubbed_env};
+use callgate_wires::toolhost::tier_of_side_effects;
+
+use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
+use crate::environment::Environment;
+use crate::workspace::any_object;
+
+/// Calls of one tool at the same time, where nothing is said.
+const CONCURRENCY_MAX_DEFAULT: usize = 64;
+
+/// Makes tools out of their configuration.
+pub struct Workshop<'a> {
+    /// For `${NAME}` and the allow list.
+    pub environment: &'a Environment,
+    /// Children's working folder.
+    pub root: PathBuf,
+    /// Where children come from.
+    pub spawner: Arc<Spawner>,
+    /// The Python worker; made on first need.
+    pub worker: &'a dyn Fn() -> Result<PathBuf, String>,
+    /// Pools are shared by the tools that name the same program, environment and bounds.
+    pub pools: HashMap<String, Arc<Pool>>,
+}
+
+impl Workshop<'_> {
+    /// The tool a `[[tool]]` describes.
+    pub fn tool(&mut self, config: ToolConfig) -> Result<Tool, String> {
+        let about = |reason: String| format!("tool `{}`: {reason}", config.name);
+        if !is_name(&config.name) {
+            return Err(about(
+                "a name is segments of letters, digits, `_`, `-` and `.`, joined by `/`".to_owned(),
+            ));
+        }
+        let aid = config
+            .aid
+            .clone()
+            .unwrap_or_else(|| aid_of_name(&config.name));
+        let tier = config
+            .tier
+            .unwrap_or_else(|| tier_of_side_effects(&aid, &config.side_effects));
+        let tier = Tier::from_number(tier).ok_or_else(|| about("tier is 0 to 3".to_owned()))?;
+        let runner: Arc<dyn Runner> = match &config.runner {
+            Some(runner) => self.runner(runner).map_err(about)?,
+            None => Arc::new(NoRunner),
+        };
+        if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
+            return Err(about(format!(
+                "writes: `{path}` is not inside the workspace"
+            )));
+        }
+        let rate_limit = config
+            .rate_limit
+            .map(|rate| rate.read().map_err(about))
+            .transpose()?;
+        Ok(Tool {
+            aid,
+            description: config.description,
+            input_schema: schema(config.input_schema).unwrap_or_else(any_object),
+            output_schema: schema(config.output_schema),
+            tags: config.tags,
+            tier,
+            timeout: config.timeout_ms.map(Duration::from_millis),
+            rate_limit,
+            concurrency_max: config.concurrency_max.unwrap_or(CONCURRENCY_MAX_DEFAULT),
+            idempotent: config.idempotent,
+            deterministic: config.deterministic,
+            side_effects: config.side_effects,
+            replay_inputs: config.replay_inputs,
+            aliases: config.aliases,
+            writes: config.writes,
+            slots: config.slots,
+            name: config.name,
+            runner,
+        })
+    }
+
+    fn runner(&mut self, config: &RunnerConfig) -> Result<Arc<dyn Runner>, String> {
+        match config {
+            RunnerConfig::Process {
+                command,
+                env,
+                limits,
+            } => {
+                let env = self.env(env)?;
+                let mut settings = ProcessSettings::new(words(command)?, env, self.root.clone());
+                settings.limits = child_limits(limits);
+                if let Some(bytes) = limits.output_bytes {
+                    settings.output_bytes_max = bytes;
+                }
+                Ok(Arc::new(ProcessRunner::new(
+                    Arc::clone(&self.spawner),
+                    settings,
+                )))
+            }
+            RunnerConfig::Pool {
+                command,
+                entry,
+                env,
+                limits,
+                pool,
+            } => {
+                let shared = format!("{command:?} {env:?} {limits:?} {pool:?}");
+                let pool = match self.pools.get(&shared) {
+                    Some(pool) => Arc::clone(pool),
+                    None => {
+                        let mut settings =
+                            PoolSettings::new(words(command)?, self.env(env)?, self.root.clone());
+                        tune(&mut settings, limits, pool);
+                        let made = Pool::new(Arc::clone(&self.spawner), settings);
+                        self.pools.insert(shared, Arc::clone(&made));
+                        made
+                    }
+                };
+                Ok(Arc::new(PoolRunner::new(pool, entry.clone(), "pool")))
+            }
+            RunnerConfig::Python {
+                entry,
+                python,
+                env,
+                limits,
+                pool,
+            } => {
+                if !entry.contains(':') {
+                    return Err(format!("entry `{entry}` is not `module:function`"));
+                }
+                let shared = format!("python {python:?} {env:?} {limits:?} {pool:?}");
+                let pool = match self.pools.get(&shared) {
+                    Some(pool) => Arc::clone(pool),
+                    None => {
+                        let settings = PythonSettings {
+                            workspace: self.root.clone(),
+                            interpreter: python.as_ref().map(PathBuf::from),
+                            worker: (self.worker)()?,
+                            env: self.env(env)?,
+                        };
+                        let made = python_pool(Arc::clone(&self.spawner), settings, |settings| {
+                            tune(settings, limits, pool);
+                        });
+                        self.pools.insert(shared, Arc::clone(&made));
+                        made
+                    }
+                };
+                Ok(Arc::new(PoolRunner::new(
+                    pool,
+                    Some(entry.clone()),
+                    "python",
+                )))
+            }
+        }
+    }
+
+    /// The allow list and what the tool declares; `${NAME}` takes a variable of ours.
+    fn env(
+        &self,
+        declared: &BTreeMap<String, String>,
+    ) -> Result<Vec<(OsString, OsString)>, String> {
+        let mut env = scrubbed_env(self.environment.variables(), &[]);
+        for (name, value) in declared {
+            let value = match value
+                .strip_prefix("${")
+                .and_then(|rest| rest.strip_suffix('}'))
+            {
+                None => OsString::from(value),
+                Some(ours) => self
+                    .environment
+                    .os(ours)
+                    .ok_or_else(|| format!("env: `{ours}` is not set"))?
+                    .to_owned(),
+            };
+            env.retain(|(known, _)| known != name.as_str());
+            env.push((name.into(), value));
+        }
+        Ok(env)
+    }
+}
+
+fn words(command: &[String]) -> Result<Vec<OsString>, String> {
+    match command.first() {
+        Some(program) if !program.is_empty() => Ok(command.iter().map(OsString::from).collect()),
+        _ => Err("command needs a program".to_owned()),
+    }
+}
+
+fn schema(source: Option<SchemaSource>) -> Option<serde_json::Value> {
+    match source {
+        Some(SchemaSource::Inline(value)) => Some(value),
+        // Files were read in `workspace.rs`.
+        Some(SchemaSource::File(_)) | None => None,
+    }
+}
+
+/// True for paths that could lie outside the workspace.
+fn escapes(path: &str) -> bool {
+    use std::path::Component;
+    Path::new(path)
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+fn child_limits(config: &LimitsConfig) -> Limits {
+    Limits {
+        address_space_bytes: config.memory_bytes,
+        cpu_seconds: config.cpu_seconds,
+        file_size_bytes: config.file_bytes,
+        open_files: config.open_files,
+        processes: config.processes,
+    }
+}
+
+fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
+    fn set<T>(place: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *place = value;
+        }
+    }
+    let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
+    settings.limits = child_limits(limits);
+    set(&mut settings.output_bytes_max, limits.output_bytes);
+    set(&mut settings.workers_max, pool.workers_max);
+    set(&mut settings.queue_max, pool.queue_max);
+    set(&mut settings.backoff_min, ms(pool.backoff_min_ms));
+    set(&mut settings.backoff_max, ms(pool.backoff_max_ms));
+    set(&mut settings.crashes_max, pool.crashes_max);
+    set(&mut settings.crash_window, ms(pool.crash_window_ms));
+    set(&mut settings.idle_max, ms(pool.idle_ms));
+    set(&mut settings.calls_max, pool.calls_max);
+}
+
+/// A tool of another host's pack: listed, and not available. T-23.
+struct NoRunner;
+
+impl Runner for NoRunner {
+    fn run<'a>(&'a self, _: Job<'a>) -> RunFuture<'a> {
+        let reason = "the pack says no `runner` for this tool".to_owned();
+        Box::pin(std::future::ready(Err(Fault::Unavailable { reason })))
+    }
+
+    fn kind(&self) -> &'static str {
+        "none"
+    }
+}

@@ -1,0 +1,162 @@
+//! The command line for people.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+
+use crate::commands;
+use crate::environment::Environment;
+use crate::paths::{Paths, PathsError};
+use crate::show;
+
+/// The tool runtime that can prove what happened.
+///
+/// Every call is checked, leased, run at most once and recorded in a hash chain anyone can
+/// verify. With no configuration the built-in tools are served; tools of your own come from
+/// `callgate.toml`, once you have said `callgate trust`.
+#[derive(Parser)]
+#[command(
+    name = "callgate",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where things are; the same for every subcommand.
+#[derive(Args, Debug)]
+pub struct Place {
+    /// The workspace: where callgate.toml is and tools run
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = ".",
+        hide_default_value = true
+    )]
+    pub workspace: PathBuf,
+    /// Where state is kept, instead of the user's state folder [env: CALLGATE_STATE]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// The gate's socket, instead of the usual place
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Print data as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Place {
+    /// The folders this names.
+    pub fn paths(&self, environment: &Environment) -> Result<Paths, PathsError> {
+        let (state, socket) = (self.state.as_deref(), self.socket.as_deref());
+        Paths::new(environment, &self.workspace, state, socket)
+    }
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the workspace's gate and serve calls until stopped
+    Serve(commands::serve::Serve),
+    /// Call a tool and print its output
+    Call(commands::call::CallTool),
+    /// List the tools, or show one
+    Tools(commands::tools::Tools),
+    /// Grant, list and revoke single-use leases
+    Lease(commands::lease::Lease),
+    /// List calls that wait for a person, and decide
+    Approvals(commands::approvals::Approvals),
+    /// Trust this workspace's configuration as it is now
+    Trust(commands::trust::Trust),
+    /// Show, verify and export the chain of what happened
+    Audit(commands::audit::Audit),
+    /// What this machine and workspace have, what is missing and how to get it
+    Doctor(commands::doctor::Doctor),
+    /// Serve the toolhost contract: --list, --run or --serve PLUGIN
+    #[command(disable_help_flag = true)]
+    Toolhost(Rest),
+    /// Run one tool by its AID: request on stdin, reply on stdout
+    #[command(name = "tool_exec", disable_help_flag = true)]
+    ToolExec(Rest),
+    /// Print shell completions
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Taken as it is, before this parser is reached.
+#[derive(Args)]
+struct Rest {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _words: Vec<OsString>,
+}
+
+/// What a command comes to: its exit code, or words for the person.
+pub type Done = Result<ExitCode, String>;
+
+/// Parses the arguments and carries the command out.
+pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    init_log(environment);
+    let place = &cli.place;
+    let done = match cli.command {
+        Command::Serve(serve) => commands::serve::run(environment, place, &serve),
+        Command::Call(call) => commands::call::run(environment, place, &call),
+        Command::Tools(tools) => commands::tools::run(environment, place, &tools),
+        Command::Lease(lease) => commands::lease::run(environment, place, &lease),
+        Command::Approvals(approvals) => commands::approvals::run(environment, place, &approvals),
+        Command::Trust(trust) => commands::trust::run(environment, place, &trust),
+        Command::Audit(audit) => commands::audit::run(environment, place, &audit),
+        Command::Doctor(doctor) => commands::doctor::run(environment, place, &doctor),
+        Command::Toolhost(_) | Command::ToolExec(_) => {
+            Err("put `toolhost` and `tool_exec` first: callgate toolhost …".to_owned())
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "callgate",
+                &mut std::io::stdout(),
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    done.unwrap_or_else(|words| {
+        show::complain(&words);
+        ExitCode::FAILURE
+    })
+}
+
+/// Logs go to stderr when `CALLGATE_LOG` names a level.
+pub fn init_log(environment: &Environment) {
+    let level = environment
+        .text("CALLGATE_LOG")
+        .and_then(|text| text.parse().ok());
+    if let Some(level) = level {
+        let level: tracing::Level = level;
+        tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .init();
+    }
+}
+
+/// A single-threaded runtime: two cores serve tools better than each other.
+pub fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("start the runtime: {error}"))
+}

@@ -1,0 +1,216 @@
+//! `callgate call`: one call from the shell, through the running gate if there is one.
+
+use std::io::Read as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use callgate_call::{Call, Caller, IdempotencyKey, Input, LeaseToken, Wire};
+use callgate_doors::http::outcome_body;
+use callgate_wires::json::{self, DEPTH_MAX};
+use clap::Args;
+use hyper::Method;
+use serde_json::{Map, Value, json};
+
+use crate::cli::{Done, Place, runtime};
+use crate::client::Client;
+use crate::compose::chain;
+use crate::environment::Environment;
+use crate::show;
+
+/// Call a tool and print its output.
+///
+/// The input is a JSON object, `-` for one on standard input, or key=value pairs: values are
+/// text unless the tool's schema says otherwise, and key:=JSON is always JSON.
+#[derive(Args)]
+pub struct CallTool {
+    /// Name, AID or alias
+    tool: String,
+    /// A JSON object, `-`, or key=value pairs
+    #[arg(value_name = "INPUT")]
+    input: Vec<String>,
+    /// Makes a retry safe: the same key never runs the tool twice
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// A lease token from `callgate lease grant`
+    #[arg(long, value_name = "TOKEN")]
+    lease: Option<String>,
+    /// The longest to wait, such as 30s or 500ms
+    #[arg(long, value_name = "TIME", value_parser = super::duration)]
+    timeout: Option<Duration>,
+    /// Correlates traces
+    #[arg(long, value_name = "ID")]
+    trace_id: Option<String>,
+    /// Do not use a running gate
+    #[arg(long)]
+    standalone: bool,
+}
+
+pub fn run(environment: &Environment, place: &Place, call: &CallTool) -> Done {
+    let input = read_input(environment, place, call)?;
+    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    let body = runtime()?.block_on(async {
+        match Client::connect(&paths.socket).await {
+            Some(client) if !call.standalone => ask(client, call, input).await,
+            _ => alone(environment, place, call, input).await,
+        }
+    })?;
+    Ok(report(place, &body))
+}
+
+/// Through the running gate.
+async fn ask(client: Client, call: &CallTool, input: Value) -> Result<Value, String> {
+    let mut body = json!({ "tool": call.tool, "input": input });
+    let mut put = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body[name] = value;
+        }
+    };
+    put("idempotency_key", call.key.clone().map(Value::from));
+    put("lease_token", call.lease.clone().map(Value::from));
+    put("trace_id", call.trace_id.clone().map(Value::from));
+    put(
+        "timeout_ms",
+        call.timeout
+            .map(|t| json!(u64::try_from(t.as_millis()).unwrap_or(u64::MAX))),
+    );
+    client.ask(Method::POST, "/v1/call", body.to_string()).await
+}
+
+/// In this process.
+async fn alone(
+    environment: &Environment,
+    place: &Place,
+    asked: &CallTool,
+    input: Value,
+) -> Result<Value, String> {
+    let parts = super::open(environment, place)?;
+    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let note = setup.note.clone();
+    let gate = parts.gate(setup);
+    let caller = Caller::uid(environment.uid);
+    let input = Input::from_value(input);
+    let mut call = Call::new(gate.next_id(), &asked.tool, input, caller, Wire::Gate);
+    call.key = asked.key.as_deref().and_then(IdempotencyKey::new);
+    call.lease = asked.lease.as_deref().map(LeaseToken::new);
+    call.trace_id.clone_from(&asked.trace_id);
+    if let Some(timeout) = asked.timeout {
+        call.default_timeout = timeout;
+        call.timeout_max = Some(timeout);
+    }
+    let interrupted = async {
+        let _ = tokio::signal::ctrl_c().await;
+        call.cancel.cancel();
+        std::future::pending::<()>().await;
+    };
+    let outcome = tokio::select! {
+        outcome = gate.call(&call) => outcome,
+        () = interrupted => unreachable!("waits for the outcome of the cancelled call"),
+    };
+    let body = outcome_body(outcome);
+    if body["fault"]["kind"] == "unknown_tool" && !note.contains("trusted (") {
+        show::say(&note);
+    }
+    super::close(&parts)?;
+    Ok(body)
+}
+
+/// Shows the outcome; exit 0 only for an output.
+fn report(place: &Place, body: &Value) -> ExitCode {
+    let ok = body["ok"] == true;
+    if place.json {
+        show::json(body);
+    } else if ok {
+        show::json(&body["output"]);
+        if body["idempotent_hit"] == true {
+            show::say("(recorded outcome of an earlier call with this key)");
+        }
+    } else {
+        let fault = &body["fault"];
+        let kind = fault["kind"].as_str().unwrap_or("fault");
+        let message = fault["message"].as_str().unwrap_or_default();
+        show::complain(&match kind {
+            "unknown_tool" => super::tools::unknown(fault["data"]["tool"].as_str().unwrap_or("")),
+            "lease_required" => format!(
+                "this tool needs a lease: callgate lease grant {} then --lease TOKEN",
+                fault["data"]["tool"].as_str().unwrap_or("TOOL")
+            ),
+            _ => format!("{kind}: {message}"),
+        });
+    }
+    if ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Result<Value, String> {
+    let parse = |text: &str| {
+        json::parse(text.as_bytes(), DEPTH_MAX)
+            .map_err(|error| format!("input is not JSON: {error}"))
+    };
+    match call.input.as_slice() {
+        [] => Ok(json!({})),
+        [one] if one == "-" => {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| format!("read standard input: {error}"))?;
+            parse(&text)
+        }
+        [one] if one.trim_start().starts_with(['{', '[']) => parse(one),
+        pairs => {
+            let (tools, _) = super::tools::all(environment, place)?;
+            let schema = super::tools::find(&tools, &call.tool)
+                .map_or(Value::Null, |tool| tool["input_schema"].clone());
+            let mut members = Map::new();
+            for pair in pairs {
+                let (name, value) = read_pair(pair, &schema)?;
+                members.insert(name, value);
+            }
+            Ok(Value::Object(members))
+        }
+    }
+}
+
+fn read_pair(pair: &str, schema: &Value) -> Result<(String, Value), String> {
+    let (name, text) = pair
+        .split_once('=')
+        .ok_or_else(|| format!("`{pair}` is neither JSON nor key=value"))?;
+    let parse = |name: &str| {
+        json::parse(text.as_bytes(), DEPTH_MAX)
+            .map_err(|error| format!("`{name}` is not JSON: {error}"))
+    };
+    if let Some(name) = name.strip_suffix(':') {
+        return Ok((name.to_owned(), parse(name)?));
+    }
+    let is_text = match &schema["properties"][name]["type"] {
+        Value::String(kind) => kind == "string",
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == "string"),
+        _ => true,
+    };
+    let value = if is_text {
+        Value::String(text.to_owned())
+    } else {
+        parse(name)?
+    };
+    Ok((name.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_follow_the_schema() {
+        let schema = json!({"properties": {"n": {"type": "integer"}, "s": {"type": "string"}}});
+        let pair = |text| read_pair(text, &schema).unwrap().1;
+        assert_eq!(pair("n=3"), json!(3));
+        assert_eq!(pair("s=3"), json!("3"));
+        assert_eq!(pair("x=3"), json!("3"));
+        assert_eq!(pair("x:=[1]"), json!([1]));
+        assert_eq!(pair("x=a=b"), json!("a=b"));
+        assert!(read_pair("n=three", &schema).is_err());
+        assert!(read_pair("nothing", &schema).is_err());
+    }
+}

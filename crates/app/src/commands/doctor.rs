@@ -1,0 +1,135 @@
+//! `callgate doctor`: what is here, what is missing and how to get it.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use rustix::process::{Resource, getrlimit};
+use serde_json::{Value, json};
+
+use crate::cli::{Done, Place, runtime};
+use crate::client::Client;
+use crate::compose::chain;
+use crate::environment::Environment;
+use crate::show;
+use crate::trust::Found;
+
+/// What this machine and workspace have, what is missing and how to get it.
+#[derive(Args)]
+pub struct Doctor {}
+
+/// One finding.
+struct Check {
+    name: &'static str,
+    ok: bool,
+    finding: String,
+}
+
+pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
+    let parts = super::open(environment, place)?;
+    let mut checks = Vec::new();
+    let mut check = |name, ok, finding: String| checks.push(Check { name, ok, finding });
+
+    check(
+        "workspace",
+        true,
+        parts.paths.workspace.display().to_string(),
+    );
+    check("state", true, parts.paths.state.display().to_string());
+    let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+    let loads = match found {
+        Found::Trusted(_) => match parts.setup() {
+            Ok(setup) => (true, setup.note),
+            Err(error) => (
+                false,
+                format!("trusted, but does not load: {}", chain(&error)),
+            ),
+        },
+        Found::Missing => (true, found.note()),
+        Found::Untrusted { .. } | Found::Broken(_) => (false, found.note()),
+    };
+    check("configuration", loads.0, loads.1);
+    let verdict = parts.store.verify().map_err(|error| chain(&error))?;
+    match &verdict.bad {
+        None => check(
+            "chain",
+            true,
+            format!("{} records, all good", verdict.records),
+        ),
+        Some(bad) => check(
+            "chain",
+            false,
+            format!("record {} is bad: {}", bad.seq, bad.reason),
+        ),
+    }
+    match parts.paths.usable_socket() {
+        Err(error) => check("gate", false, error.to_string()),
+        Ok(socket) => {
+            let running = runtime()?.block_on(Client::connect(socket)).is_some();
+            let state = if running {
+                "running"
+            } else {
+                "not running: `callgate serve` starts it"
+            };
+            check("gate", true, format!("{state} ({})", socket.display()));
+        }
+    }
+    match python(environment) {
+        Some(path) => check("python", true, path),
+        None => check(
+            "python",
+            false,
+            "no python3 on PATH: Python tools can not run".to_owned(),
+        ),
+    }
+    let files = getrlimit(Resource::Nofile).current;
+    let enough = files.is_none_or(|files| files >= 256);
+    let files = files.map_or_else(|| "unlimited".to_owned(), |files| files.to_string());
+    check(
+        "descriptors",
+        enough,
+        format!("{files} (ulimit -n; 256 or more serve many calls)"),
+    );
+    if let Some(bytes) = getrlimit(Resource::Fsize).current {
+        check(
+            "file size",
+            true,
+            format!("limited to {bytes} bytes: the index is left to others"),
+        );
+    }
+    check(
+        "confinement",
+        true,
+        "none: tools run with your rights; every reply and record says so".to_owned(),
+    );
+
+    let well = checks.iter().all(|check| check.ok);
+    if place.json {
+        let all: Vec<Value> = checks
+            .iter()
+            .map(|c| json!({ "name": c.name, "ok": c.ok, "finding": c.finding }))
+            .collect();
+        show::json(&json!({ "ok": well, "checks": all }));
+    } else {
+        let rows: Vec<Vec<String>> = checks
+            .iter()
+            .map(|c| {
+                let mark = if c.ok { "ok" } else { "!!" };
+                vec![mark.to_owned(), c.name.to_owned(), c.finding.clone()]
+            })
+            .collect();
+        show::table(&["", "WHAT", "FINDING"], &rows);
+    }
+    Ok(if well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn python(environment: &Environment) -> Option<String> {
+    let path = environment.text("PATH")?;
+    path.split(':')
+        .map(|folder| std::path::Path::new(folder).join("python3"))
+        .find(|file| file.is_file())
+        .map(|file| file.display().to_string())
+}

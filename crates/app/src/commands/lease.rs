@@ -1,0 +1,178 @@
+//! `callgate lease`: single-use permissions for one call.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use callgate_call::{Caller, Digest, Tier};
+use callgate_gate::{Lease as Granted, LeaseRequest, LeaseState};
+use callgate_wires::json::{self, DEPTH_MAX};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::{Done, Place};
+use crate::compose::chain;
+use crate::environment::Environment;
+use crate::show;
+
+/// Grant, list and revoke single-use leases.
+#[derive(Args)]
+pub struct Lease {
+    #[command(subcommand)]
+    command: LeaseCommand,
+}
+
+#[derive(Subcommand)]
+enum LeaseCommand {
+    /// Grant a lease for one call; the token is printed once
+    Grant {
+        /// Name, AID or alias
+        tool: String,
+        /// The highest tier it opens; the tool's own if not given
+        #[arg(long, value_name = "0-3", value_parser = tier)]
+        tier: Option<Tier>,
+        /// How long it lives, such as 60s or 5m; an hour at most
+        #[arg(long, value_name = "TIME", value_parser = super::duration)]
+        ttl: Option<Duration>,
+        /// Only for exactly this input (JSON)
+        #[arg(long, value_name = "JSON")]
+        input: Option<String>,
+        /// Only for this caller, such as uid:1000
+        #[arg(long, value_name = "CALLER")]
+        caller: Option<String>,
+    },
+    /// The leases of the last day
+    List,
+    /// Take a lease back, by its id or its token
+    Revoke {
+        /// Id or token
+        lease: String,
+    },
+}
+
+fn tier(text: &str) -> Result<Tier, String> {
+    let number = text
+        .parse()
+        .map_err(|_| "a tier is 0, 1, 2 or 3".to_owned())?;
+    Tier::from_number(number).ok_or_else(|| "a tier is 0, 1, 2 or 3".to_owned())
+}
+
+pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
+    let parts = super::open(environment, place)?;
+    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let gate = parts.gate(setup);
+    match &lease.command {
+        LeaseCommand::Grant {
+            tool,
+            tier,
+            ttl,
+            input,
+            caller,
+        } => {
+            let input = match input {
+                None => None,
+                Some(text) => {
+                    let value = json::parse(text.as_bytes(), DEPTH_MAX)
+                        .map_err(|error| format!("--input is not JSON: {error}"))?;
+                    Some(Digest::of_json(&value))
+                }
+            };
+            let request = LeaseRequest {
+                tool: tool.clone(),
+                tier: *tier,
+                ttl: *ttl,
+                caller: caller.as_deref().map(Caller::named),
+                input,
+            };
+            let granted = gate
+                .grant_lease(&request)
+                .map_err(|fault| fault.to_string())?;
+            let token = granted.token.reveal();
+            if place.json {
+                show::json(&json!({
+                    "id": granted.id.to_string(),
+                    "token": token,
+                    "tool": granted.tool,
+                    "tier": granted.tier.number(),
+                    "ttl_ms": u64::try_from(granted.ttl.as_millis()).unwrap_or(u64::MAX),
+                }));
+            } else {
+                show::data(&format!("{token}\n"));
+                show::say(&format!(
+                    "lease {} for one call of `{}`, good for {} s; the token is not shown again",
+                    granted.id,
+                    granted.tool,
+                    granted.ttl.as_secs()
+                ));
+            }
+        }
+        LeaseCommand::List => {
+            let leases = gate.leases().map_err(|fault| fault.to_string())?;
+            if place.json {
+                let all: Vec<Value> = leases.iter().map(lease_json).collect();
+                show::json(&json!({ "leases": all }));
+            } else {
+                let rows: Vec<Vec<String>> = leases.iter().map(row).collect();
+                show::table(
+                    &[
+                        "ID", "TOOL", "TIER", "STATE", "GRANTED", "EXPIRES", "BOUND TO",
+                    ],
+                    &rows,
+                );
+            }
+        }
+        LeaseCommand::Revoke { lease } => {
+            let revoked = gate
+                .revoke_lease(lease)
+                .map_err(|fault| fault.to_string())?;
+            if place.json {
+                show::json(&lease_json(&revoked));
+            } else {
+                show::say(&format!("lease {}: {}", revoked.id, state(&revoked)));
+            }
+        }
+    }
+    super::close(&parts)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn state(lease: &Granted) -> &'static str {
+    match lease.state {
+        LeaseState::Active => "active",
+        LeaseState::Spent { .. } => "spent",
+        LeaseState::Expired => "expired",
+        LeaseState::Revoked { .. } => "revoked",
+    }
+}
+
+fn lease_json(lease: &Granted) -> Value {
+    let mut body = json!({
+        "id": lease.id.to_string(),
+        "tool": lease.tool,
+        "tier": lease.tier,
+        "state": state(lease),
+        "granted_at_ms": lease.granted_at.0,
+        "expires_at_ms": lease.expires_at.0,
+        "caller": lease.caller,
+        "input": lease.input.map(Digest::to_hex),
+    });
+    if let LeaseState::Spent { call, .. } = lease.state {
+        body["call_id"] = json!(call.to_string());
+    }
+    body
+}
+
+fn row(lease: &Granted) -> Vec<String> {
+    let input = lease
+        .input
+        .map(|digest| format!("input {}", &digest.to_hex()[..8]));
+    let bound: Vec<String> = lease.caller.clone().into_iter().chain(input).collect();
+    vec![
+        lease.id.to_string(),
+        lease.tool.clone(),
+        lease.tier.to_string(),
+        state(lease).to_owned(),
+        show::time(lease.granted_at.0),
+        show::time(lease.expires_at.0),
+        bound.join(", "),
+    ]
+}

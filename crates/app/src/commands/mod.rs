@@ -1,0 +1,45 @@
+//! One file per subcommand. Each says what it takes, carries it out and shows the result.
+
+pub mod approvals;
+pub mod audit;
+pub mod call;
+pub mod doctor;
+pub mod lease;
+pub mod serve;
+pub mod toolhost;
+pub mod tools;
+pub mod trust;
+
+use crate::cli::Place;
+use crate::compose::{Parts, chain};
+use crate::environment::Environment;
+
+/// Opens the workspace a command is about.
+pub fn open<'a>(environment: &'a Environment, place: &Place) -> Result<Parts<'a>, String> {
+    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    Parts::open(environment, paths).map_err(|error| chain(&error))
+}
+
+/// Ends the use of a workspace in order: what is pending is written, the head is signed.
+pub fn close(parts: &Parts<'_>) -> Result<(), String> {
+    parts.store.close().map_err(|error| chain(&error))
+}
+
+/// Reads `60`, `60s`, `500ms`, `5m` or `1h`.
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "a duration is a number with ms, s, m or h".to_owned())?;
+    let ms = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(format!("unknown unit `{unit}`: use ms, s, m or h")),
+    };
+    Ok(std::time::Duration::from_millis(number.saturating_mul(ms)))
+}

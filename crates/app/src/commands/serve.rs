@@ -1,0 +1,225 @@
+//! `callgate serve`: the workspace's daemon. It owns the socket, watches the configuration
+//! and keeps the store in order until it is told to stop.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use callgate_call::Cancel;
+use callgate_doors::http::{self, SameUid};
+use callgate_gate::Gate;
+use clap::Args;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use serde_json::json;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{Done, Place, runtime};
+use crate::compose::{Parts, chain};
+use crate::environment::Environment;
+use crate::show;
+use crate::workspace::{CONFIG_FILE, Source};
+
+/// How often the configuration and the store are looked after.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Start the workspace's gate and serve calls until stopped.
+#[derive(Args)]
+pub struct Serve {
+    /// Only print where the socket is
+    #[arg(long = "where")]
+    print_socket: bool,
+}
+
+pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
+    if serve.print_socket {
+        let paths = place.paths(environment).map_err(|error| chain(&error))?;
+        show::data(&format!("{}\n", paths.socket.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let parts = super::open(environment, place)?;
+    let socket = parts
+        .paths
+        .usable_socket()
+        .map_err(|error| chain(&error))?
+        .to_owned();
+    let _lock = lock(&socket)?;
+    runtime()?.block_on(until_stopped(environment, place, &parts, &socket))?;
+    let _ = std::fs::remove_file(&socket);
+    super::close(&parts)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn until_stopped(
+    environment: &Environment,
+    place: &Place,
+    parts: &Parts<'_>,
+    socket: &Path,
+) -> Result<(), String> {
+    let watched = Watched::now(parts);
+    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let gate = Arc::new(parts.gate(setup));
+    let listener = SameUid::new(bind(socket)?, environment.uid);
+    let stop = Cancel::new();
+    announce(place, &gate, socket);
+    let door = http::serve(Arc::clone(&gate), listener, stop.clone().cancelled_owned());
+    let told = async {
+        told_to_stop().await;
+        stop.cancel();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
+        () = told => unreachable!("waits for the door to close"),
+        () = look_after(parts, &gate, watched) => unreachable!("never ends"),
+    }
+}
+
+/// What is offered and how to connect.
+fn announce(place: &Place, gate: &Gate, socket: &Path) {
+    let catalog = gate.catalog();
+    let tools: Vec<&str> = catalog.tools().map(|tool| tool.name.as_str()).collect();
+    if place.json {
+        show::json(&json!({ "socket": socket, "tools": tools, "configuration": gate.note() }));
+        return;
+    }
+    show::say(&format!(
+        "callgate {} serves {} tools:",
+        env!("CARGO_PKG_VERSION"),
+        tools.len()
+    ));
+    for tool in catalog.tools() {
+        show::say(&format!("  {:<24} {}", tool.name, tool.description));
+    }
+    show::say(&gate.note());
+    show::say("confinement: none (tools run with your rights)");
+    show::say(&format!("listening on {}", socket.display()));
+    show::say("try:  callgate call builtin/echo '{\"hello\":\"world\"}'");
+    show::say(&format!(
+        "or:   curl --unix-socket {} http://gate/v1/call -d '{{\"tool\":\"builtin/echo\",\"input\":{{}}}}'",
+        socket.display()
+    ));
+}
+
+/// One gate per socket: the lock lives and dies with its process.
+fn lock(socket: &Path) -> Result<OwnedFd, String> {
+    let folder = socket.parent().unwrap_or(Path::new("/"));
+    let failed = |error: std::io::Error| format!("lock {}: {error}", socket.display());
+    make_private_folder(folder).map_err(failed)?;
+    let path = socket.with_extension("lock");
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(format!(
+            "another `callgate serve` has {}; stop it or pass --socket",
+            socket.display()
+        )),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+fn make_private_folder(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+}
+
+/// Binds the socket 0600 from the start. We hold the lock, so what is there is stale.
+fn bind(socket: &Path) -> Result<UnixListener, String> {
+    match std::fs::remove_file(socket) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(format!("remove stale {}: {error}", socket.display())),
+    }
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(socket);
+    rustix::process::umask(before);
+    bound.map_err(|error| format!("bind {}: {error}", socket.display()))
+}
+
+async fn told_to_stop() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Reloads the configuration when it or the trust in it changes, and tends the store.
+async fn look_after(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if let Err(error) = parts.store.maintain() {
+            tracing::warn!(error = chain(&error), "maintain the store");
+        }
+        let seen = Watched::now(parts);
+        if seen != watched {
+            watched = seen;
+            reload(parts, gate);
+        }
+    }
+}
+
+/// Puts a new trusted configuration in place; anything else keeps the old one and says why.
+fn reload(parts: &Parts<'_>, gate: &Gate) {
+    use crate::compose::Builtins;
+    use crate::trust::Found;
+    let found = match Found::look(&parts.paths, &parts.store) {
+        Ok(found) => found,
+        Err(error) => return show::complain(&format!("reload: {}", chain(&error))),
+    };
+    let note = found.note();
+    match found {
+        Found::Trusted(source) => match parts.setup_of(source, Builtins::With, note.clone()) {
+            Ok(setup) => {
+                gate.replace(setup);
+                show::say(&format!("reloaded: {note}"));
+            }
+            Err(error) => {
+                show::complain(&format!("kept the old configuration: {}", chain(&error)));
+            }
+        },
+        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing => {
+            show::complain(&format!("kept the old configuration: {note}"));
+        }
+    }
+}
+
+/// What a change of configuration or trust shows in.
+#[derive(PartialEq, Eq)]
+struct Watched {
+    config: Option<(SystemTime, u64)>,
+    digest: Option<callgate_call::Digest>,
+    trusted: Option<callgate_call::Digest>,
+}
+
+impl Watched {
+    fn now(parts: &Parts<'_>) -> Self {
+        let file = parts.paths.workspace.join(CONFIG_FILE);
+        let config = std::fs::metadata(&file)
+            .ok()
+            .and_then(|meta| meta.modified().ok().map(|at| (at, meta.len())));
+        // The digest covers the files it refers to as well; they are few and small.
+        let digest = Source::of_workspace(&parts.paths.workspace)
+            .ok()
+            .map(|source| source.digest);
+        let trusted = parts.store.trusted(CONFIG_FILE).ok().flatten();
+        Self {
+            config,
+            digest,
+            trusted,
+        }
+    }
+}

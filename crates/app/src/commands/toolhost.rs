@@ -1,0 +1,338 @@
+//! `callgate toolhost` and `callgate tool_exec`, also under the names `toolhost` and
+//! `machina_cli`. Their argument rules are the contract's, not clap's.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use callgate_call::{Caller, Cancel};
+use callgate_doors::pipe::{PipeReader, write_all};
+use callgate_doors::toolhost::{self, Answered, Host};
+use callgate_gate::Gate;
+use callgate_wires::toolhost::{Entry, Reply, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{init_log, runtime};
+use crate::compose::{Builtins, Parts, chain};
+use crate::environment::Environment;
+use crate::paths::Paths;
+use crate::show;
+use crate::trust::Found;
+use crate::workspace::{Source, SourceError};
+
+const USAGE: &str = "\
+usage: callgate toolhost --list PLUGIN
+       callgate toolhost --run PLUGIN AID      one request on stdin, one reply on stdout
+       callgate toolhost --serve PLUGIN        one request a line, one reply a line
+
+PLUGIN is a folder with callgate.toml or toolpack.json, such a file itself, or the word
+`builtin`. --workspace DIR and --state DIR may come anywhere.";
+
+const TOOL_EXEC_USAGE: &str = "\
+usage: callgate tool_exec AID [--workspace DIR] [--state DIR]
+       one request on stdin, one reply on stdout; the workspace is MACHINA_ROOT if that is set";
+
+/// Usage, unknown mode, missing AID.
+const EXIT_USAGE: u8 = 2;
+/// A plugin that does not load. T-21.
+const EXIT_PLUGIN: u8 = 3;
+
+/// `toolhost MODE PLUGIN …`. Checked in the contract's order: arguments, plugin, mode, AID.
+pub fn main(environment: &Environment, words: &[OsString]) -> ExitCode {
+    let Words { place, rest, help } = Words::of(words);
+    if help {
+        show::data(&format!("{USAGE}\n"));
+        return ExitCode::SUCCESS;
+    }
+    let [mode, plugin, rest @ ..] = rest.as_slice() else {
+        show::say(USAGE);
+        return ExitCode::from(EXIT_USAGE);
+    };
+    init_log(environment);
+    let (parts, setup, options) = match load_plugin(environment, &place, plugin) {
+        Ok(loaded) => loaded,
+        Err(error) => return refuse(Entry::Run, &error, EXIT_PLUGIN),
+    };
+    let gate = parts.gate(setup);
+    let host = host(environment, options);
+    let code = match (mode.to_str(), rest.first().and_then(|aid| aid.to_str())) {
+        (Some("--list"), _) => print(&toolhost::list(&gate), 0),
+        (Some("--run"), Some(aid)) => once(&gate, &host, Entry::Run, aid),
+        (Some("--run"), None) => refuse(Entry::Run, "missing aid", EXIT_USAGE),
+        (Some("--serve"), _) => serve(environment, &gate, host),
+        _ => {
+            let error = format!("unknown mode: {}", mode.to_string_lossy());
+            refuse(Entry::Run, &error, EXIT_USAGE)
+        }
+    };
+    close(&parts);
+    code
+}
+
+/// `tool_exec AID`: the tools of the workspace, its configuration trusted or not counted.
+pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
+    let Words {
+        mut place,
+        rest,
+        help,
+    } = Words::of(words);
+    if help {
+        show::data(&format!("{TOOL_EXEC_USAGE}\n"));
+        return ExitCode::SUCCESS;
+    }
+    let Some(aid) = rest.first().and_then(|aid| aid.to_str()) else {
+        show::say(TOOL_EXEC_USAGE);
+        return ExitCode::from(EXIT_USAGE);
+    };
+    init_log(environment);
+    if let (None, Some(root)) = (&place.workspace, environment.os("MACHINA_ROOT")) {
+        place.workspace = Some(PathBuf::from(root));
+    }
+    let loaded = place.paths(environment, None).and_then(|paths| {
+        let parts = Parts::open(environment, paths).map_err(|error| chain(&error))?;
+        let options = match Found::look(&parts.paths, &parts.store) {
+            Ok(Found::Trusted(source)) => Options::of(&source),
+            _ => Options::default(),
+        };
+        let setup = parts.setup().map_err(|error| chain(&error))?;
+        Ok((parts, setup, options))
+    });
+    let (parts, setup, options) = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return refuse(Entry::ToolExec, &error, EXIT_PLUGIN),
+    };
+    let gate = parts.gate(setup);
+    let code = once(&gate, &host(environment, options), Entry::ToolExec, aid);
+    close(&parts);
+    code
+}
+
+/// Another command of `machina_cli`.
+pub fn machina_usage() -> ExitCode {
+    show::say("usage: machina_cli tool_exec AID");
+    ExitCode::from(EXIT_USAGE)
+}
+
+/// The words without the two flags every subcommand takes.
+struct Words {
+    place: ToolhostPlace,
+    rest: Vec<OsString>,
+    help: bool,
+}
+
+#[derive(Default)]
+struct ToolhostPlace {
+    workspace: Option<PathBuf>,
+    state: Option<PathBuf>,
+}
+
+impl Words {
+    fn of(words: &[OsString]) -> Self {
+        let mut place = ToolhostPlace::default();
+        let mut rest = Vec::new();
+        let mut help = false;
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let text = word.to_string_lossy();
+            let (flag, value) = match text.split_once('=') {
+                Some((flag, value)) => (flag, Some(OsString::from(value))),
+                None => (text.as_ref(), None),
+            };
+            let target = match flag {
+                "--workspace" => &mut place.workspace,
+                "--state" => &mut place.state,
+                "--help" | "-h" => {
+                    help = true;
+                    continue;
+                }
+                _ => {
+                    rest.push(word.clone());
+                    continue;
+                }
+            };
+            *target = value.or_else(|| words.next().cloned()).map(PathBuf::from);
+        }
+        Self { place, rest, help }
+    }
+}
+
+impl ToolhostPlace {
+    fn paths(&self, environment: &Environment, workspace: Option<&Path>) -> Result<Paths, String> {
+        let workspace = workspace
+            .or(self.workspace.as_deref())
+            .unwrap_or_else(|| Path::new("."));
+        Paths::new(environment, workspace, self.state.as_deref(), None)
+            .map_err(|error| chain(&error))
+    }
+}
+
+/// What a configuration says of this wire.
+#[derive(Default)]
+struct Options {
+    strict_ok: bool,
+    in_band_leases: bool,
+}
+
+impl Options {
+    fn of(source: &Source) -> Self {
+        Self {
+            strict_ok: source.config.toolhost.strict_ok,
+            in_band_leases: source.config.leases.in_band,
+        }
+    }
+}
+
+/// Loads what the plugin argument names; naming it on the command line is trust. T-11, T-21.
+fn load_plugin<'a>(
+    environment: &'a Environment,
+    place: &ToolhostPlace,
+    plugin: &OsString,
+) -> Result<(Parts<'a>, callgate_gate::Setup, Options), String> {
+    let open = |paths: Paths| {
+        Parts::open(environment, paths)
+            .map_err(|error| format!("plugin not loadable: {}", chain(&error)))
+    };
+    if plugin == "builtin" {
+        let parts = open(place.paths(environment, None)?)?;
+        let setup = parts.builtins().map_err(|error| chain(&error))?;
+        return Ok((parts, setup, Options::default()));
+    }
+    let path = environment.current_dir.join(plugin);
+    if !path.exists() {
+        return Err(format!("plugin not found: {}", plugin.to_string_lossy()));
+    }
+    let not_loadable =
+        |error: &dyn std::error::Error| format!("plugin not loadable: {}", chain(error));
+    let source = Source::of_plugin(&path).map_err(|error: SourceError| not_loadable(&error))?;
+    let root = if path.is_dir() {
+        path.as_path()
+    } else {
+        source.root.as_path()
+    };
+    let parts = open(place.paths(environment, Some(root))?)?;
+    let options = Options::of(&source);
+    let setup = parts
+        .setup_of(source, Builtins::Without, String::new())
+        .map_err(|error| not_loadable(&error))?;
+    Ok((parts, setup, options))
+}
+
+/// The host's settings out of the environment. T-2, T-22.
+fn host(environment: &Environment, options: Options) -> Host {
+    let default_timeout = environment
+        .text("MACHINA_TOOLHOST_TIMEOUT")
+        .and_then(|text| text.trim().parse::<f64>().ok())
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|timeout| !timeout.is_zero())
+        .unwrap_or(Duration::from_secs(TIMEOUT_SECONDS_DEFAULT));
+    Host {
+        caller: Caller::uid(environment.uid),
+        default_timeout,
+        timeout_max: None,
+        strict_ok: options.strict_ok,
+        in_band_leases: options.in_band_leases,
+        stop: Cancel::new(),
+    }
+}
+
+fn once(gate: &Gate, host: &Host, entry: Entry, aid: &str) -> ExitCode {
+    let answered = runtime().and_then(|runtime| {
+        runtime.block_on(async {
+            let mut stdin = PipeReader::new(std::io::stdin().as_fd())
+                .map_err(|error| format!("open standard input: {error}"))?;
+            let stopping = stop_on_signal(host.stop.clone());
+            tokio::select! {
+                answered = toolhost::run_once(gate, host, entry, aid, &mut stdin) => {
+                    answered.map_err(|error| format!("read standard input: {error}"))
+                }
+                () = stopping => unreachable!("waits for the cancelled call"),
+            }
+        })
+    });
+    match answered {
+        Ok(Answered { bytes, code }) => print_reply(entry, bytes, code),
+        Err(error) => refuse(entry, &error, EXIT_PLUGIN),
+    }
+}
+
+fn serve(environment: &Environment, gate: &Gate, mut host: Host) -> ExitCode {
+    // The client gives up, kills and repeats at its own timeout; we answer before that. T-2.
+    host.timeout_max = environment
+        .text("MACHINA_TOOLHOST_TIMEOUT_MS")
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .map(|ms| Duration::from_millis(ms.saturating_sub(TIMEOUT_MARGIN_MS).max(1)));
+    let served = runtime().and_then(|runtime| {
+        runtime.block_on(async {
+            let mut stdin = PipeReader::new(std::io::stdin().as_fd())
+                .map_err(|error| format!("open standard input: {error}"))?;
+            let stdout = std::io::stdout();
+            let stopping = stop_on_signal(host.stop.clone());
+            tokio::select! {
+                served = toolhost::serve(gate, &host, &mut stdin, stdout.as_fd()) => {
+                    served.map_err(|error| format!("serve: {error}"))
+                }
+                () = stopping => unreachable!("waits for the host to end"),
+            }
+        })
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            show::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ends the call under way, so that its end is recorded, and then the host.
+async fn stop_on_signal(stop: Cancel) {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    stop.cancel();
+    std::future::pending().await
+}
+
+fn close(parts: &Parts<'_>) {
+    if let Err(error) = parts.store.close() {
+        tracing::warn!(error = chain(&error), "close the store");
+    }
+}
+
+/// Prints a refusal the way the entry words it. T-20.
+fn refuse(entry: Entry, error: &str, code: u8) -> ExitCode {
+    let with_status = entry == Entry::ToolExec;
+    let mut bytes = Vec::new();
+    Reply::Refused {
+        error,
+        detail: None,
+        extra: Vec::new(),
+        with_status,
+    }
+    .write(&mut bytes);
+    print_reply(entry, bytes, code)
+}
+
+/// One JSON object; `tool_exec` ends its line.
+fn print_reply(entry: Entry, mut bytes: Vec<u8>, code: u8) -> ExitCode {
+    if entry == Entry::ToolExec {
+        bytes.push(b'\n');
+    }
+    print(&bytes, code)
+}
+
+fn print(bytes: &[u8], code: u8) -> ExitCode {
+    match write_all(std::io::stdout().as_fd(), bytes) {
+        Ok(()) => ExitCode::from(code),
+        Err(_) => ExitCode::FAILURE,
+    }
+}

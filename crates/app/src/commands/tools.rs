@@ -1,0 +1,102 @@
+//! `callgate tools`: what can be called here.
+
+use std::process::ExitCode;
+
+use callgate_doors::http::tool_body;
+use clap::{Args, Subcommand};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::cli::{Done, Place, runtime};
+use crate::client::Client;
+use crate::compose::chain;
+use crate::environment::Environment;
+use crate::show;
+
+/// List the tools, or show one.
+#[derive(Args)]
+pub struct Tools {
+    #[command(subcommand)]
+    command: Option<ToolsCommand>,
+}
+
+#[derive(Subcommand)]
+enum ToolsCommand {
+    /// Show one tool with its schemas
+    Show {
+        /// Name, AID or alias
+        tool: String,
+    },
+}
+
+pub fn run(environment: &Environment, place: &Place, tools: &Tools) -> Done {
+    let (list, note) = all(environment, place)?;
+    match &tools.command {
+        None if place.json => show::json(&json!({ "tools": list })),
+        None => {
+            let cell = |tool: &Value, name: &str| match &tool[name] {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let rows: Vec<Vec<String>> = list
+                .iter()
+                .map(|tool| {
+                    ["name", "aid", "tier", "runner", "description"]
+                        .map(|name| cell(tool, name))
+                        .to_vec()
+                })
+                .collect();
+            show::table(&["NAME", "AID", "TIER", "RUNNER", "DESCRIPTION"], &rows);
+            show::say(&note);
+        }
+        Some(ToolsCommand::Show { tool }) => {
+            let found = find(&list, tool).ok_or_else(|| unknown(tool))?;
+            show::json(found);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The tools of the running gate, or else of the workspace; and the line about them.
+pub fn all(environment: &Environment, place: &Place) -> Result<(Vec<Value>, String), String> {
+    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    let asked: Result<Option<Value>, String> = runtime()?.block_on(async {
+        match Client::connect(&paths.socket).await {
+            None => Ok(None),
+            Some(client) => client
+                .ask(Method::GET, "/v1/tools", String::new())
+                .await
+                .map(Some),
+        }
+    });
+    if let Some(Value::Object(mut body)) = asked? {
+        let tools = match body.remove("tools") {
+            Some(Value::Array(tools)) => tools,
+            _ => Vec::new(),
+        };
+        return Ok((
+            tools,
+            format!("from the running gate at {}", paths.socket.display()),
+        ));
+    }
+    let parts = super::open(environment, place)?;
+    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let tools = setup.catalog.tools().map(tool_body).collect();
+    Ok((tools, setup.note))
+}
+
+/// A tool among `tools` by any of its names.
+pub fn find<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
+    tools.iter().find(|tool| {
+        tool["name"] == name
+            || tool["aid"] == name
+            || tool["aliases"]
+                .as_array()
+                .is_some_and(|aliases| aliases.iter().any(|a| a == name))
+    })
+}
+
+/// What to say of a tool that is not there.
+pub fn unknown(name: &str) -> String {
+    format!("tool not found: {name}; `callgate tools` lists what there is")
+}

@@ -1,0 +1,101 @@
+//! `callgate trust`: the owner's word that the configuration counts as it is now.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::{Done, Place};
+use crate::compose::{Builtins, chain};
+use crate::config::RunnerConfig;
+use crate::environment::Environment;
+use crate::show;
+use crate::trust::Found;
+use crate::workspace::{CONFIG_FILE, Source};
+
+/// Trust this workspace's configuration as it is now.
+#[derive(Args)]
+pub struct Trust {
+    /// Only show what would be trusted
+    #[arg(long)]
+    show: bool,
+    /// Take the trust back: only built-in tools are served
+    #[arg(long, conflicts_with = "show")]
+    revoke: bool,
+}
+
+pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
+    let parts = super::open(environment, place)?;
+    if trust.revoke {
+        let was = parts
+            .store
+            .untrust(CONFIG_FILE)
+            .map_err(|error| chain(&error))?;
+        show::say(if was {
+            "no longer trusted"
+        } else {
+            "it was not trusted"
+        });
+        super::close(&parts)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let source = Source::of_workspace(&parts.paths.workspace).map_err(|error| chain(&error))?;
+    let (digest, file) = (source.digest, source.file.clone());
+    let summary = summary(&source);
+    // Nothing is trusted that would not load.
+    parts
+        .setup_of(source, Builtins::With, String::new())
+        .map_err(|error| format!("not trusted: {}", chain(&error)))?;
+    if trust.show {
+        let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+        show::say(&found.note());
+    } else {
+        parts
+            .store
+            .trust(CONFIG_FILE, digest)
+            .map_err(|error| chain(&error))?;
+    }
+    if place.json {
+        show::json(&json!({
+            "file": file,
+            "digest": digest.to_hex(),
+            "trusted": !trust.show,
+            "tools": summary.iter().map(|row| json!({
+                "name": row[0], "tier": row[1], "runs": row[2],
+            })).collect::<Vec<_>>(),
+        }));
+    } else {
+        show::table(&["TOOL", "TIER", "RUNS"], &summary);
+        if !trust.show {
+            show::say(&format!(
+                "trusted {} ({})",
+                file.display(),
+                &digest.to_hex()[..16]
+            ));
+        }
+    }
+    super::close(&parts)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What each tool would run, so that the owner sees what the word is given for.
+fn summary(source: &Source) -> Vec<Vec<String>> {
+    source
+        .config
+        .tools
+        .iter()
+        .map(|tool| {
+            let runs = match &tool.runner {
+                Some(
+                    RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. },
+                ) => command.join(" "),
+                Some(RunnerConfig::Python { entry, .. }) => format!("python {entry}"),
+                None => "nothing".to_owned(),
+            };
+            let tier = tool
+                .tier
+                .map_or_else(|| "-".to_owned(), |tier| tier.to_string());
+            vec![tool.name.clone(), tier, runs]
+        })
+        .collect()
+}

@@ -1,0 +1,250 @@
+//! Puts the parts together: store, spawner, tools, gate.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Clock, Secrets, Tier};
+use callgate_gate::{BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, Policy, Rule, Setup};
+use callgate_sandbox::{Confinement, Spawner};
+use callgate_store::{Durability, Options, Store, StoreError};
+
+use crate::catalog::Workshop;
+use crate::clock::SystemClock;
+use crate::config::{Config, DecisionConfig, DurabilityConfig};
+use crate::environment::Environment;
+use crate::paths::Paths;
+use crate::python;
+use crate::trust::Found;
+use crate::workspace::{Source, SourceError};
+
+/// Everything one process needs to serve a workspace.
+pub struct Parts<'a> {
+    pub environment: &'a Environment,
+    pub paths: Paths,
+    pub store: Arc<Store>,
+    pub spawner: Arc<Spawner>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Which tools a gate is to have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Builtins {
+    /// Beside the configured ones.
+    With,
+    /// Only what the configuration has.
+    Without,
+}
+
+impl<'a> Parts<'a> {
+    /// Opens the state of a workspace. How durable it is is part of the configuration, which
+    /// counts for that even before it is trusted: it can only make us slower.
+    pub fn open(environment: &'a Environment, paths: Paths) -> Result<Self, StoreError> {
+        let durability = match Source::of_workspace(&paths.workspace) {
+            Ok(source) => store_options(&source.config),
+            Err(_) => Options::default(),
+        };
+        Self::open_with(environment, paths, durability)
+    }
+
+    fn open_with(
+        environment: &'a Environment,
+        paths: Paths,
+        options: Options,
+    ) -> Result<Self, StoreError> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new(environment));
+        let store = Arc::new(Store::open(&paths.state, options, Arc::clone(&clock))?);
+        let spawner = Spawner::new(environment.program.clone());
+        Ok(Self {
+            environment,
+            paths,
+            store,
+            spawner,
+            clock,
+        })
+    }
+
+    /// The workspace's setup: its configuration if that is trusted, else the built-ins. The
+    /// error is a trusted configuration that does not hold together.
+    pub fn setup(&self) -> Result<Setup, SetupError> {
+        let found = Found::look(&self.paths, &self.store)?;
+        let note = found.note();
+        match found {
+            Found::Trusted(source) => self.setup_of(source, Builtins::With, note),
+            Found::Untrusted { .. } | Found::Missing | Found::Broken(_) => {
+                self.setup_of_config(Config::default(), Builtins::With, note)
+            }
+        }
+    }
+
+    /// The setup of the word `builtin`: the built-in tools and no configuration. T-11.
+    pub fn builtins(&self) -> Result<Setup, SetupError> {
+        self.setup_of_config(
+            Config::default(),
+            Builtins::With,
+            "built-in tools".to_owned(),
+        )
+    }
+
+    /// The setup of a configuration that counts.
+    pub fn setup_of(
+        &self,
+        source: Source,
+        builtins: Builtins,
+        note: String,
+    ) -> Result<Setup, SetupError> {
+        let file = source.file.clone();
+        self.setup_of_config(source.config, builtins, note)
+            .map_err(|error| match error {
+                SetupError::Tools(reason) => {
+                    SetupError::Source(SourceError::Wrong { path: file, reason })
+                }
+                other => other,
+            })
+    }
+
+    fn setup_of_config(
+        &self,
+        config: Config,
+        builtins: Builtins,
+        note: String,
+    ) -> Result<Setup, SetupError> {
+        let secrets = self.secrets(&config);
+        let policy = policy(self.environment, &config).map_err(SetupError::Tools)?;
+        let breaker = BreakerPolicy {
+            failures_max: config.breaker.failures_max,
+            open: Duration::from_millis(config.breaker.open_ms),
+        };
+        let mut catalog = Catalog::default();
+        if builtins == Builtins::With {
+            for tool in callgate_tools::builtins(&self.store, &secrets) {
+                catalog
+                    .add(tool)
+                    .map_err(|error| SetupError::Tools(error.to_string()))?;
+            }
+        }
+        let mut workshop = Workshop {
+            environment: self.environment,
+            root: self.paths.workspace.clone(),
+            spawner: Arc::clone(&self.spawner),
+            worker: &|| python::worker(&self.store).map_err(|error| chain(&error)),
+            pools: HashMap::new(),
+        };
+        for tool in config.tools {
+            let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
+            catalog
+                .add(tool)
+                .map_err(|error| SetupError::Tools(error.to_string()))?;
+        }
+        Ok(Setup {
+            catalog,
+            policy,
+            breaker,
+            secrets,
+            note,
+        })
+    }
+
+    fn secrets(&self, config: &Config) -> Secrets {
+        let value = |name: &String| self.environment.text(name).map(str::to_owned);
+        Secrets::new(config.secrets.env.iter().filter_map(value).collect())
+    }
+
+    /// The gate in front of a setup.
+    pub fn gate(&self, setup: Setup) -> Gate {
+        let seed = getrandom::u64().unwrap_or_else(|_| {
+            // Without randomness the process id and the clock must keep ids apart.
+            self.clock.now().0 ^ (u64::from(std::process::id()) << 40)
+        });
+        let store = Arc::clone(&self.store);
+        Gate::new(
+            setup,
+            store,
+            Arc::new(Confinement),
+            Arc::clone(&self.clock),
+            seed,
+        )
+    }
+}
+
+/// Why there is no setup.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The state can not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file of the configuration.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// What the configuration asks for does not hold together.
+    #[error("{0}")]
+    Tools(String),
+}
+
+fn store_options(config: &Config) -> Options {
+    let mut options = Options::default();
+    options.durability = match config.store.durability {
+        DurabilityConfig::Process => Durability::Process,
+        DurabilityConfig::Power => Durability::Power,
+    };
+    if let Some(keys_max) = config.store.keys_max {
+        options.keys_max = keys_max;
+    }
+    if let Some(key_life) = config.store.key_life() {
+        options.key_life = key_life;
+    }
+    options
+}
+
+fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> {
+    let rules = config
+        .policies
+        .iter()
+        .map(|rule| Rule {
+            tools: rule.tools.clone(),
+            callers: rule.callers.clone(),
+            decision: match rule.decision {
+                DecisionConfig::Allow => Decision::Allow,
+                DecisionConfig::Deny => Decision::Deny,
+                DecisionConfig::Ask => Decision::Ask,
+            },
+        })
+        .collect();
+    let configured = match config.leases.enforce_from_tier {
+        None => None,
+        Some(number) => {
+            Some(Tier::from_number(number).ok_or("leases.enforce_from_tier is a tier, 0 to 3")?)
+        }
+    };
+    let asked = matches!(
+        environment.text("MACHINA_LEASE_ENFORCE"),
+        Some("1" | "true")
+    );
+    let toolhost = match (asked, configured) {
+        (true, Some(tier)) => Some(tier.min(Tier::Write)),
+        (true, None) => Some(Tier::Write),
+        (false, configured) => configured,
+    };
+    Ok(Policy {
+        rules,
+        leases: LeasePolicy {
+            toolhost,
+            gate: configured,
+        },
+    })
+}
+
+/// An error with its causes, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

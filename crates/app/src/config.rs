@@ -1,0 +1,308 @@
+//! `callgate.toml` as written: fields, defaults and nothing else. What they become is in
+//! `catalog.rs`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use callgate_call::RateLimit;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A whole configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `[[tool]]`.
+    #[serde(default, rename = "tool")]
+    pub tools: Vec<ToolConfig>,
+    /// Toolpack manifests (JSON) beside this file.
+    #[serde(default)]
+    pub toolpacks: Vec<String>,
+    /// `[[policy]]`.
+    #[serde(default, rename = "policy")]
+    pub policies: Vec<PolicyConfig>,
+    /// `[leases]`.
+    #[serde(default)]
+    pub leases: LeasesConfig,
+    /// `[secrets]`.
+    #[serde(default)]
+    pub secrets: SecretsConfig,
+    /// `[toolhost]`.
+    #[serde(default)]
+    pub toolhost: ToolhostConfig,
+    /// `[breaker]`.
+    #[serde(default)]
+    pub breaker: BreakerConfig,
+    /// `[store]`.
+    #[serde(default)]
+    pub store: StoreConfig,
+}
+
+/// One tool.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolConfig {
+    pub name: String,
+    #[serde(default)]
+    pub aid: Option<String>,
+    #[serde(default)]
+    pub description: String,
+    /// Inline, or the path of a JSON file beside the configuration.
+    #[serde(default)]
+    pub input_schema: Option<SchemaSource>,
+    #[serde(default)]
+    pub output_schema: Option<SchemaSource>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    #[serde(default)]
+    pub tier: Option<u64>,
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub rate_limit: Option<RateLimitConfig>,
+    #[serde(default)]
+    pub concurrency_max: Option<usize>,
+    #[serde(default)]
+    pub idempotent: bool,
+    #[serde(default)]
+    pub deterministic: bool,
+    #[serde(default)]
+    pub side_effects: Vec<String>,
+    #[serde(default)]
+    pub replay_inputs: Vec<String>,
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    #[serde(default)]
+    pub writes: Vec<String>,
+    #[serde(default)]
+    pub slots: bool,
+    /// Absent only in toolpacks of other hosts: listed, and not available.
+    #[serde(default)]
+    pub runner: Option<RunnerConfig>,
+}
+
+/// Where a schema is.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum SchemaSource {
+    /// A path beside the configuration.
+    File(String),
+    /// The schema itself.
+    Inline(Value),
+}
+
+/// How a tool is carried out.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum RunnerConfig {
+    /// One program per call.
+    Process {
+        command: Vec<String>,
+        #[serde(default)]
+        env: BTreeMap<String, String>,
+        #[serde(default)]
+        limits: LimitsConfig,
+    },
+    /// Long-lived workers of any language.
+    Pool {
+        command: Vec<String>,
+        #[serde(default)]
+        entry: Option<String>,
+        #[serde(default)]
+        env: BTreeMap<String, String>,
+        #[serde(default)]
+        limits: LimitsConfig,
+        #[serde(default)]
+        pool: PoolConfig,
+    },
+    /// A pool of the Python worker that ships.
+    Python {
+        /// `module:function`.
+        entry: String,
+        /// The interpreter; else `.venv`, else `python3`.
+        #[serde(default)]
+        python: Option<String>,
+        #[serde(default)]
+        env: BTreeMap<String, String>,
+        #[serde(default)]
+        limits: LimitsConfig,
+        #[serde(default)]
+        pool: PoolConfig,
+    },
+}
+
+/// What a child may use at most; absent means as much as the gate itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsConfig {
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    #[serde(default)]
+    pub cpu_seconds: Option<u64>,
+    #[serde(default)]
+    pub file_bytes: Option<u64>,
+    #[serde(default)]
+    pub open_files: Option<u64>,
+    #[serde(default)]
+    pub processes: Option<u64>,
+    #[serde(default)]
+    pub output_bytes: Option<usize>,
+}
+
+/// How a pool keeps its workers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolConfig {
+    #[serde(default)]
+    pub workers_max: Option<usize>,
+    #[serde(default)]
+    pub queue_max: Option<usize>,
+    #[serde(default)]
+    pub backoff_min_ms: Option<u64>,
+    #[serde(default)]
+    pub backoff_max_ms: Option<u64>,
+    #[serde(default)]
+    pub crashes_max: Option<usize>,
+    #[serde(default)]
+    pub crash_window_ms: Option<u64>,
+    #[serde(default)]
+    pub idle_ms: Option<u64>,
+    #[serde(default)]
+    pub calls_max: Option<u64>,
+}
+
+/// A token bucket.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimitConfig {
+    per_second: f64,
+    burst: u32,
+}
+
+impl RateLimitConfig {
+    /// Refuses rates that could never let a call through.
+    pub fn read(self) -> Result<RateLimit, String> {
+        if !(self.per_second > 0.0 && self.per_second.is_finite()) || self.burst == 0 {
+            return Err("rate_limit needs per_second above 0 and burst of at least 1".to_owned());
+        }
+        Ok(RateLimit {
+            per_second: self.per_second,
+            burst: self.burst,
+        })
+    }
+}
+
+/// One rule.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyConfig {
+    #[serde(default)]
+    pub tools: Vec<String>,
+    #[serde(default)]
+    pub callers: Vec<String>,
+    pub decision: DecisionConfig,
+}
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DecisionConfig {
+    Allow,
+    Deny,
+    Ask,
+}
+
+/// `[leases]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeasesConfig {
+    /// From this tier on a call must bring a lease; absent: never (G-5).
+    #[serde(default)]
+    pub enforce_from_tier: Option<u64>,
+    /// `_lease.issue` and `_lease.gc` on the toolhost's pipe (T-15).
+    #[serde(default)]
+    pub in_band: bool,
+}
+
+/// `[secrets]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretsConfig {
+    /// Variables whose values are never stored, logged or answered.
+    #[serde(default)]
+    pub env: Vec<String>,
+}
+
+/// `[toolhost]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolhostConfig {
+    /// `ok` is false beside a failing status (T-6).
+    #[serde(default)]
+    pub strict_ok: bool,
+}
+
+/// `[breaker]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BreakerConfig {
+    /// Consecutive failures that open it; 0 turns it off.
+    #[serde(default = "five")]
+    pub failures_max: u32,
+    #[serde(default = "thirty_seconds")]
+    pub open_ms: u64,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            failures_max: five(),
+            open_ms: thirty_seconds(),
+        }
+    }
+}
+
+fn five() -> u32 {
+    5
+}
+
+fn thirty_seconds() -> u64 {
+    30_000
+}
+
+/// `[store]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreConfig {
+    #[serde(default)]
+    pub durability: DurabilityConfig,
+    /// Idempotency keys kept at most.
+    #[serde(default)]
+    pub keys_max: Option<u64>,
+    /// How long a key is kept.
+    #[serde(default)]
+    pub key_life_ms: Option<u64>,
+}
+
+impl StoreConfig {
+    /// How long a key is kept.
+    pub fn key_life(&self) -> Option<Duration> {
+        self.key_life_ms.map(Duration::from_millis)
+    }
+}
+
+/// What an answer survives (G-8).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityConfig {
+    /// The death of any process.
+    #[default]
+    Process,
+    /// The loss of power.
+    Power,
+}
+
+/// Reads a configuration; the error has line, column and the line itself.
+pub fn parse(text: &str) -> Result<Config, toml::de::Error> {
+    toml::from_str(text)
+}

@@ -1,0 +1,57 @@
+//! Arguments, environment and working folder: read here, once, and handed down.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this module is the one door to them"
+)]
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// The words we were started with.
+pub fn arguments() -> Vec<OsString> {
+    std::env::args_os().collect()
+}
+
+/// The environment as it was at the start.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    variables: BTreeMap<OsString, OsString>,
+    /// The working folder; the root if it is gone.
+    pub current_dir: PathBuf,
+    /// Our own program, for the spawner.
+    pub program: PathBuf,
+    /// Our effective uid.
+    pub uid: u32,
+}
+
+impl Environment {
+    /// Reads it.
+    pub fn read() -> Self {
+        Self {
+            variables: std::env::vars_os().collect(),
+            current_dir: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            program: PathBuf::from("/proc/self/exe"),
+            uid: rustix::process::geteuid().as_raw(),
+        }
+    }
+
+    /// All variables.
+    pub fn variables(&self) -> &BTreeMap<OsString, OsString> {
+        &self.variables
+    }
+
+    /// A variable that is set and not empty.
+    pub fn os(&self, name: &str) -> Option<&OsStr> {
+        self.variables
+            .get(OsStr::new(name))
+            .map(OsString::as_os_str)
+            .filter(|v| !v.is_empty())
+    }
+
+    /// The same, as text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.os(name).and_then(OsStr::to_str)
+    }
+}

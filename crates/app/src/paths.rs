@@ -1,0 +1,113 @@
+//! Where a workspace's things are: state and sockets, both outside the workspace.
+
+use std::path::{Path, PathBuf};
+
+use callgate_call::Digest;
+
+use crate::environment::Environment;
+
+/// A socket's path has this many bytes at most.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// The folders of one workspace.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// The workspace, with links resolved.
+    pub workspace: PathBuf,
+    /// Its state.
+    pub state: PathBuf,
+    /// The gate's socket.
+    pub socket: PathBuf,
+}
+
+/// Why the folders can not be named.
+#[derive(Debug, thiserror::Error)]
+pub enum PathsError {
+    /// The workspace is not there.
+    #[error("workspace {}", path.display())]
+    Workspace {
+        /// As it was given.
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// Nobody says where state goes.
+    #[error("no place for state: set HOME or XDG_STATE_HOME, or pass --state DIR")]
+    NoState,
+    /// The system would cut the socket's path.
+    #[error(
+        "socket path {} is longer than {SOCKET_PATH_BYTES_MAX} bytes: pass --socket or set XDG_RUNTIME_DIR",
+        path.display()
+    )]
+    SocketPath {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl Paths {
+    /// Names the folders of `workspace`; `state` and `socket` override the usual places.
+    pub fn new(
+        environment: &Environment,
+        workspace: &Path,
+        state: Option<&Path>,
+        socket: Option<&Path>,
+    ) -> Result<Self, PathsError> {
+        let absolute = environment.current_dir.join(workspace);
+        let workspace = absolute
+            .canonicalize()
+            .map_err(|source| PathsError::Workspace {
+                path: workspace.to_owned(),
+                source,
+            })?;
+        let name = folder_name(&workspace);
+        let chosen = state.or(environment.os("CALLGATE_STATE").map(Path::new));
+        let state = match chosen {
+            Some(state) => environment.current_dir.join(state),
+            None => state_home(environment)
+                .ok_or(PathsError::NoState)?
+                .join("callgate")
+                .join(&name),
+        };
+        let socket = match (socket, environment.os("XDG_RUNTIME_DIR")) {
+            (Some(socket), _) => environment.current_dir.join(socket),
+            // State that was put elsewhere takes its sockets along, so that two states of one
+            // workspace do not meet.
+            (None, Some(runtime)) if chosen.is_none() => Path::new(runtime)
+                .join("callgate")
+                .join(&name)
+                .join("gate.sock"),
+            _ => state.join("gate.sock"),
+        };
+        Ok(Self {
+            workspace,
+            state,
+            socket,
+        })
+    }
+
+    /// The socket, if its path can be one.
+    pub fn usable_socket(&self) -> Result<&Path, PathsError> {
+        if self.socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            return Err(PathsError::SocketPath {
+                path: self.socket.clone(),
+            });
+        }
+        Ok(&self.socket)
+    }
+}
+
+/// 16 hex digits of the digest of the workspace's real path.
+fn folder_name(workspace: &Path) -> String {
+    let mut name = Digest::of_bytes(workspace.as_os_str().as_encoded_bytes()).to_hex();
+    name.truncate(16);
+    name
+}
+
+fn state_home(environment: &Environment) -> Option<PathBuf> {
+    match (environment.os("XDG_STATE_HOME"), environment.os("HOME")) {
+        (Some(state), _) => Some(PathBuf::from(state)),
+        (None, Some(home)) => Some(Path::new(home).join(".local/state")),
+        (None, None) => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! How things look at a terminal: data to stdout, words to stderr, colours only where a
+//! person is looking.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use serde_json::Value;
+
+/// Writes data. A reader that went away is no error of ours.
+pub fn data(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes one JSON value and a newline.
+pub fn json(value: &Value) {
+    let text = if std::io::stdout().is_terminal() {
+        format!("{value:#}\n")
+    } else {
+        format!("{value}\n")
+    };
+    data(&text);
+}
+
+/// Says something to the person.
+pub fn say(words: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{words}");
+}
+
+/// Says what went wrong.
+pub fn complain(words: &str) {
+    if std::io::stderr().is_terminal() {
+        say(&format!("\x1b[31merror:\x1b[0m {words}"));
+    } else {
+        say(&format!("error: {words}"));
+    }
+}
+
+/// A table with aligned columns; the last one is not padded.
+pub fn table(head: &[&str], rows: &[Vec<String>]) {
+    let mut widths: Vec<usize> = head.iter().map(|word| word.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: Vec<&str>| {
+        let last = cells.len().saturating_sub(1);
+        let mut text = String::new();
+        for (index, cell) in cells.iter().enumerate() {
+            text.push_str(cell);
+            if index < last {
+                let gap = widths[index].saturating_sub(cell.chars().count()) + 2;
+                text.extend(std::iter::repeat_n(' ', gap));
+            }
+        }
+        text
+    };
+    let heading = line(head.to_vec());
+    let mut text = if std::io::stdout().is_terminal() {
+        format!("\x1b[1m{heading}\x1b[0m\n")
+    } else {
+        format!("{heading}\n")
+    };
+    for row in rows {
+        text.push_str(&line(row.iter().map(String::as_str).collect()));
+        text.push('\n');
+    }
+    data(&text);
+}
+
+/// Milliseconds since the epoch as `2026-11-15T22:28:27Z`.
+pub fn time(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Days to a civil date, counted from 0000-03-01 so that leap days come last.
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let doe = z % 146_097;
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let day = doy - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    let (h, m, s) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(time(0), "1970-01-01T00:00:00Z");
+        assert_eq!(time(951_782_400_000), "2000-02-29T00:00:00Z");
+        assert_eq!(time(1_794_781_707_999), "2026-11-15T22:28:27Z");
+    }
+}

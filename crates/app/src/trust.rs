@@ -1,0 +1,66 @@
+//! Whether a workspace's configuration counts: only with the owner's word on its digest
+//! (G-9). Anything else leaves the built-in tools and a line that says what to do.
+
+use callgate_store::{Store, StoreError};
+
+use crate::paths::Paths;
+use crate::workspace::{CONFIG_FILE, Source, SourceError};
+
+/// A configuration and whether it counts.
+pub enum Found {
+    /// Trusted as it is.
+    Trusted(Source),
+    /// There, but not trusted in this form.
+    Untrusted {
+        source: Source,
+        /// An earlier form was trusted.
+        changed: bool,
+    },
+    /// None there.
+    Missing,
+    /// There, but broken.
+    Broken(SourceError),
+}
+
+impl Found {
+    /// Looks into the workspace.
+    pub fn look(paths: &Paths, store: &Store) -> Result<Self, StoreError> {
+        let source = match Source::of_workspace(&paths.workspace) {
+            Ok(source) => source,
+            Err(SourceError::Missing(_)) => return Ok(Self::Missing),
+            Err(error) => return Ok(Self::Broken(error)),
+        };
+        Ok(match store.trusted(CONFIG_FILE)? {
+            Some(digest) if digest == source.digest => Self::Trusted(source),
+            Some(_) => Self::Untrusted {
+                source,
+                changed: true,
+            },
+            None => Self::Untrusted {
+                source,
+                changed: false,
+            },
+        })
+    }
+
+    /// The line for people: what counts, or what to do.
+    pub fn note(&self) -> String {
+        match self {
+            Self::Trusted(source) => {
+                format!(
+                    "{CONFIG_FILE} trusted ({} tools)",
+                    source.config.tools.len()
+                )
+            }
+            Self::Untrusted { changed: true, .. } => format!(
+                "{CONFIG_FILE} changed since it was trusted: look at it, then run `callgate trust`"
+            ),
+            Self::Untrusted { changed: false, .. } => format!(
+                "{CONFIG_FILE} is not trusted yet, so only built-in tools are served: \
+                 look at it, then run `callgate trust`"
+            ),
+            Self::Missing => format!("no {CONFIG_FILE} here, so only built-in tools are served"),
+            Self::Broken(error) => format!("configuration not loaded: {error}"),
+        }
+    }
+}

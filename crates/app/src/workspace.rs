@@ -1,0 +1,235 @@
+//! A workspace's configuration as files: read, digested, and parsed. Whether it counts is
+//! `trust.rs`; what it becomes is `catalog.rs`.
+
+use std::path::{Path, PathBuf};
+
+use callgate_call::Digest;
+use callgate_wires::json;
+use callgate_wires::toolhost::{Manifest, is_aid};
+use serde_json::Value;
+
+use crate::config::{self, Config, RunnerConfig, SchemaSource, ToolConfig};
+
+/// The configuration's usual name.
+pub const CONFIG_FILE: &str = "callgate.toml";
+/// A toolpack's usual names.
+const MANIFEST_FILES: [&str; 2] = ["toolpack.json", "manifest.json"];
+
+/// Largest file a configuration may consist of.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// A configuration and everything it refers to, from one moment.
+#[derive(Debug)]
+pub struct Source {
+    /// The folder its paths are relative to.
+    pub root: PathBuf,
+    /// The file it was read from.
+    pub file: PathBuf,
+    /// Over all files that decide what it does.
+    pub digest: Digest,
+    /// What it says.
+    pub config: Config,
+}
+
+/// Why a configuration does not load. Texts are for people.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// There is none.
+    #[error("no {CONFIG_FILE} in {}", .0.display())]
+    Missing(PathBuf),
+    /// A file can not be read.
+    #[error("read {}: {source}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Wrong { path: PathBuf, reason: String },
+}
+
+impl Source {
+    /// Reads the configuration of a workspace folder.
+    pub fn of_workspace(root: &Path) -> Result<Self, SourceError> {
+        let file = root.join(CONFIG_FILE);
+        if !file.is_file() {
+            return Err(SourceError::Missing(root.to_owned()));
+        }
+        Reader::new(root).toml(file)
+    }
+
+    /// Reads what a toolhost's plugin path names: a folder or its manifest. T-11.
+    pub fn of_plugin(path: &Path) -> Result<Self, SourceError> {
+        if path.is_dir() {
+            let candidates = [CONFIG_FILE].into_iter().chain(MANIFEST_FILES);
+            let found = candidates
+                .map(|name| path.join(name))
+                .find(|file| file.is_file());
+            return match found {
+                Some(file) => Self::of_plugin(&file),
+                None => Err(SourceError::Wrong {
+                    path: path.to_owned(),
+                    reason: format!("no {CONFIG_FILE}, toolpack.json or manifest.json inside"),
+                }),
+            };
+        }
+        let root = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+        let reader = Reader::new(&root);
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            reader.toml(path.to_owned())
+        } else {
+            reader.manifest_alone(path.to_owned())
+        }
+    }
+}
+
+/// Reads files and remembers what was in them for the digest.
+struct Reader {
+    root: PathBuf,
+    hasher: Vec<u8>,
+}
+
+impl Reader {
+    fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            hasher: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, path: &Path) -> Result<String, SourceError> {
+        let failed = |source| SourceError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let length = std::fs::metadata(path).map_err(failed)?.len();
+        if length > FILE_BYTES_MAX {
+            let reason = format!("larger than {FILE_BYTES_MAX} bytes");
+            return Err(SourceError::Wrong {
+                path: path.to_owned(),
+                reason,
+            });
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let name = path.strip_prefix(&self.root).unwrap_or(path);
+        for part in [name.as_os_str().as_encoded_bytes(), text.as_bytes()] {
+            self.hasher.extend_from_slice(&part.len().to_be_bytes());
+            self.hasher.extend_from_slice(part);
+        }
+        Ok(text)
+    }
+
+    fn toml(mut self, file: PathBuf) -> Result<Source, SourceError> {
+        let wrong = |path: &Path, reason: String| SourceError::Wrong {
+            path: path.to_owned(),
+            reason,
+        };
+        let text = self.read(&file)?;
+        let mut config = config::parse(&text).map_err(|error| wrong(&file, error.to_string()))?;
+        let mut aids = config.tools.iter().filter_map(|tool| tool.aid.as_deref());
+        if let Some(aid) = aids.find(|aid| !is_aid(aid)) {
+            let reason = format!("aid {aid:?} is not of the form AID.NAME.v1");
+            return Err(wrong(&file, reason));
+        }
+        for pack in std::mem::take(&mut config.toolpacks) {
+            let path = self.root.join(&pack);
+            config.tools.extend(self.manifest(&path)?);
+        }
+        let mut tools = std::mem::take(&mut config.tools);
+        for tool in &mut tools {
+            self.load_schema(&mut tool.input_schema)?;
+            self.load_schema(&mut tool.output_schema)?;
+        }
+        config.tools = tools;
+        Ok(self.done(file, config))
+    }
+
+    /// Puts a schema file's content in place of its path.
+    fn load_schema(&mut self, schema: &mut Option<SchemaSource>) -> Result<(), SourceError> {
+        if let Some(SchemaSource::File(name)) = schema {
+            let path = self.root.join(name.as_str());
+            let text = self.read(&path)?;
+            let value = json::parse(text.as_bytes(), json::DEPTH_MAX).map_err(|error| {
+                SourceError::Wrong {
+                    path,
+                    reason: error.to_string(),
+                }
+            })?;
+            *schema = Some(SchemaSource::Inline(value));
+        }
+        Ok(())
+    }
+
+    fn manifest_alone(mut self, file: PathBuf) -> Result<Source, SourceError> {
+        let tools = self.manifest(&file)?;
+        Ok(self.done(
+            file,
+            Config {
+                tools,
+                ..Config::default()
+            },
+        ))
+    }
+
+    fn manifest(&mut self, path: &Path) -> Result<Vec<ToolConfig>, SourceError> {
+        let text = self.read(path)?;
+        let wrong = |reason: String| SourceError::Wrong {
+            path: path.to_owned(),
+            reason,
+        };
+        let manifest =
+            Manifest::parse(text.as_bytes()).map_err(|error| wrong(error.to_string()))?;
+        manifest
+            .tools
+            .into_iter()
+            .map(|tool| {
+                let runner = match tool.runner {
+                    None => None,
+                    Some(value) => Some(
+                        serde_json::from_value::<RunnerConfig>(value).map_err(|error| {
+                            wrong(format!("tool {}: runner: {error}", tool.aid))
+                        })?,
+                    ),
+                };
+                Ok(ToolConfig {
+                    name: tool.name,
+                    aid: Some(tool.aid),
+                    description: tool.description,
+                    input_schema: tool.inputs_schema.map(SchemaSource::Inline),
+                    output_schema: tool.outputs_schema.map(SchemaSource::Inline),
+                    tags: tool.tags,
+                    tier: tool.tier,
+                    timeout_ms: tool.timeout_ms,
+                    rate_limit: None,
+                    concurrency_max: None,
+                    idempotent: tool.idempotent,
+                    deterministic: tool.deterministic,
+                    side_effects: tool.side_effects,
+                    replay_inputs: tool.replay_inputs,
+                    aliases: tool.aliases,
+                    writes: Vec::new(),
+                    slots: tool.slots,
+                    runner,
+                })
+            })
+            .collect()
+    }
+
+    fn done(self, file: PathBuf, config: Config) -> Source {
+        Source {
+            root: self.root,
+            file,
+            digest: Digest::of_bytes(&self.hasher),
+            config,
+        }
+    }
+}
+
+/// The schema of a tool that gives none: any object.
+pub fn any_object() -> Value {
+    serde_json::json!({ "type": "object" })
+}

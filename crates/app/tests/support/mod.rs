@@ -1,0 +1,122 @@
+//! What the tests of the program have in common: a folder that goes away with its test, the
+//! fixture pack, and the program itself in an environment of the test's own.
+
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A folder that removes itself.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A fresh one.
+    pub fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("callgate-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("make a folder for the test");
+        Self(path.canonicalize().expect("it was made just now"))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A path inside.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file inside, with the folders it needs.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.join(name);
+        std::fs::create_dir_all(path.parent().expect("inside the folder")).expect("make folders");
+        std::fs::write(&path, text).expect("write a file of the test");
+        path
+    }
+
+    /// A file inside; `None` if it is not there.
+    pub fn read(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.join(name)).ok()
+    }
+
+    /// A copy of the fixture pack in the folder `pack`, so that a test may write there.
+    pub fn copy_pack(&self) -> PathBuf {
+        let pack = self.join("pack");
+        std::fs::create_dir_all(&pack).expect("make the pack's folder");
+        for entry in std::fs::read_dir(vectors().join("toolhost/pack")).expect("the pack") {
+            let entry = entry.expect("an entry of the pack");
+            if entry.file_type().expect("its type").is_file() {
+                std::fs::copy(entry.path(), pack.join(entry.file_name())).expect("copy the pack");
+            }
+        }
+        pack
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The folder of the vectors.
+pub fn vectors() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
+}
+
+/// The program under its own name.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_callgate"))
+}
+
+/// The program, with its state in `folder/state` and no environment but what it needs.
+pub fn callgate(folder: &Folder) -> Command {
+    command(program(), folder)
+}
+
+/// The program under the name `name`, by a link in `folder/bin`.
+pub fn callgate_as(name: &str, folder: &Folder) -> Command {
+    let link = folder.join("bin").join(name);
+    std::fs::create_dir_all(folder.join("bin")).expect("make a folder for the link");
+    if !link.exists() {
+        std::os::unix::fs::symlink(program(), &link).expect("link the program");
+    }
+    command(&link, folder)
+}
+
+fn command(program: &Path, folder: &Folder) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", folder.path())
+        .env("CALLGATE_STATE", folder.join("state"))
+        .current_dir(folder.path());
+    command
+}
+
+/// Waits until `found` finds something. Gives up after a minute, which no state takes.
+pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..6000 {
+        if let Some(value) = found() {
+            return value;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("waited a minute for {what}");
+}
+
+/// True while a process is there and not a zombie.
+pub fn is_alive(pid: u32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat
+            .rsplit_once(')')
+            .is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,296 @@
+//! HTTP on `gate.sock`: `POST /v1/call`, `GET /v1/tools`, `GET /v1/health`, and what the
+//! command line needs of a running gate. Only peers of our own uid get this far (G-10b).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use axum::routing::{get, post};
+use callgate_call::{Call, Caller, Fault, IdempotencyKey, Input, LeaseToken, Outcome, Tool, Wire};
+use callgate_gate::Gate;
+use callgate_wires::json;
+use serde_json::{Map, Value, json};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::task::TaskTracker;
+
+/// Largest body of `POST /v1/call`.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Connections from other users are closed unread.
+pub struct SameUid {
+    listener: UnixListener,
+    uid: u32,
+}
+
+impl SameUid {
+    /// Serves peers whose uid is `uid`.
+    #[must_use]
+    pub fn new(listener: UnixListener, uid: u32) -> Self {
+        Self { listener, uid }
+    }
+}
+
+impl axum::serve::Listener for SameUid {
+    type Io = UnixStream;
+    type Addr = tokio::net::unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, addr)) => {
+                    if stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid) {
+                        return (stream, addr);
+                    }
+                }
+                // Out of descriptors or the like: others may finish meanwhile.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// What the handlers need.
+struct Door {
+    gate: Arc<Gate>,
+    caller: Caller,
+    calls: TaskTracker,
+}
+
+/// Serves until `stop` is ready; calls under way are answered first.
+pub async fn serve(
+    gate: Arc<Gate>,
+    listener: SameUid,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let caller = Caller::uid(listener.uid);
+    let calls = TaskTracker::new();
+    let door = Arc::new(Door {
+        gate,
+        caller,
+        calls: calls.clone(),
+    });
+    let router = Router::new()
+        .route("/v1/call", post(call))
+        .route("/v1/tools", get(tools))
+        .route("/v1/health", get(health))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_path)
+        .with_state(door);
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop)
+        .await?;
+    calls.close();
+    calls.wait().await;
+    Ok(())
+}
+
+async fn call(State(door): State<Arc<Door>>, body: Bytes) -> Response {
+    let id = door.gate.next_id();
+    let call = match read_call(&body) {
+        Ok(asked) => asked.into_call(id, door.caller.clone()),
+        Err(reason) => {
+            let fault = Fault::BadRequest { reason };
+            return answer(StatusCode::BAD_REQUEST, &refusal(id.to_string(), &fault));
+        }
+    };
+    // A caller that hangs up ends its call: the guard goes when the connection's future does.
+    // With a key the call runs on, because its caller will come back and ask.
+    let _ends_with_connection = call.key.is_none().then(|| call.cancel.clone().drop_guard());
+    let gate = Arc::clone(&door.gate);
+    // A task of its own, so that the outcome is recorded whatever becomes of the connection.
+    match door
+        .calls
+        .spawn(async move { gate.call(&call).await })
+        .await
+    {
+        Ok(outcome) => answer(StatusCode::OK, &outcome_body(outcome)),
+        Err(_) => {
+            let fault = Fault::Internal {
+                message: "the call's task ended early".to_owned(),
+            };
+            answer(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &refusal(id.to_string(), &fault),
+            )
+        }
+    }
+}
+
+/// `POST /v1/call` as it was sent.
+struct Asked {
+    tool: String,
+    input: Value,
+    idempotency_key: Option<String>,
+    lease_token: Option<String>,
+    timeout: Option<Duration>,
+    trace_id: Option<String>,
+}
+
+impl Asked {
+    fn into_call(self, id: callgate_call::CallId, caller: Caller) -> Call {
+        let mut call = Call::new(
+            id,
+            &self.tool,
+            Input::from_value(self.input),
+            caller,
+            Wire::Gate,
+        );
+        call.key = self
+            .idempotency_key
+            .as_deref()
+            .and_then(IdempotencyKey::new);
+        call.lease = self.lease_token.as_deref().map(LeaseToken::new);
+        if let Some(timeout) = self.timeout {
+            call.default_timeout = timeout;
+            call.timeout_max = Some(timeout);
+        }
+        call.trace_id = self.trace_id;
+        call
+    }
+}
+
+fn read_call(body: &[u8]) -> Result<Asked, String> {
+    let value = json::parse(body, json::DEPTH_MAX).map_err(|error| format!("not JSON: {error}"))?;
+    let Value::Object(mut members) = value else {
+        return Err("the body must be an object".to_owned());
+    };
+    let tool = text(&mut members, "tool")?.ok_or("`tool` is required")?;
+    let asked = Asked {
+        tool,
+        input: members
+            .remove("input")
+            .unwrap_or_else(|| Value::Object(Map::new())),
+        idempotency_key: text(&mut members, "idempotency_key")?,
+        lease_token: text(&mut members, "lease_token")?,
+        timeout: match members.remove("timeout_ms") {
+            None | Some(Value::Null) => None,
+            Some(given) => match given.as_u64() {
+                Some(ms) if ms > 0 => Some(Duration::from_millis(ms)),
+                _ => return Err("`timeout_ms` must be a whole number above 0".to_owned()),
+            },
+        },
+        trace_id: text(&mut members, "trace_id")?,
+    };
+    // Unlike the older wires this one is ours: a misspelt field is told, not ignored.
+    match members.keys().next() {
+        Some(unknown) => Err(format!("unknown field `{unknown}`")),
+        None => Ok(asked),
+    }
+}
+
+fn text(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, String> {
+    match members.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(format!("`{name}` must be a string")),
+    }
+}
+
+/// `{ok:true, call_id, output, idempotent_hit?, enforcement}` or
+/// `{ok:false, call_id, fault:{kind, message, data}}`.
+#[must_use]
+pub fn outcome_body(outcome: Outcome) -> Value {
+    let call_id = outcome.call.to_string();
+    match outcome.result {
+        Ok(output) => {
+            let mut body = json!({
+                "ok": true,
+                "call_id": call_id,
+                "output": output.value,
+                "enforcement": { "level": outcome.enforcement.level.as_str() },
+            });
+            if outcome.replayed {
+                body["idempotent_hit"] = json!(true);
+            }
+            body
+        }
+        Err(fault) => {
+            let mut body = refusal(call_id, &fault);
+            if outcome.replayed {
+                body["idempotent_hit"] = json!(true);
+            }
+            body
+        }
+    }
+}
+
+fn refusal(call_id: String, fault: &Fault) -> Value {
+    json!({
+        "ok": false,
+        "call_id": call_id,
+        "fault": { "kind": fault.kind(), "message": fault.to_string(), "data": fault.data() },
+    })
+}
+
+async fn tools(State(door): State<Arc<Door>>) -> Response {
+    let catalog = door.gate.catalog();
+    let tools: Vec<Value> = catalog.tools().map(tool_body).collect();
+    answer(StatusCode::OK, &json!({ "tools": tools }))
+}
+
+/// A tool as `GET /v1/tools` and `callgate tools --json` show it.
+#[must_use]
+pub fn tool_body(tool: &Tool) -> Value {
+    let mut body = json!({
+        "name": tool.name,
+        "aid": tool.aid,
+        "description": tool.description,
+        "input_schema": tool.input_schema,
+        "tags": tool.tags,
+        "tier": tool.tier.number(),
+        "side_effects": tool.side_effects,
+        "aliases": tool.aliases,
+        "writes": tool.writes,
+        "idempotent": tool.idempotent,
+        "slots": tool.slots,
+        "runner": tool.runner.kind(),
+    });
+    if let Some(schema) = &tool.output_schema {
+        body["output_schema"] = schema.clone();
+    }
+    if let Some(timeout) = tool.timeout {
+        body["timeout_ms"] = json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+    }
+    if let Some(rate) = tool.rate_limit {
+        body["rate_limit"] = json!({ "per_second": rate.per_second, "burst": rate.burst });
+    }
+    body
+}
+
+async fn health(State(door): State<Arc<Door>>) -> Response {
+    let tools = door.gate.catalog().tools().count();
+    answer(
+        StatusCode::OK,
+        &json!({ "ok": true, "tools": tools, "configuration": door.gate.note() }),
+    )
+}
+
+async fn unknown_path() -> Response {
+    let fault = Fault::BadRequest {
+        reason: "no such path: POST /v1/call, GET /v1/tools or GET /v1/health".to_owned(),
+    };
+    let body = json!({
+        "ok": false,
+        "fault": { "kind": fault.kind(), "message": fault.to_string(), "data": {} },
+    });
+    answer(StatusCode::NOT_FOUND, &body)
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json"),
+    );
+    response
+}

@@ -1,0 +1,669 @@
+//! The toolhost: `--list`, `--run`, `--serve` and `tool_exec`. Contract
+//! `docs/contracts/toolhost.md`, decisions T.
+//!
+//! One pipe is one conversation and strictly sequential, because of its slots (T-18). Many
+//! lines may wait in the pipe: they are answered in order and their answers share one write.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use callgate_call::{
+    Artifact, Call, Caller, Cancel, Fault, IdempotencyKey, Input, LeaseToken, Outcome, Output,
+    ReplayWindow, SlotChange, Slots, Tier, Wire,
+};
+use callgate_gate::{Gate, LeaseRequest, Ticket};
+use callgate_wires::json;
+use callgate_wires::line::{Line, LineSplitter};
+use callgate_wires::toolhost::{
+    self as wire, Entry, IDEMP_DEFAULT_TTL_MS, IDEMP_MAX_ENTRIES, LeaseCommand, LeaseIssued,
+    MAX_STDIN_BYTES, REPLY_BYTES_MAX, Reply, ReplyState, Request, RequestError, RequestInput,
+    StateMessage, Status, TookCall,
+};
+
+use crate::pipe::{PipeReader, Whole, write_all};
+
+/// What the host is told at its start.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The owner of the pipe.
+    pub caller: Caller,
+    /// For tools that have no timeout of their own. T-2.
+    pub default_timeout: Duration,
+    /// The client's patience, less our margin. T-2.
+    pub timeout_max: Option<Duration>,
+    /// `ok` is false beside a failing status. T-6.
+    pub strict_ok: bool,
+    /// `_lease.issue` and `_lease.gc` are served. T-15.
+    pub in_band_leases: bool,
+    /// Ends the call under way and then the host.
+    pub stop: Cancel,
+}
+
+/// What a one-shot prints and how it exits.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// For standard output.
+    pub bytes: Vec<u8>,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// The exit code of a request that can not be read. TH-13, TH-17.
+const EXIT_BAD_REQUEST: u8 = 5;
+/// The exit code of `--run` for an AID the plugin does not have. T-20.
+const EXIT_UNKNOWN_AID: u8 = 4;
+
+/// The `ds_state` of a hit, on every entry. T-9.
+const NOTHING_CHANGED: ReplyState<'static> = ReplyState::Delta(&BTreeMap::new(), &[]);
+
+/// Largest read, and largest batch of answers before they are written.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// `--list`: every tool, sorted by AID so that the order is stable.
+#[must_use]
+pub fn list(gate: &Gate) -> Vec<u8> {
+    let catalog = gate.catalog();
+    let mut tools: Vec<_> = catalog.tools().collect();
+    tools.sort_by(|a, b| a.aid.cmp(&b.aid));
+    let mut out = Vec::new();
+    wire::write_list(
+        tools.into_iter().map(|tool| wire::ListedTool {
+            aid: &tool.aid,
+            name: &tool.name,
+            deterministic: tool.deterministic,
+            tags: &tool.tags,
+            side_effects: &tool.side_effects,
+            replay_inputs: &tool.replay_inputs,
+        }),
+        &mut out,
+    );
+    out
+}
+
+/// `--run PLUGIN AID` and `tool_exec AID`: one request is the whole of standard input.
+pub async fn run_once(
+    gate: &Gate,
+    host: &Host,
+    entry: Entry,
+    aid: &str,
+    stdin: &mut PipeReader,
+) -> io::Result<Answered> {
+    // An unknown AID answers without reading stdin.
+    if gate.catalog().find(aid).is_err() {
+        return Ok(unknown_aid(entry, aid, host));
+    }
+    let refuse = |error: &str, detail: Option<&str>| {
+        let reply = Reply::Refused {
+            error,
+            detail,
+            extra: Vec::new(),
+            with_status: entry == Entry::ToolExec,
+        };
+        Ok(Answered {
+            bytes: encode(&reply),
+            code: EXIT_BAD_REQUEST,
+        })
+    };
+    let not_json = match entry {
+        Entry::ToolExec => "invalid JSON on stdin",
+        Entry::Run | Entry::Serve => "invalid JSON request on stdin",
+    };
+    let bytes = match stdin.read_all(MAX_STDIN_BYTES).await? {
+        Whole::Bytes(bytes) => bytes,
+        Whole::TooLarge => return refuse("stdin exceeds 10MB limit", None),
+    };
+    let request = match Request::parse(&bytes) {
+        Ok(request) => request,
+        Err(RequestError::Wrong(reason)) => return refuse(&reason, None),
+        Err(error) => return refuse(not_json, Some(&error.to_string())),
+    };
+    if request.aid.as_deref().is_some_and(|named| named != aid) {
+        return refuse("the request names another aid than the command line", None);
+    }
+    let mut conversation = Conversation::new(gate, host, entry);
+    conversation.take(aid, request).await;
+    conversation.settle().await;
+    Ok(Answered {
+        bytes: conversation.out,
+        code: 0,
+    })
+}
+
+fn unknown_aid(entry: Entry, aid: &str, host: &Host) -> Answered {
+    let none = BTreeMap::new();
+    match entry {
+        Entry::ToolExec => {
+            let reply = Reply::Took(TookCall {
+                status: Status::ToolError,
+                output_json: "{}",
+                error: &format!("MISSING_TOOL: {aid}"),
+                idempotent_hit: false,
+                state: ReplyState::Snapshot(&none),
+                strict_ok: host.strict_ok,
+            });
+            Answered {
+                bytes: encode(&reply),
+                code: 0,
+            }
+        }
+        Entry::Run | Entry::Serve => {
+            let mut bytes = Vec::new();
+            wire::write_refusal(&format!("tool not found in plugin: {aid}"), &mut bytes);
+            Answered {
+                bytes,
+                code: EXIT_UNKNOWN_AID,
+            }
+        }
+    }
+}
+
+/// `--serve PLUGIN`: NDJSON until a zero-length line or the end of input (T-10).
+pub async fn serve(
+    gate: &Gate,
+    host: &Host,
+    stdin: &mut PipeReader,
+    stdout: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let mut conversation = Conversation::new(gate, host, Entry::Serve);
+    let mut splitter = LineSplitter::new(MAX_STDIN_BYTES);
+    let mut chunk = vec![0; BATCH_BYTES];
+    loop {
+        let count = tokio::select! {
+            // Reading is cancel-safe: bytes leave the pipe only when the read returns them.
+            count = stdin.read(&mut chunk) => count?,
+            () = host.stop.cancelled() => 0,
+        };
+        splitter.feed(&chunk[..count]);
+        while let Some(line) = splitter.next_line() {
+            match line {
+                Line::Text([]) => return conversation.send(stdout).await,
+                Line::Text(line) => conversation.answer_line(line, stdout).await?,
+                Line::TooLong => conversation.refuse_line("line exceeds 10MB limit", None),
+            }
+        }
+        if count == 0 {
+            if let Some(rest) = splitter.finish() {
+                conversation.answer_line(rest, stdout).await?;
+            }
+            return conversation.send(stdout).await;
+        }
+        conversation.send(stdout).await?;
+    }
+}
+
+/// One pipe: its slots, and the answers that have not been written yet.
+struct Conversation<'a> {
+    gate: &'a Gate,
+    host: &'a Host,
+    entry: Entry,
+    slots: Slots,
+    out: Vec<u8>,
+    /// Where each unsettled answer begins, so that one that could not be recorded can be
+    /// taken back.
+    unsettled_from: usize,
+    ticket: Option<Ticket>,
+    /// For `_lease.gc`, which counts them per pipe.
+    leases_rejected: u64,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(gate: &'a Gate, host: &'a Host, entry: Entry) -> Self {
+        Self {
+            gate,
+            host,
+            entry,
+            slots: Slots::default(),
+            out: Vec::new(),
+            unsettled_from: 0,
+            ticket: None,
+            leases_rejected: 0,
+        }
+    }
+
+    /// Answers one line of `--serve`.
+    async fn answer_line(&mut self, line: &[u8], stdout: BorrowedFd<'_>) -> io::Result<()> {
+        let request = match Request::parse(line) {
+            Ok(request) => request,
+            Err(RequestError::NotJson(reason)) => {
+                self.refuse_line("invalid JSON", Some(&reason));
+                return Ok(());
+            }
+            Err(RequestError::NotAnObject) => {
+                self.refuse_line("missing aid", None);
+                return Ok(());
+            }
+            Err(RequestError::Wrong(reason)) => {
+                self.refuse_line(&reason, None);
+                return Ok(());
+            }
+        };
+        let Some(aid) = request.aid.clone().filter(|aid| !aid.is_empty()) else {
+            self.refuse_line("missing aid", None);
+            return Ok(());
+        };
+        if self.host.in_band_leases && LeaseCommand::is_named(&aid) {
+            self.lease_command(line);
+            return Ok(());
+        }
+        // What is answered already does not wait for a tool that takes its time.
+        let waits = !self.out.is_empty() && !self.gate.answers_at_once(&aid);
+        if waits || self.out.len() > BATCH_BYTES {
+            self.send(stdout).await?;
+        }
+        self.take(&aid, request).await;
+        self.out.push(b'\n');
+        Ok(())
+    }
+
+    fn refuse_line(&mut self, error: &str, detail: Option<&str>) {
+        Reply::Refused {
+            error,
+            detail,
+            extra: Vec::new(),
+            with_status: false,
+        }
+        .write(&mut self.out);
+        self.out.push(b'\n');
+    }
+
+    /// Takes one request for `aid` through the gate and appends its reply.
+    async fn take(&mut self, aid: &str, request: Request) {
+        let merged = merge(&self.slots, request.state);
+        let (value, text) = match request.input {
+            RequestInput::Json(value, text) => (value, text),
+            // The gate never sees it: there is no input to check.
+            RequestInput::Broken(reason) => return self.refuse_input(aid, &reason, merged),
+        };
+        let id = self.gate.next_id();
+        let input = Input::new(value, text);
+        let mut call = Call::new(id, aid, input, self.host.caller.clone(), Wire::Toolhost);
+        call.key = request
+            .idempotency_key
+            .as_deref()
+            .and_then(IdempotencyKey::new);
+        call.replay_window = Some(ReplayWindow {
+            max_age: Duration::from_millis(IDEMP_DEFAULT_TTL_MS),
+            entries_max: IDEMP_MAX_ENTRIES,
+        });
+        call.lease = request.lease_token.as_deref().map(LeaseToken::new);
+        call.default_timeout = self.host.default_timeout;
+        call.timeout_max = self.host.timeout_max;
+        call.slots = merged;
+        call.fits = match self.entry {
+            Entry::Serve => fits_line,
+            Entry::Run | Entry::ToolExec => fits_snapshot,
+        };
+        call.cancel = self.host.stop.child_token();
+        let answer = self.gate.invoke(&call).await;
+        self.ticket = Some(answer.ticket);
+        self.reply(aid, &call, answer.outcome);
+    }
+
+    /// Answers a call whose `input_json` is not JSON. It counts as taken, so that what the
+    /// caller sent of its slots stays, like after any other bad input. TH-89.
+    fn refuse_input(&mut self, aid: &str, reason: &str, merged: Slots) {
+        let known = self.gate.catalog().find(aid).map(|_| ());
+        let fault = known.err().unwrap_or_else(|| Fault::BadInput {
+            field: "input_json".to_owned(),
+            reason: format!("is not JSON: {reason}"),
+        });
+        if status_of(&fault).is_some() {
+            self.slots = merged;
+        }
+        self.reply_fault(aid, &fault);
+    }
+
+    fn reply(&mut self, aid: &str, call: &Call, outcome: Outcome) {
+        match outcome.result {
+            Ok(output) => {
+                let hit = outcome.replayed;
+                let before = if hit { &self.slots } else { &call.slots };
+                let (after, change) = after(before, if hit { None } else { Some(&output.slots) });
+                self.write_took(Status::Ok, &output.text, "", hit, &after, &change);
+                self.slots = after;
+            }
+            Err(fault) => {
+                if status_of(&fault).is_some() && !outcome.replayed {
+                    self.slots = call.slots.clone();
+                }
+                if outcome.replayed {
+                    self.reply_fault_hit(&fault);
+                } else {
+                    self.reply_fault(aid, &fault);
+                }
+            }
+        }
+    }
+
+    fn reply_fault_hit(&mut self, fault: &Fault) {
+        let status = status_of(fault).unwrap_or(Status::ToolError);
+        let slots = self.slots.clone();
+        self.write_took(
+            status,
+            "{}",
+            &fault.to_string(),
+            true,
+            &slots,
+            &SlotChange::default(),
+        );
+    }
+
+    fn reply_fault(&mut self, aid: &str, fault: &Fault) {
+        if let Some(status) = status_of(fault) {
+            let slots = self.slots.clone();
+            let error = fault.to_string();
+            return self.write_took(status, "{}", &error, false, &slots, &SlotChange::default());
+        }
+        self.leases_rejected += u64::from(matches!(fault, Fault::LeaseRejected { .. }));
+        let (error, extra) = refusal_of(aid, fault);
+        let with_status = self.entry == Entry::ToolExec;
+        Reply::Refused {
+            error: &error,
+            detail: None,
+            extra,
+            with_status,
+        }
+        .write(&mut self.out);
+    }
+
+    fn write_took(
+        &mut self,
+        status: Status,
+        output_json: &str,
+        error: &str,
+        idempotent_hit: bool,
+        after: &Slots,
+        change: &SlotChange,
+    ) {
+        let (whole, put);
+        let state = match self.entry {
+            _ if idempotent_hit => NOTHING_CHANGED,
+            Entry::Serve => {
+                put = to_wire(&change.put);
+                ReplyState::Delta(&put, &change.removed)
+            }
+            Entry::Run | Entry::ToolExec => {
+                whole = to_wire(&after.0);
+                ReplyState::Snapshot(&whole)
+            }
+        };
+        let strict_ok = self.host.strict_ok;
+        let took = TookCall {
+            status,
+            output_json,
+            error,
+            idempotent_hit,
+            state,
+            strict_ok,
+        };
+        let from = self.out.len();
+        Reply::Took(took).write(&mut self.out);
+        // An output that is too large was refused before; what is left are the caller's own
+        // slots, which it has. TH-57.
+        if self.out.len() - from >= REPLY_BYTES_MAX {
+            self.out.truncate(from);
+            Reply::Took(TookCall {
+                state: NOTHING_CHANGED,
+                ..took
+            })
+            .write(&mut self.out);
+        }
+    }
+
+    /// Makes what is answered so far durable. If that fails the answers since the last time
+    /// are taken back: an outcome that is not recorded is not told.
+    async fn settle(&mut self) {
+        let Some(ticket) = self.ticket.take() else {
+            return;
+        };
+        if let Err(fault) = self.gate.settle(ticket).await {
+            let lines = self.out[self.unsettled_from..]
+                .iter()
+                .filter(|&&b| b == b'\n')
+                .count();
+            self.out.truncate(self.unsettled_from);
+            for _ in 0..lines.max(usize::from(self.entry != Entry::Serve)) {
+                self.reply_fault("", &fault);
+                if self.entry == Entry::Serve {
+                    self.out.push(b'\n');
+                }
+            }
+        }
+        self.unsettled_from = self.out.len();
+    }
+
+    /// Settles and writes all answers, in one write.
+    async fn send(&mut self, stdout: BorrowedFd<'_>) -> io::Result<()> {
+        self.settle().await;
+        write_all(stdout, &self.out)?;
+        self.out.clear();
+        if self.out.capacity() > 4 * BATCH_BYTES {
+            self.out = Vec::new();
+        }
+        self.unsettled_from = 0;
+        Ok(())
+    }
+
+    /// `_lease.issue` and `_lease.gc` on this pipe. T-15.
+    fn lease_command(&mut self, line: &[u8]) {
+        match self.carry_out_lease_command(line) {
+            Ok(()) => self.out.push(b'\n'),
+            Err(reason) => self.refuse_line(&reason, None),
+        }
+    }
+
+    fn carry_out_lease_command(&mut self, line: &[u8]) -> Result<(), String> {
+        match LeaseCommand::parse(line).map_err(|error| error.to_string())? {
+            LeaseCommand::Issue {
+                tool_aid,
+                tier,
+                ttl_ms,
+            } => {
+                if tool_aid.is_empty() || tool_aid == "*" {
+                    return Err("a lease needs the aid of one tool".to_owned());
+                }
+                if tier > 2 {
+                    return Err("a lease issued in band goes up to tier 2".to_owned());
+                }
+                let request = LeaseRequest {
+                    tool: tool_aid.clone(),
+                    tier: Tier::from_number(tier),
+                    ttl: Some(Duration::from_millis(ttl_ms)),
+                    caller: Some(self.host.caller.clone()),
+                    input: None,
+                };
+                let granted = self
+                    .gate
+                    .grant_lease(&request)
+                    .map_err(|fault| fault.to_string())?;
+                let token_id = granted.token.reveal();
+                Reply::LeaseIssued(LeaseIssued {
+                    token_id,
+                    tool_aid: &tool_aid,
+                    tier,
+                })
+                .write(&mut self.out);
+            }
+            LeaseCommand::Collect => {
+                let counts = self
+                    .gate
+                    .lease_counts()
+                    .map_err(|fault| fault.to_string())?;
+                Reply::LeaseCounts {
+                    active: counts.active,
+                    issued: counts.active + counts.spent + counts.expired + counts.revoked,
+                    consumed: counts.spent,
+                    rejected: self.leases_rejected,
+                }
+                .write(&mut self.out);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a fault reads beside `ok: true`; `None` for the requests the host could not take,
+/// which are `ok: false`. Table F.
+fn status_of(fault: &Fault) -> Option<Status> {
+    match fault {
+        Fault::UnknownTool { .. }
+        | Fault::BadRequest { .. }
+        | Fault::LeaseRequired { .. }
+        | Fault::LeaseRejected { .. } => None,
+        Fault::BadInput { .. } => Some(Status::InvalidPick),
+        Fault::RateLimited { .. } | Fault::BreakerOpen { .. } | Fault::Unavailable { .. } => {
+            Some(Status::BreakerTrip)
+        }
+        Fault::BadValue { .. }
+        | Fault::NotFound { .. }
+        | Fault::Denied { .. }
+        | Fault::NeedsApproval { .. }
+        | Fault::Conflict { .. }
+        | Fault::OutcomeUnknown { .. }
+        | Fault::Unenforceable { .. }
+        | Fault::GuaranteeBlocked { .. }
+        | Fault::TooLarge { .. }
+        | Fault::Timeout { .. }
+        | Fault::Crash { .. }
+        | Fault::BadOutput { .. }
+        | Fault::ToolFailed { .. }
+        | Fault::Cancelled
+        | Fault::Internal { .. } => Some(Status::ToolError),
+    }
+}
+
+/// The contract's own shapes for requests that are not taken.
+fn refusal_of(aid: &str, fault: &Fault) -> (String, Vec<(&'static str, serde_json::Value)>) {
+    match fault {
+        Fault::LeaseRequired { tier, .. } => (
+            "lease_required".to_owned(),
+            vec![("tier", (*tier).into()), ("aid", aid.into())],
+        ),
+        Fault::LeaseRejected { refusal } => {
+            let mut extra = vec![("reason", refusal.as_str().into())];
+            if let Some((expected, got)) = refusal.details() {
+                extra.extend([("expected", expected), ("got", got)]);
+            }
+            ("lease_rejected".to_owned(), extra)
+        }
+        other => (other.to_string(), Vec::new()),
+    }
+}
+
+/// The slots a request leaves before its tool runs.
+fn merge(slots: &Slots, message: StateMessage) -> Slots {
+    match message {
+        StateMessage::Keep => slots.clone(),
+        StateMessage::Replace(all) => Slots(from_wire(all)),
+        StateMessage::Change(delta) => {
+            let mut merged = slots.clone();
+            let put = from_wire(delta.slots);
+            merged.apply(SlotChange {
+                put,
+                removed: delta.removed_slots,
+            });
+            merged
+        }
+    }
+}
+
+/// The slots after a call, and what the call itself changed.
+fn after(before: &Slots, change: Option<&SlotChange>) -> (Slots, SlotChange) {
+    let mut after = before.clone();
+    match change {
+        Some(change) if !change.is_empty() => {
+            after.apply(change.clone());
+            let really = after.since(before);
+            (after, really)
+        }
+        _ => (after, SlotChange::default()),
+    }
+}
+
+fn from_wire(slots: BTreeMap<u8, wire::Artifact>) -> BTreeMap<u8, Artifact> {
+    let convert = |wire::Artifact {
+                       kind,
+                       provenance,
+                       content_json,
+                       size_bytes,
+                   }| Artifact {
+        kind,
+        provenance,
+        content_json,
+        size_bytes,
+    };
+    slots
+        .into_iter()
+        .map(|(slot, artifact)| (slot, convert(artifact)))
+        .collect()
+}
+
+fn to_wire(slots: &BTreeMap<u8, Artifact>) -> BTreeMap<u8, wire::Artifact> {
+    let convert = |artifact: &Artifact| wire::Artifact {
+        kind: artifact.kind.clone(),
+        provenance: artifact.provenance.clone(),
+        content_json: artifact.content_json.clone(),
+        size_bytes: artifact.size_bytes,
+    };
+    slots
+        .iter()
+        .map(|(&slot, artifact)| (slot, convert(artifact)))
+        .collect()
+}
+
+/// Whether the reply line, newline included, is within what clients read. T-19.
+fn fits_line(call: &Call, output: &Output) -> Result<(), Fault> {
+    fits(call, output, true)
+}
+
+/// The same for the entries that answer with the whole state.
+fn fits_snapshot(call: &Call, output: &Output) -> Result<(), Fault> {
+    fits(call, output, false)
+}
+
+fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
+    // Escaping makes a byte six at most, and most replies are small.
+    if output.text.len() < REPLY_BYTES_MAX / 8 && output.slots.is_empty() && call.slots.0.is_empty()
+    {
+        return Ok(());
+    }
+    let (after, change) = after(&call.slots, Some(&output.slots));
+    let mut state = Vec::new();
+    if delta {
+        let put = to_wire(&change.put);
+        wire::write_delta(
+            put.iter().map(|(&slot, a)| (slot, a)),
+            &change.removed,
+            &mut state,
+        );
+    } else {
+        let all = to_wire(&after.0);
+        wire::write_snapshot(all.iter().map(|(&slot, a)| (slot, a)), &mut state);
+    }
+    const AROUND: &str = r#"{"ok":true,"status":"OK","output_json":,"error":"","ds_state":}"#;
+    // A keyed answer is told again later, with this beside it.
+    let hit = if call.key.is_some() {
+        r#","idempotent_hit":true"#.len()
+    } else {
+        0
+    };
+    let newline = 1;
+    let line = AROUND.len() + hit + json::text_len(&output.text) + state.len() + newline;
+    if line <= REPLY_BYTES_MAX {
+        Ok(())
+    } else {
+        let max_bytes = u64::try_from(REPLY_BYTES_MAX).unwrap_or(u64::MAX);
+        Err(Fault::TooLarge {
+            what: "output".to_owned(),
+            max_bytes,
+        })
+    }
+}
+
+fn encode(reply: &Reply<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply.write(&mut out);
+    out
+}

@@ -1,0 +1,49 @@
+//! Approvals: a call that policy wants a person to see first becomes a pending ask; once it
+//! is granted the same call passes, once. Decision G-6.
+
+use callgate_call::Fault;
+use callgate_store::{Approval, ApprovalId, ApprovalState, Start};
+
+use crate::invoke::{Gate, internal};
+use crate::leases::not_found;
+
+impl Gate {
+    /// The fault of a call that was not approved, after seeing to it that somebody is asked.
+    pub(crate) fn ask(&self, start: &Start<'_>, latest: Option<Approval>) -> Fault {
+        match latest.as_ref().map(|approval| &approval.state) {
+            Some(ApprovalState::Denied { by, .. }) => {
+                return Fault::Denied {
+                    reason: format!("{by} denied approval for this input"),
+                };
+            }
+            Some(ApprovalState::Pending) => {}
+            None | Some(_) => {
+                return match self
+                    .store
+                    .ask(start.caller, start.tool, start.input, start.tier)
+                {
+                    Ok(asked) => Fault::NeedsApproval {
+                        approval: asked.id.to_string(),
+                    },
+                    Err(error) => internal(&error),
+                };
+            }
+        }
+        Fault::NeedsApproval {
+            approval: latest.map(|a| a.id.to_string()).unwrap_or_default(),
+        }
+    }
+
+    /// The approvals of the last day.
+    pub fn approvals(&self) -> Result<Vec<Approval>, Fault> {
+        self.store.approvals().map_err(|error| internal(&error))
+    }
+
+    /// A person's word on a pending approval.
+    pub fn decide(&self, id: &str, granted: bool, by: &str) -> Result<Approval, Fault> {
+        let id = ApprovalId(id.to_owned());
+        self.store
+            .decide(&id, granted, by)
+            .map_err(|error| not_found(&error))
+    }
+}

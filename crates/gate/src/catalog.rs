@@ -1,0 +1,118 @@
+//! The tools there are, found by canonical name, AID or alias, each with its schemas
+//! compiled once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use callgate_call::{Fault, Tool};
+
+use crate::admit::Traffic;
+use crate::schema::{Schema, SchemaError};
+
+/// All tools of one configuration. Never changes: a reload makes a new one.
+#[derive(Default)]
+pub struct Catalog {
+    entries: Vec<Arc<Entry>>,
+    by_name: HashMap<String, usize>,
+}
+
+/// One tool, ready to be called.
+pub struct Entry {
+    /// What it is.
+    pub tool: Tool,
+    pub(crate) input: Schema,
+    pub(crate) output: Option<Schema>,
+    pub(crate) traffic: Traffic,
+}
+
+/// Why a tool can not join a catalog.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// Two tools of one name, AID or alias.
+    #[error("`{name}` names both `{first}` and `{second}`")]
+    Taken {
+        /// The name both claim.
+        name: String,
+        /// Who had it.
+        first: String,
+        /// Who wants it.
+        second: String,
+    },
+    /// A schema that does not compile.
+    #[error("tool `{tool}`: {which}: {source}")]
+    Schema {
+        /// The tool.
+        tool: String,
+        /// `input_schema` or `output_schema`.
+        which: &'static str,
+        /// What is wrong with it.
+        source: SchemaError,
+    },
+}
+
+impl Catalog {
+    /// Adds a tool under all its names.
+    pub fn add(&mut self, tool: Tool) -> Result<(), CatalogError> {
+        let compile = |which: &'static str, schema| {
+            Schema::compile(schema).map_err(|source| CatalogError::Schema {
+                tool: tool.name.clone(),
+                which,
+                source,
+            })
+        };
+        let input = compile("input_schema", &tool.input_schema)?;
+        let output = match &tool.output_schema {
+            Some(schema) => Some(compile("output_schema", schema)?),
+            None => None,
+        };
+        let index = self.entries.len();
+        let mut names: Vec<&String> = [&tool.name, &tool.aid]
+            .into_iter()
+            .chain(&tool.aliases)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in &names {
+            if let Some(&first) = self.by_name.get(*name) {
+                return Err(CatalogError::Taken {
+                    name: (*name).clone(),
+                    first: self.entries[first].tool.name.clone(),
+                    second: tool.name.clone(),
+                });
+            }
+        }
+        for name in names {
+            self.by_name.insert(name.clone(), index);
+        }
+        let traffic = Traffic::new(&tool);
+        self.entries.push(Arc::new(Entry {
+            tool,
+            input,
+            output,
+            traffic,
+        }));
+        Ok(())
+    }
+
+    /// The tool a caller means.
+    pub fn find(&self, name: &str) -> Result<&Arc<Entry>, Fault> {
+        match self.by_name.get(name) {
+            Some(&index) => Ok(&self.entries[index]),
+            None => Err(Fault::UnknownTool {
+                tool: name.to_owned(),
+            }),
+        }
+    }
+
+    /// All tools, in the order they were added.
+    pub fn tools(&self) -> impl Iterator<Item = &Tool> {
+        self.entries.iter().map(|entry| &entry.tool)
+    }
+
+    /// Ends what outlives calls, when this catalog is no longer used.
+    pub fn stop(&self) {
+        for tool in self.tools() {
+            tool.runner.stop();
+        }
+    }
+}

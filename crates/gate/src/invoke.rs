@@ -1,0 +1,517 @@
+//! The story of one call: find, check, authorise, replay, lease, admit, plan, run, check,
+//! commit, record. Each stage takes a value and gives the next one; only this file knows
+//! their order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use callgate_call::{
+    Call, CallId, CallIds, Clock, Digest, Enforcement, Fault, Job, LeaseToken, NoSink, Outcome,
+    Output, Plan, Planner, ReplayWindow, Secrets, Timestamp, Tool,
+};
+use callgate_store::failpoint::failpoint;
+use callgate_store::{
+    Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
+};
+
+use crate::admit::{Breaker, BreakerPolicy, Permit};
+use crate::catalog::{Catalog, Entry};
+use crate::policy::{Decision, Policy};
+use crate::replay::Earlier;
+
+/// What one configuration makes of the gate; swapped whole on reload.
+#[derive(Default)]
+pub struct Setup {
+    /// The tools.
+    pub catalog: Catalog,
+    /// Who may call them.
+    pub policy: Policy,
+    /// When a failing tool is left alone.
+    pub breaker: BreakerPolicy,
+    /// What must never leave.
+    pub secrets: Secrets,
+    /// A line on the configuration for people: where it is from, or why it does not count.
+    pub note: String,
+}
+
+/// The gate.
+pub struct Gate {
+    setup: ArcSwap<Setup>,
+    pub(crate) store: Arc<Store>,
+    planner: Arc<dyn Planner>,
+    pub(crate) clock: Arc<dyn Clock>,
+    ids: CallIds,
+}
+
+/// An outcome, and the point up to which records must be safe before it is told.
+pub struct Answer {
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// For `Gate::settle`.
+    pub ticket: Ticket,
+}
+
+/// How a call left the pipeline.
+enum Left {
+    /// Its tool ran.
+    Ran(Result<Output, Fault>, Enforcement, Ticket),
+    /// An earlier call with the same key answered it.
+    Replayed(Result<Output, Fault>, Ticket),
+}
+
+impl Gate {
+    /// A gate in front of the tools of `setup`. `seed` must be random.
+    #[must_use]
+    pub fn new(
+        setup: Setup,
+        store: Arc<Store>,
+        planner: Arc<dyn Planner>,
+        clock: Arc<dyn Clock>,
+        seed: u64,
+    ) -> Self {
+        let setup = ArcSwap::from_pointee(setup);
+        Self {
+            setup,
+            store,
+            planner,
+            clock,
+            ids: CallIds::new(seed),
+        }
+    }
+
+    /// Takes one call through every stage. The outcome may be told once its ticket is
+    /// settled; many calls may share one settling.
+    pub async fn invoke(&self, call: &Call) -> Answer {
+        let setup = self.setup.load_full();
+        let (result, replayed, enforcement, ticket) = match self.pass(&setup, call).await {
+            Ok(Left::Ran(result, enforcement, ticket)) => (result, false, enforcement, ticket),
+            Ok(Left::Replayed(result, ticket)) => (result, true, Enforcement::default(), ticket),
+            Err(fault) => {
+                let ticket = self.record_refusal(&setup, call, &fault);
+                (Err(fault), false, Enforcement::default(), ticket)
+            }
+        };
+        self.trace(call, &result, replayed, enforcement);
+        Answer {
+            outcome: Outcome {
+                call: call.id,
+                result,
+                replayed,
+                enforcement,
+            },
+            ticket,
+        }
+    }
+
+    /// The stages. An error is a refusal: nothing has run.
+    async fn pass(&self, setup: &Setup, call: &Call) -> Result<Left, Fault> {
+        let entry = setup.catalog.find(&call.tool)?;
+        let tool = &entry.tool;
+        entry.input.check_input(call.input.value())?;
+        let decision = setup.policy.decide(&call.caller, tool)?;
+        let key = key_of(call, tool);
+        loop {
+            if let Some(earlier) = self.earlier(call, tool, key).await? {
+                return Ok(self.replay(call, tool, earlier));
+            }
+            let lease = setup.policy.lease(call, tool)?;
+            let _places = self.admit(setup, call, entry)?;
+            let plan = self.planner.plan(tool)?;
+            let start = start_of(call, tool, key, lease, decision, &plan);
+            if self.begin(&start, tool).await? == Begin::KeyTaken {
+                continue; // another call took the key since we looked
+            }
+            let began = self.clock.now();
+            let result = self.run(setup, call, entry, &plan).await;
+            let took = self.clock.now().since(began);
+            let (result, ticket) = self.finish(&start, tool, result, took);
+            return Ok(Left::Ran(result, plan.enforcement, ticket));
+        }
+    }
+}
+
+/// What came of recording a start.
+#[derive(PartialEq, Eq)]
+enum Begin {
+    /// The tool may run.
+    Go,
+    /// The key is no longer free.
+    KeyTaken,
+}
+
+/// The stages that are a few lines each; the others have files of their own.
+impl Gate {
+    /// Rate, concurrency and breaker; the permits are given back when the call is over.
+    fn admit<'a>(
+        &self,
+        setup: &Setup,
+        call: &Call,
+        entry: &'a Entry,
+    ) -> Result<[Option<Permit<'a>>; 2], Fault> {
+        let now = self.clock.now();
+        let probe = match self.breaker(setup, &entry.tool, now)? {
+            Breaker::Closed => None,
+            Breaker::Probe => Some(entry.traffic.probe(setup.breaker)?),
+        };
+        entry.traffic.check_rate(&call.caller, now)?;
+        Ok([Some(entry.traffic.enter()?), probe])
+    }
+
+    fn breaker(&self, setup: &Setup, tool: &Tool, now: Timestamp) -> Result<Breaker, Fault> {
+        if setup.breaker.failures_max == 0 {
+            return Ok(Breaker::Closed);
+        }
+        let state = self
+            .store
+            .breaker(&tool.name)
+            .map_err(|error| internal(&error))?;
+        setup.breaker.check(state.failures, state.failed_at, now)
+    }
+
+    /// Claims the key, spends lease and approval and records the start, as one change. What
+    /// can have an effect waits until that is safe; a pure tool without any of them needs no
+    /// record before it runs.
+    async fn begin(&self, start: &Start<'_>, tool: &Tool) -> Result<Begin, Fault> {
+        if is_unrecorded_start(start, tool) {
+            return Ok(Begin::Go);
+        }
+        failpoint("begin.before");
+        let begun = match self.store.begin(*start) {
+            Ok(begun) => begun,
+            Err(StoreError::Full { .. }) if !needs_record(start) => {
+                tracing::error!(call = %start.call, "start not recorded: the state can not be written");
+                return Ok(Begin::Go);
+            }
+            Err(error) => return Err(internal(&error)),
+        };
+        match begun {
+            Begun::Started(started) => {
+                self.settle(started.ticket).await?;
+                failpoint("begin.after");
+                Ok(Begin::Go)
+            }
+            Begun::Seen(_) => Ok(Begin::KeyTaken),
+            Begun::LeaseRefused(refusal) => Err(Fault::LeaseRejected { refusal }),
+            Begun::NotApproved(latest) => Err(self.ask(start, latest)),
+            Begun::Full => Err(Fault::Unavailable {
+                reason: "too many unfinished keyed calls; wait for some to finish".to_owned(),
+            }),
+        }
+    }
+
+    /// Runs the tool and checks what it gave.
+    async fn run(
+        &self,
+        setup: &Setup,
+        call: &Call,
+        entry: &Entry,
+        plan: &Plan,
+    ) -> Result<Output, Fault> {
+        let tool = &entry.tool;
+        let timeout = call.timeout(tool.timeout);
+        let job = Job {
+            call,
+            tool,
+            plan,
+            timeout,
+            sink: &NoSink,
+        };
+        let result = tool.runner.run(job).await;
+        failpoint("run.after");
+        let mut output = result.map_err(|fault| cleaned(fault, &setup.secrets))?;
+        if !setup.secrets.is_empty() && setup.secrets.clean_value(&mut output.value) {
+            output.text = output.value.to_string();
+        }
+        if let Some(schema) = &entry.output {
+            schema.check_output(&output.value)?;
+        }
+        (call.fits)(call, &output)?;
+        Ok(output)
+    }
+
+    /// Records how the call ended. An end that can not be recorded is told as such.
+    fn finish(
+        &self,
+        start: &Start<'_>,
+        tool: &Tool,
+        result: Result<Output, Fault>,
+        took: Duration,
+    ) -> (Result<Output, Fault>, Ticket) {
+        failpoint("finish.before");
+        let (message, data);
+        let (end, health, keep) = match &result {
+            Ok(output) => {
+                let digest = Digest::of_json(&output.value);
+                (
+                    End::Output {
+                        text: &output.text,
+                        digest,
+                    },
+                    Health::Works,
+                    true,
+                )
+            }
+            Err(fault) => {
+                (message, data) = (fault.to_string(), fault.data());
+                let end = End::Fault {
+                    kind: fault.kind(),
+                    message: &message,
+                    data: &data,
+                };
+                // A worker that could not be had ran nothing, so the key stays free.
+                (
+                    end,
+                    health_of(fault),
+                    !matches!(fault, Fault::Unavailable { .. }),
+                )
+            }
+        };
+        let finish = Finish {
+            call: start.call,
+            tool: start.tool,
+            input: start.input,
+            key: start.key,
+            view: start.view,
+            end,
+            health,
+            enforcement: start.enforcement,
+            took,
+            keep,
+            trace_id: start.trace_id,
+        };
+        let recorded = if is_unrecorded_start(start, tool) {
+            Ok(self.store.record_pure(*start, finish))
+        } else {
+            self.store.finish(finish)
+        };
+        match recorded {
+            Ok(ticket) => (result, ticket),
+            Err(error) => (Err(internal(&error)), Ticket::default()),
+        }
+    }
+
+    fn replay(&self, call: &Call, tool: &Tool, earlier: Earlier) -> Left {
+        let replay = Replay {
+            call: call.id,
+            earlier: earlier.call,
+            tool: &tool.name,
+            caller: &call.caller,
+            wire: call.wire.as_str(),
+            input: call.input.digest(),
+            key: earlier.key,
+            trace_id: call.trace_id.as_deref(),
+        };
+        let ticket = self.store.replayed(replay);
+        Left::Replayed(earlier.result, ticket)
+    }
+
+    fn record_refusal(&self, setup: &Setup, call: &Call, fault: &Fault) -> Ticket {
+        let tool = setup
+            .catalog
+            .find(&call.tool)
+            .map_or(call.tool.as_str(), |e| &e.tool.name);
+        let refusal = Refusal {
+            call: call.id,
+            tool,
+            caller: &call.caller,
+            wire: call.wire.as_str(),
+            input: Some(call.input.digest()),
+            fault: fault.kind(),
+            trace_id: call.trace_id.as_deref(),
+        };
+        self.store.refuse(refusal)
+    }
+
+    fn trace(
+        &self,
+        call: &Call,
+        result: &Result<Output, Fault>,
+        replayed: bool,
+        enforcement: Enforcement,
+    ) {
+        tracing::info!(
+            call = %call.id,
+            tool = call.tool,
+            caller = call.caller.as_str(),
+            wire = call.wire.as_str(),
+            outcome = result.as_ref().map_or_else(Fault::kind, |_| "ok"),
+            output_bytes = result.as_ref().map_or(0, |output| output.text.len()),
+            replayed,
+            enforcement = enforcement.level.as_str(),
+            trace_id = call.trace_id.as_deref(),
+            "call finished"
+        );
+    }
+}
+
+/// What doors ask beside calls.
+impl Gate {
+    /// Waits until everything up to `ticket` is as durable as configured.
+    pub async fn settle(&self, ticket: Ticket) -> Result<(), Fault> {
+        match self.store.settle(ticket).await {
+            Ok(()) => Ok(()),
+            // What must be recorded was recorded before it ran; the rest is served (T-12).
+            Err(StoreError::Full { .. }) => {
+                tracing::error!("outcomes not recorded: the state can not be written");
+                Ok(())
+            }
+            Err(error) => Err(internal(&error)),
+        }
+    }
+
+    /// Takes one call through and settles it.
+    pub async fn call(&self, call: &Call) -> Outcome {
+        let Answer {
+            mut outcome,
+            ticket,
+        } = self.invoke(call).await;
+        if let Err(fault) = self.settle(ticket).await {
+            outcome.result = Err(fault);
+        }
+        failpoint("answer.before");
+        outcome
+    }
+
+    /// A fresh call id.
+    pub fn next_id(&self) -> CallId {
+        self.ids.next(self.clock.now())
+    }
+
+    /// The present configuration's tools.
+    #[must_use]
+    pub fn catalog(&self) -> CatalogRef {
+        CatalogRef(self.setup.load_full())
+    }
+
+    /// True if a call of this tool answers without waiting for anything outside.
+    #[must_use]
+    pub fn answers_at_once(&self, tool: &str) -> bool {
+        self.setup
+            .load()
+            .catalog
+            .find(tool)
+            .is_ok_and(|entry| entry.tool.runner.is_pure())
+    }
+
+    /// What the present configuration is, for people.
+    #[must_use]
+    pub fn note(&self) -> String {
+        self.setup.load().note.clone()
+    }
+
+    /// Puts another configuration in place. Calls under way end under the old one.
+    pub fn replace(&self, setup: Setup) {
+        let old = self.setup.swap(Arc::new(setup));
+        old.catalog.stop();
+    }
+
+    /// The store, for those who compose the gate.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+}
+
+/// The tools of one configuration, kept while it is looked at.
+pub struct CatalogRef(Arc<Setup>);
+
+impl std::ops::Deref for CatalogRef {
+    type Target = Catalog;
+
+    fn deref(&self) -> &Catalog {
+        &self.0.catalog
+    }
+}
+
+fn key_of(call: &Call, tool: &Tool) -> Option<KeyId> {
+    call.key
+        .as_ref()
+        .map(|key| KeyId::new(&call.caller, &tool.name, key.as_str()))
+}
+
+pub(crate) fn view_of(call: &Call) -> View {
+    match call.replay_window {
+        None => View::Full,
+        Some(ReplayWindow {
+            max_age,
+            entries_max,
+        }) => View::Recent {
+            max_age,
+            max_entries: entries_max,
+        },
+    }
+}
+
+fn start_of<'a>(
+    call: &'a Call,
+    tool: &'a Tool,
+    key: Option<KeyId>,
+    lease: Option<&'a LeaseToken>,
+    decision: Decision,
+    plan: &Plan,
+) -> Start<'a> {
+    Start {
+        call: call.id,
+        tool: &tool.name,
+        aid: &tool.aid,
+        tier: tool.tier,
+        caller: &call.caller,
+        wire: call.wire.as_str(),
+        input: call.input.digest(),
+        key,
+        view: view_of(call),
+        lease,
+        needs_approval: decision == Decision::Ask,
+        idempotent: tool.idempotent,
+        enforcement: plan.enforcement.level.as_str(),
+        trace_id: call.trace_id.as_deref(),
+    }
+}
+
+/// True if something is spent or claimed by starting.
+fn needs_record(start: &Start<'_>) -> bool {
+    start.key.is_some() || start.lease.is_some() || start.needs_approval
+}
+
+fn is_unrecorded_start(start: &Start<'_>, tool: &Tool) -> bool {
+    tool.runner.is_pure() && !needs_record(start)
+}
+
+fn health_of(fault: &Fault) -> Health {
+    match fault {
+        fault if fault.is_tool_trouble() => Health::Trouble,
+        Fault::Cancelled | Fault::Internal { .. } | Fault::Unavailable { .. } => Health::Silent,
+        _ => Health::Works,
+    }
+}
+
+/// A tool's own words, without secrets and no longer than anyone reads.
+fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
+    const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+    let message = fault.to_string();
+    let clean = secrets.cleaned(&message);
+    if clean.is_none() && message.len() <= MESSAGE_BYTES_MAX {
+        return fault;
+    }
+    let mut text = clean.unwrap_or(message);
+    let cut = (0..=MESSAGE_BYTES_MAX.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at));
+    text.truncate(cut.unwrap_or(0));
+    Fault::recorded(fault.kind(), &text, &fault.data())
+}
+
+pub(crate) fn internal(error: &StoreError) -> Fault {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        message.push_str(": ");
+        message.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    match error {
+        StoreError::Full { .. } => Fault::Unavailable { reason: message },
+        _ => Fault::Internal { message },
+    }
+}

@@ -1,0 +1,104 @@
+//! Granting leases: what a person or, in band, a pipe asks for, filled in from the catalog.
+//! Spending them is part of starting a call (`invoke.rs`). Decision G-5.
+
+use std::time::Duration;
+
+use callgate_call::{Caller, Digest, Fault, LeaseToken, Tier};
+use callgate_store::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, StoreError};
+
+use crate::invoke::{Gate, internal};
+
+/// How long a lease lives that says nothing.
+const LIFE_DEFAULT: Duration = Duration::from_secs(60);
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct LeaseRequest {
+    /// The tool, by any of its names.
+    pub tool: String,
+    /// The highest tier; the tool's own if not said.
+    pub tier: Option<Tier>,
+    /// How long it lives; 60 s if not said, an hour at most.
+    pub ttl: Option<Duration>,
+    /// The only caller, if it is bound to one.
+    pub caller: Option<Caller>,
+    /// The only input, if it is bound to one.
+    pub input: Option<Digest>,
+}
+
+/// A fresh lease.
+#[derive(Debug)]
+pub struct LeaseGranted {
+    /// Its public name.
+    pub id: LeaseId,
+    /// The token, shown this once.
+    pub token: LeaseToken,
+    /// The tool's canonical name.
+    pub tool: String,
+    /// The highest tier it opens.
+    pub tier: Tier,
+    /// How long it lives.
+    pub ttl: Duration,
+}
+
+impl Gate {
+    /// Grants a lease for one call.
+    pub fn grant_lease(&self, request: &LeaseRequest) -> Result<LeaseGranted, Fault> {
+        let catalog = self.catalog();
+        let tool = &catalog.find(&request.tool)?.tool;
+        let ttl = request.ttl.unwrap_or(LIFE_DEFAULT);
+        if ttl.is_zero() || ttl > LEASE_LIFE_MAX {
+            return Err(Fault::BadValue {
+                message: "a lease lives more than 0 and at most 3600 seconds".to_owned(),
+            });
+        }
+        let tier = request.tier.unwrap_or(tool.tier);
+        let grant = LeaseGrant {
+            tool: &tool.name,
+            tier,
+            life: ttl,
+            caller: request.caller.as_ref(),
+            input: request.input,
+        };
+        let (id, token) = self
+            .store
+            .grant_lease(grant)
+            .map_err(|error| internal(&error))?;
+        Ok(LeaseGranted {
+            id,
+            token,
+            tool: tool.name.clone(),
+            tier,
+            ttl,
+        })
+    }
+
+    /// The leases of the last day.
+    pub fn leases(&self) -> Result<Vec<Lease>, Fault> {
+        self.store.leases().map_err(|error| internal(&error))
+    }
+
+    /// Takes a lease back.
+    pub fn revoke_lease(&self, id_or_token: &str) -> Result<Lease, Fault> {
+        self.store
+            .revoke_lease(id_or_token)
+            .map_err(|error| not_found(&error))
+    }
+
+    /// How many leases there are.
+    pub fn lease_counts(&self) -> Result<LeaseCounts, Fault> {
+        self.store.lease_counts().map_err(|error| internal(&error))
+    }
+}
+
+pub(crate) fn not_found(error: &StoreError) -> Fault {
+    match error {
+        StoreError::NotFound { .. } => Fault::NotFound {
+            message: error.to_string(),
+        },
+        StoreError::Refused { .. } => Fault::Conflict {
+            message: error.to_string(),
+        },
+        other => internal(other),
+    }
+}

@@ -1,0 +1,21 @@
+//! The pipeline every call goes through. Read `invoke.rs` first.
+//!
+//! The gate knows no wire, starts no process and writes no file: it holds `dyn Runner`,
+//! `dyn Planner` and the store, and decides in which order they are asked.
+
+mod admit;
+mod approvals;
+mod catalog;
+mod invoke;
+mod leases;
+mod policy;
+mod replay;
+mod schema;
+
+pub use admit::BreakerPolicy;
+pub use callgate_store::{Approval, ApprovalState, Lease, LeaseCounts, LeaseState, Ticket};
+pub use catalog::{Catalog, CatalogError, Entry};
+pub use invoke::{Answer, CatalogRef, Gate, Setup};
+pub use leases::{LeaseGranted, LeaseRequest};
+pub use policy::{Decision, LeasePolicy, Policy, Rule};
+pub use schema::{Schema, SchemaError};

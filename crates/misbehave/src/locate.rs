@@ -1,0 +1,35 @@
+//! Where the test program is. Tests of other crates include this file by path: they may not
+//! depend on this crate, and cargo builds programs only for tests of their own package.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The test program, built if need be into the folder that the running test came from.
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the tests run cargo, not a tool"
+)]
+pub fn misbehave() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let test = std::env::current_exe().expect("the test's own path");
+        let profile = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
+        let target = profile.parent().expect("target/PROFILE");
+        let mut cargo = std::process::Command::new(env!("CARGO"));
+        cargo.args([
+            "build",
+            "--quiet",
+            "--package",
+            "callgate-misbehave",
+            "--target-dir",
+        ]);
+        cargo.arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let built = cargo.status().expect("run cargo");
+        assert!(built.success(), "{cargo:?} failed");
+        profile.join("misbehave")
+    })
+}

@@ -1,0 +1,266 @@
+//! What a tool printed or replied, made into an output or a fault. Strict (G-1): what the
+//! caller gets is what was checked.
+
+use std::borrow::Cow;
+
+use callgate_call::{Artifact, Fault, Output, SlotChange, Slots};
+use callgate_wires::json;
+use callgate_wires::toolhost::Delta;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The longest message of a tool's own error; the rest is cut.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// An answer around an output: the reply line of a worker, or what a process that takes
+/// slots prints. T-23.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Answer<'a> {
+    #[serde(borrow, default)]
+    pub call: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    output: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    slots: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    removed_slots: Option<&'a RawValue>,
+}
+
+/// Keeps a `null` apart from nothing.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+impl<'a> Answer<'a> {
+    /// Reads the outer object only.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
+        serde_json::from_slice(bytes).map_err(|error| bad(format!("not an answer: {error}")))
+    }
+
+    /// The output or the tool's own error.
+    pub fn into_result(self, takes_slots: bool, output_bytes_max: usize) -> Result<Output, Fault> {
+        let output = match (self.output, self.error) {
+            (Some(output), None) => output,
+            (None, Some(error)) => return Err(own_error(&strict(error)?).unwrap_or_else(no_error)),
+            _ => return Err(bad("the answer needs either `output` or `error`")),
+        };
+        if output.get().len() > output_bytes_max {
+            return Err(too_large(output_bytes_max));
+        }
+        let mut result = read_output(output.get().as_bytes())?;
+        let slots = self.slots.map(strict).transpose()?;
+        let removed = self.removed_slots.map(strict).transpose()?;
+        result.slots = read_slots(slots, removed)?;
+        if !takes_slots && !result.slots.is_empty() {
+            return Err(bad("it changes slots, but the tool does not take them"));
+        }
+        Ok(result)
+    }
+}
+
+/// Reads the plain output of a process: one JSON value and nothing else.
+pub(crate) fn read_output(bytes: &[u8]) -> Result<Output, Fault> {
+    let trimmed = bytes.trim_ascii();
+    if trimmed.is_empty() {
+        return Err(bad("it printed nothing"));
+    }
+    let value = json::parse(trimmed, json::DEPTH_MAX)
+        .map_err(|error| bad(format!("it did not print strict JSON: {error}")))?;
+    // The text goes into lines, so that it must be one.
+    let text = match std::str::from_utf8(trimmed) {
+        Ok(text) if !text.contains(['\n', '\r']) => text.to_owned(),
+        _ => value.to_string(),
+    };
+    Ok(Output::new(value, text))
+}
+
+/// The fault in `{"error": {"type", "message"}}`, if that is what was printed.
+pub(crate) fn printed_error(bytes: &[u8]) -> Option<Fault> {
+    let value = json::parse(bytes.trim_ascii(), json::DEPTH_MAX).ok()?;
+    own_error(value.get("error")?)
+}
+
+/// More than may be kept came as output.
+pub(crate) fn too_large(max: usize) -> Fault {
+    let max_bytes = u64::try_from(max).unwrap_or(u64::MAX);
+    Fault::TooLarge {
+        what: "output".into(),
+        max_bytes,
+    }
+}
+
+pub(crate) fn bad(reason: impl Into<String>) -> Fault {
+    Fault::BadOutput {
+        reason: reason.into(),
+    }
+}
+
+/// Appends the slots as an object, as a tool gets them. T-23.
+pub(crate) fn write_slots(slots: &Slots, out: &mut Vec<u8>) {
+    use std::io::Write as _;
+    out.push(b'{');
+    for (index, (slot, artifact)) in slots.0.iter().enumerate() {
+        let Artifact {
+            kind,
+            provenance,
+            content_json,
+            size_bytes,
+        } = artifact;
+        let comma = if index > 0 { "," } else { "" };
+        let text = |text: &String| Value::from(text.as_str());
+        write!(
+            out,
+            "{comma}\"{slot}\":{{\"type\":{},\"provenance\":{},\"content_json\":{},\"size_bytes\":{size_bytes}}}",
+            text(kind), text(provenance), text(content_json),
+        )
+        .expect("writing to a Vec does not fail");
+    }
+    out.push(b'}');
+}
+
+fn strict(raw: &RawValue) -> Result<Value, Fault> {
+    json::parse(raw.get().as_bytes(), json::DEPTH_MAX)
+        .map_err(|error| bad(format!("not strict JSON: {error}")))
+}
+
+fn own_error(error: &Value) -> Option<Fault> {
+    let text = |name: &str| error.get(name)?.as_str().map(clipped);
+    Some(Fault::ToolFailed {
+        error_type: text("type")?,
+        message: text("message")?,
+    })
+}
+
+fn no_error() -> Fault {
+    bad("`error` needs the texts `type` and `message`")
+}
+
+fn clipped(text: &str) -> String {
+    text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned()
+}
+
+fn read_slots(slots: Option<Value>, removed: Option<Value>) -> Result<SlotChange, Fault> {
+    let delta = Delta::from_parts(slots, removed).map_err(|error| bad(error.to_string()))?;
+    let put = delta.slots.into_iter().map(|(slot, artifact)| {
+        let artifact = Artifact {
+            kind: artifact.kind,
+            provenance: artifact.provenance,
+            content_json: artifact.content_json,
+            size_bytes: artifact.size_bytes,
+        };
+        (slot, artifact)
+    });
+    Ok(SlotChange {
+        put: put.collect(),
+        removed: delta.removed_slots,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn reply(text: &str, slots: bool) -> Result<Output, Fault> {
+        Answer::read(text.as_bytes())?.into_result(slots, 64)
+    }
+
+    fn reason(result: Result<Output, Fault>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn outputs_are_kept_as_written_on_one_line() {
+        let output = read_output(b" {\"a\": 1.0}\n").unwrap();
+        assert_eq!(
+            (output.value, output.text.as_str()),
+            (json!({"a": 1.0}), "{\"a\": 1.0}")
+        );
+        assert_eq!(read_output(b"{\n\"a\":\n1}").unwrap().text, "{\"a\":1}");
+        assert_eq!(read_output(b"null").unwrap().text, "null");
+    }
+
+    /// G-1.
+    #[test]
+    fn what_is_not_strict_is_refused() {
+        assert_eq!(
+            reason(read_output(b" \n")),
+            "bad output: it printed nothing"
+        );
+        let deep = |depth| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(read_output(deep(128).as_bytes()).is_ok());
+        for text in [
+            "{\"a\":1,\"a\":2}",
+            "\"\\ud800\"",
+            "1 2",
+            "{",
+            "NaN",
+            "1e999",
+            &deep(129),
+        ] {
+            assert!(
+                reason(read_output(text.as_bytes())).contains("strict JSON"),
+                "{text}"
+            );
+        }
+        assert!(reason(read_output(b"\"\xFF\"")).contains("strict JSON"));
+    }
+
+    #[test]
+    fn answers() {
+        assert_eq!(
+            reply(r#"{"output":null}"#, false).unwrap().value,
+            Value::Null
+        );
+        let fault = reply(r#"{"error":{"type":"KeyError","message":"k"}}"#, false).unwrap_err();
+        let wanted = Fault::ToolFailed {
+            error_type: "KeyError".into(),
+            message: "k".into(),
+        };
+        assert_eq!(fault, wanted);
+        for (text, wanted) in [
+            ("{}", "either"),
+            (
+                r#"{"output":1,"error":{"type":"a","message":"b"}}"#,
+                "either",
+            ),
+            (r#"{"error":"x"}"#, "`type`"),
+            (r#"{"output":1,"output":2}"#, "duplicate field"),
+            (r#"{"output":1,"extra":2}"#, "unknown field"),
+            (r#"{"output":{"a":1,"a":2}}"#, "strict"),
+            (r#"{"output":1,"slots":{"x":{}}}"#, "0 to 255"),
+            (r#"{"output":1,"slots":{"1":{}}}"#, "does not take them"),
+        ] {
+            let reason = reason(reply(text, false));
+            assert!(reason.contains(wanted), "{text}: {reason}");
+        }
+        let long = format!("{{\"output\":\"{}\"}}", "x".repeat(63));
+        assert_eq!(reason(reply(&long, false)), "output exceeds 64 bytes");
+        let fits = format!("{{\"output\":\"{}\"}}", "x".repeat(62));
+        assert!(reply(&fits, false).is_ok());
+    }
+
+    /// T-23.
+    #[test]
+    fn slots_go_out_and_come_back() {
+        let artifact = Artifact {
+            kind: "text".into(),
+            provenance: "p\"".into(),
+            content_json: "{\"k\":\n1}".into(),
+            size_bytes: 9,
+        };
+        let slots = Slots([(6, artifact.clone()), (255, Artifact::default())].into());
+        let mut text = b"{\"output\":1,\"removed_slots\":[3],\"slots\":".to_vec();
+        write_slots(&slots, &mut text);
+        text.push(b'}');
+        assert!(!text.contains(&b'\n'));
+        let change = reply(std::str::from_utf8(&text).unwrap(), true)
+            .unwrap()
+            .slots;
+        assert_eq!((change.put, change.removed), (slots.0, vec![3]));
+    }
+}

@@ -1,0 +1,17 @@
+//! How a tool is carried out.
+//!
+//! [`ProcessRunner`] starts one program per call, [`PoolRunner`] hands calls to long-lived
+//! workers of a [`Pool`] shared by several tools, and [`python_pool`] makes the pool behind
+//! `kind = "python"`. Children come from `sandbox`; what a tool may do is the gate's affair.
+
+mod answer;
+mod chatter;
+mod ending;
+mod pool;
+mod process;
+mod python;
+mod tail;
+
+pub use pool::{Pool, PoolRunner, PoolSettings};
+pub use process::{ProcessRunner, ProcessSettings};
+pub use python::{PythonSettings, python_pool};

@@ -1,0 +1,377 @@
+//! Long-lived workers, one JSON line each way on a private descriptor.
+//!
+//! ```text
+//! {"call":"…","tool":"greet","entry":"tools.sample:greet","input":{…}[,"slots":{…}]}
+//! {"call":"…","output":…[,"slots":{…},"removed_slots":[…]]}
+//! {"call":"…","error":{"type":"…","message":"…"}}
+//! ```
+//!
+//! Nothing keeps one call's leavings in a worker from the next one: what needs that is a
+//! process tool. A call costs no task and no copy beside the one line each way.
+
+mod health;
+mod worker;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use callgate_call::{Fault, Job, Output, RunFuture, Runner};
+use callgate_sandbox::{Limits, Spawner, Spec};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::process::within;
+use crate::python::Python;
+use health::{Health, Rules, Start};
+use worker::{Found, Served, Worker};
+
+/// What a pool's workers are and how they are kept.
+#[derive(Clone, Debug)]
+pub struct PoolSettings {
+    /// The worker's program and arguments; see `callgate_sandbox::Spec::argv`.
+    pub command: Vec<OsString>,
+    /// Its environment; `CALLGATE_FD` is added.
+    pub env: Vec<(OsString, OsString)>,
+    /// Its working folder, absolute: the workspace.
+    pub cwd: PathBuf,
+    /// What each of its processes may take.
+    pub limits: Limits,
+    /// Workers at the same time; one call each.
+    pub workers_max: usize,
+    /// Calls waiting for a worker; beyond, `Unavailable`.
+    pub queue_max: usize,
+    /// How long the first start after a crash waits; doubles with each further crash.
+    pub backoff_min: Duration,
+    /// The longest such wait.
+    pub backoff_max: Duration,
+    /// So many crashes within `crash_window` stop the pool for another `crash_window`.
+    pub crashes_max: usize,
+    /// See `crashes_max`.
+    pub crash_window: Duration,
+    /// A worker without calls is ended after this.
+    pub idle_max: Duration,
+    /// A worker is replaced after so many calls.
+    pub calls_max: u64,
+    /// The largest output; beyond, the call is `TooLarge`.
+    pub output_bytes_max: usize,
+}
+
+impl PoolSettings {
+    /// The defaults for one worker program.
+    #[must_use]
+    pub fn new(command: Vec<OsString>, env: Vec<(OsString, OsString)>, cwd: PathBuf) -> Self {
+        Self {
+            command,
+            env,
+            cwd,
+            limits: Limits::default(),
+            workers_max: 4,
+            queue_max: 64,
+            backoff_min: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(30),
+            crashes_max: 5,
+            crash_window: Duration::from_secs(60),
+            idle_max: Duration::from_secs(5 * 60),
+            calls_max: 1_000,
+            output_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+/// Workers of one kind, shared by all tools that name the same program and environment.
+#[derive(Debug)]
+pub struct Pool {
+    spawner: Arc<Spawner>,
+    settings: PoolSettings,
+    /// Where the command is found out with the first worker.
+    python: Option<Python>,
+    command: OnceCell<Vec<OsString>>,
+    /// One permit per worker that may be at work.
+    turns: Semaphore,
+    waiting: AtomicUsize,
+    state: Mutex<State>,
+    own: Weak<Self>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The one used last is used next.
+    idle: Vec<Worker>,
+    health: Health,
+    /// Workers of an earlier one are not used again.
+    generation: u64,
+    /// Ends idle workers while there are any.
+    keeper: Option<AbortHandle>,
+}
+
+impl Pool {
+    /// A pool without workers; they start with the first calls.
+    #[must_use]
+    pub fn new(spawner: Arc<Spawner>, settings: PoolSettings) -> Arc<Self> {
+        Self::with_python(spawner, settings, None)
+    }
+
+    pub(crate) fn with_python(
+        spawner: Arc<Spawner>,
+        settings: PoolSettings,
+        python: Option<Python>,
+    ) -> Arc<Self> {
+        let rules = Rules {
+            backoff_min: settings.backoff_min,
+            backoff_max: settings.backoff_max,
+            crashes_max: settings.crashes_max,
+            crash_window: settings.crash_window,
+        };
+        let state = State {
+            idle: Vec::new(),
+            health: Health::new(rules),
+            generation: 0,
+            keeper: None,
+        };
+        Arc::new_cyclic(|own| Self {
+            spawner,
+            turns: Semaphore::new(settings.workers_max.max(1)),
+            settings,
+            python,
+            command: OnceCell::new(),
+            waiting: AtomicUsize::new(0),
+            state: Mutex::new(state),
+            own: own.clone(),
+        })
+    }
+
+    /// Ends idle workers at once and busy ones after their call, and forgets past crashes.
+    /// Later calls start new workers.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        state.generation += 1;
+        state.health.forget();
+        let ended = std::mem::take(&mut state.idle);
+        if let Some(keeper) = state.keeper.take() {
+            keeper.abort();
+        }
+        drop(state);
+        drop(ended);
+    }
+
+    async fn call(&self, entry: &str, job: Job<'_>) -> Result<Output, Fault> {
+        let deadline = Instant::now() + job.timeout;
+        let turn = self.turn(job, deadline).await?;
+        let mut worker = self.worker(job, deadline).await?;
+        let served = worker
+            .serve(entry, job, deadline, self.settings.output_bytes_max)
+            .await;
+        let result = self.settle(worker, served);
+        drop(turn);
+        result
+    }
+
+    /// Waits for its turn, if there is room to wait.
+    async fn turn(&self, job: Job<'_>, deadline: Instant) -> Result<SemaphorePermit<'_>, Fault> {
+        if let Ok(turn) = self.turns.try_acquire() {
+            return Ok(turn);
+        }
+        let _place = Place::take(&self.waiting, self.settings.queue_max)?;
+        let turn = within(job, deadline, self.turns.acquire()).await?;
+        Ok(turn.expect("the semaphore is never closed"))
+    }
+
+    /// An idle worker that is fit, or a new one.
+    async fn worker(&self, job: Job<'_>, deadline: Instant) -> Result<Worker, Fault> {
+        while let Some(mut worker) = self.take_idle() {
+            match worker.find().await {
+                Found::Ready => return Ok(worker),
+                Found::Unfit => {}
+                Found::Crashed(reason) => self.state().health.crashed(Instant::now(), reason),
+            }
+        }
+        self.wait_for_start(job, deadline).await?;
+        let generation = self.state().generation;
+        within(job, deadline, async {
+            let spec = self.spec().await?;
+            Worker::start(&self.spawner, spec, generation).await
+        })
+        .await?
+    }
+
+    fn take_idle(&self) -> Option<Worker> {
+        self.state().idle.pop()
+    }
+
+    /// Waits as long as earlier crashes ask for, if the call has that long.
+    async fn wait_for_start(&self, job: Job<'_>, deadline: Instant) -> Result<(), Fault> {
+        loop {
+            let now = Instant::now();
+            let start = self.state().health.may_start(now);
+            let (until, reason) = match start {
+                Start::Now => return Ok(()),
+                Start::At(at) if at <= deadline => {
+                    within(job, deadline, tokio::time::sleep_until(at)).await?;
+                    continue;
+                }
+                Start::At(at) => (at, "its worker crashed and is not restarted yet".to_owned()),
+                Start::Stopped { until, reason } => (until, reason),
+            };
+            let wait_ms = (until - now).as_millis();
+            return Err(Fault::Unavailable {
+                reason: format!("{reason}; try again in {wait_ms} ms"),
+            });
+        }
+    }
+
+    async fn spec(&self) -> Result<Spec, Fault> {
+        let PoolSettings {
+            command,
+            env,
+            cwd,
+            limits,
+            ..
+        } = &self.settings;
+        let command = match &self.python {
+            None => command,
+            Some(python) => {
+                self.command
+                    .get_or_try_init(|| python.command(&self.spawner))
+                    .await?
+            }
+        };
+        let mut spec = Spec::new(command.clone(), cwd.clone());
+        spec.env.clone_from(env);
+        spec.limits = limits.clone();
+        Ok(spec)
+    }
+
+    /// Keeps the worker or lets it go, and keeps the books.
+    fn settle(&self, mut worker: Worker, served: Served) -> Result<Output, Fault> {
+        let now = Instant::now();
+        let mut state = self.state();
+        match served {
+            Served::Answered(result) => {
+                state.health.answered();
+                let fit =
+                    worker.generation == state.generation && worker.calls < self.settings.calls_max;
+                if fit {
+                    worker.idle_since = now;
+                    state.idle.push(worker);
+                    self.keep(&mut state);
+                }
+                result
+            }
+            Served::Spent(result) => result,
+            Served::Crashed(fault) => {
+                state.health.crashed(now, worker.reason(&fault.to_string()));
+                Err(fault)
+            }
+        }
+    }
+
+    /// Sees to it that somebody ends workers that stay idle.
+    fn keep(&self, state: &mut State) {
+        if state.keeper.is_none() {
+            state.keeper = Some(tokio::spawn(keep(self.own.clone())).abort_handle());
+        }
+    }
+
+    /// Ends workers that have been idle for too long. When the next one will have been, if
+    /// there is one.
+    fn end_idle(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut state = self.state();
+        let idle_max = self.settings.idle_max;
+        // Oldest first, because the newest is always taken and put back at the end.
+        let expired = state
+            .idle
+            .iter()
+            .take_while(|worker| now - worker.idle_since >= idle_max);
+        let expired = expired.count();
+        let ended: Vec<Worker> = state.idle.drain(..expired).collect();
+        let next = state
+            .idle
+            .first()
+            .map(|worker| worker.idle_since + idle_max);
+        if next.is_none() {
+            state.keeper = None;
+        }
+        drop(state);
+        drop(ended);
+        next
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Ends idle workers in time. Ends itself when there are none; the pool stops it else.
+async fn keep(pool: Weak<Pool>) {
+    while let Some(next) = pool.upgrade().and_then(|pool| pool.end_idle()) {
+        tokio::time::sleep_until(next).await;
+    }
+}
+
+/// A place in the queue.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(waiting: &'a AtomicUsize, max: usize) -> Result<Self, Fault> {
+        let before = waiting.fetch_add(1, Ordering::Relaxed);
+        let place = Self(waiting);
+        if before < max {
+            return Ok(place);
+        }
+        Err(Fault::Unavailable {
+            reason: format!("queue full: {max} calls wait for a worker"),
+        })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One tool served by a pool.
+#[derive(Debug)]
+pub struct PoolRunner {
+    pool: Arc<Pool>,
+    /// As JSON.
+    entry: String,
+    kind: &'static str,
+}
+
+impl PoolRunner {
+    /// `entry` names the tool's code to the worker; `kind` is what `callgate tools` says.
+    #[must_use]
+    pub fn new(pool: Arc<Pool>, entry: Option<String>, kind: &'static str) -> Self {
+        Self {
+            pool,
+            entry: serde_json::Value::from(entry).to_string(),
+            kind,
+        }
+    }
+}
+
+impl Runner for PoolRunner {
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        Box::pin(self.pool.call(&self.entry, job))
+    }
+
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    fn stop(&self) {
+        self.pool.stop();
+    }
+}

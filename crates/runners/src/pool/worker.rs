@@ -1,0 +1,355 @@
+//! One worker: a process that takes a line and answers with a line, one at a time.
+
+use std::io::ErrorKind;
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use callgate_call::{Fault, Job, NoSink, Output, Stream};
+use callgate_sandbox::{Child, Ending, SpawnError, Spawner, Spec};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+use crate::answer::{self, Answer};
+use crate::chatter::Chatter;
+use crate::ending;
+use crate::process::{end, stop};
+use crate::tail::Tail;
+
+/// The worker's end of the lines, and the variable that says so.
+const FD: u32 = 3;
+const FD_VARIABLE: &str = "CALLGATE_FD";
+
+/// What a reply line may hold beside the output: names, braces, a tool's own error.
+const REPLY_SLACK_BYTES: usize = 64 * 1024;
+
+/// Buffers that have grown beyond this are given back after the call.
+const BUFFER_KEPT_BYTES: usize = 64 * 1024;
+
+/// How long a worker that hung up may take to be dead. One that is not has only closed its
+/// descriptor.
+const LAST_BREATH: Duration = Duration::from_secs(1);
+
+/// A running worker. Dropping it ends its tree.
+#[derive(Debug)]
+pub(super) struct Worker {
+    stream: UnixStream,
+    child: Child,
+    stdout: Chatter,
+    stderr: Chatter,
+    tail: Tail,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    /// Calls begun.
+    pub calls: u64,
+    /// The pool's generation it was started in.
+    pub generation: u64,
+    pub idle_since: Instant,
+}
+
+/// How a call on a worker went.
+pub(super) enum Served {
+    /// Answered; the worker can take another.
+    Answered(Result<Output, Fault>),
+    /// Answered, or stopped by us; the worker is not to be trusted further.
+    Spent(Result<Output, Fault>),
+    /// The worker died of it.
+    Crashed(Fault),
+}
+
+/// How an idle worker is found.
+pub(super) enum Found {
+    Ready,
+    /// Spoke without being asked, or left in good order.
+    Unfit,
+    Crashed(String),
+}
+
+impl Worker {
+    pub async fn start(spawner: &Spawner, mut spec: Spec, generation: u64) -> Result<Self, Fault> {
+        let internal = |error: std::io::Error| Fault::Internal {
+            message: format!("make a worker's streams: {error}"),
+        };
+        let (near, far) = std::os::unix::net::UnixStream::pair().map_err(internal)?;
+        near.set_nonblocking(true).map_err(internal)?;
+        let stream = UnixStream::from_std(near).map_err(internal)?;
+        let (stdout, stdout_far) = Chatter::new(Stream::Stdout).map_err(internal)?;
+        let (stderr, stderr_far) = Chatter::new(Stream::Stderr).map_err(internal)?;
+        (spec.stdout, spec.stderr) = (stdout_far.into(), stderr_far.into());
+        spec.extra.push((far.into(), FD));
+        spec.env.push((FD_VARIABLE.into(), FD.to_string().into()));
+        let child = spawner
+            .spawn(spec)
+            .await
+            .map_err(|error: SpawnError| ending::not_started(&error))?;
+        Ok(Self {
+            stream,
+            child,
+            stdout,
+            stderr,
+            tail: Tail::default(),
+            request: Vec::new(),
+            reply: Vec::new(),
+            calls: 0,
+            generation,
+            idle_since: Instant::now(),
+        })
+    }
+
+    /// Serves one call. `entry` is JSON.
+    pub async fn serve(
+        &mut self,
+        entry: &str,
+        job: Job<'_>,
+        deadline: Instant,
+        output_bytes_max: usize,
+    ) -> Served {
+        self.calls += 1;
+        self.tail.clear();
+        self.stdout.begin();
+        self.stderr.begin();
+        write_request(&mut self.request, entry, job);
+        let slots = if job.tool.slots { output_bytes_max } else { 0 };
+        let reply_bytes_max = output_bytes_max + slots + REPLY_SLACK_BYTES;
+        match self.exchange(job, deadline, reply_bytes_max).await {
+            Exchange::Line(length) => {
+                self.pass_rest(job);
+                let served = self.judge(length, job, output_bytes_max);
+                self.shrink();
+                served
+            }
+            Exchange::Overlong => {
+                end(&mut self.child).await;
+                Served::Spent(Err(answer::too_large(output_bytes_max)))
+            }
+            Exchange::Stopped(fault) => {
+                end(&mut self.child).await;
+                self.pass_rest(job);
+                Served::Spent(Err(fault))
+            }
+            Exchange::HungUp => self.hung_up(job).await,
+        }
+    }
+
+    /// Looks after a worker that has been idle.
+    pub async fn find(&mut self) -> Found {
+        let [stream, ..] = self.ready();
+        if stream {
+            let mut byte = [0];
+            return match rustix::io::read(&self.stream, &mut byte) {
+                Ok(0) | Err(_) => self.found_dead().await,
+                Ok(_) => Found::Unfit,
+            };
+        }
+        // Said between calls: it belongs to none.
+        self.stdout.pass_rest(&mut self.tail, &NoSink);
+        self.stderr.pass_rest(&mut self.tail, &NoSink);
+        Found::Ready
+    }
+
+    async fn found_dead(&mut self) -> Found {
+        let exit = tokio::time::timeout(LAST_BREATH, self.child.wait()).await;
+        self.stderr.pass_rest(&mut self.tail, &NoSink);
+        match exit {
+            Ok(exit) if exit.ending == Ending::Code(0) => Found::Unfit,
+            Ok(exit) => Found::Crashed(self.reason(&ending::describe(exit.ending))),
+            Err(_) => Found::Crashed(self.reason("closed its reply descriptor")),
+        }
+    }
+
+    /// What the pool says of a crash: how, and the last lines.
+    pub fn reason(&self, how: &str) -> String {
+        let lines = self.tail.last_lines(3).join(" | ");
+        if lines.is_empty() {
+            how.to_owned()
+        } else {
+            format!("{how}: {lines}")
+        }
+    }
+
+    /// One line out, one line in. Dropping it loses bytes, and with them the worker.
+    async fn exchange(&mut self, job: Job<'_>, deadline: Instant, max: usize) -> Exchange {
+        let Self {
+            stream,
+            stdout,
+            stderr,
+            tail,
+            request,
+            reply,
+            ..
+        } = self;
+        reply.clear();
+        tokio::select! {
+            biased;
+            exchanged = lines(stream, request, reply, max) => exchanged,
+            () = listen(stdout, stderr, tail, job) => unreachable!("it never ends"),
+            fault = stop(job, deadline) => Exchange::Stopped(fault),
+        }
+    }
+
+    /// What it printed before it answered belongs to this call.
+    fn pass_rest(&mut self, job: Job<'_>) {
+        let [_, stdout, stderr] = self.ready();
+        if stdout {
+            self.stdout.pass_rest(&mut self.tail, job.sink);
+        }
+        if stderr {
+            self.stderr.pass_rest(&mut self.tail, job.sink);
+        }
+    }
+
+    /// Which of stream, stdout and stderr have something. Asks the kernel, once.
+    fn ready(&self) -> [bool; 3] {
+        let stream = self.stream.as_fd();
+        let fds = [
+            stream,
+            self.stdout.fd().unwrap_or(stream),
+            self.stderr.fd().unwrap_or(stream),
+        ];
+        let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(
+            &mut polled,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        ) {
+            Ok(_) => polled.map(|fd| !fd.revents().is_empty()),
+            Err(_) => [false; 3],
+        }
+    }
+
+    fn judge(&self, length: usize, job: Job<'_>, output_bytes_max: usize) -> Served {
+        let (line, beyond) = (&self.reply[..length], &self.reply[length + 1..]);
+        let answer = match Answer::read(line) {
+            Ok(answer) => answer,
+            Err(fault) => return Served::Spent(Err(fault)),
+        };
+        if answer.call.as_deref().map(str::as_bytes) != Some(call_of(&self.request)) {
+            return Served::Spent(Err(answer::bad(
+                "it answered another call than it was asked",
+            )));
+        }
+        let result = answer.into_result(job.tool.slots, output_bytes_max);
+        if beyond.is_empty() {
+            Served::Answered(result)
+        } else {
+            Served::Spent(result)
+        }
+    }
+
+    async fn hung_up(&mut self, job: Job<'_>) -> Served {
+        let exit = tokio::time::timeout(LAST_BREATH, self.child.wait()).await;
+        self.pass_rest(job);
+        match exit {
+            Ok(exit) => Served::Crashed(ending::crash(exit.ending, &self.tail)),
+            Err(_) => {
+                end(&mut self.child).await;
+                let message = "the worker closed its reply descriptor".to_owned();
+                Served::Crashed(Fault::Crash { message })
+            }
+        }
+    }
+
+    fn shrink(&mut self) {
+        for buffer in [&mut self.request, &mut self.reply] {
+            if buffer.capacity() > BUFFER_KEPT_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+enum Exchange {
+    /// A reply of so many bytes and its newline.
+    Line(usize),
+    Overlong,
+    HungUp,
+    Stopped(Fault),
+}
+
+/// Writes the request and reads a line, at the same time: a worker may answer before it has
+/// read all.
+async fn lines(stream: &UnixStream, request: &[u8], reply: &mut Vec<u8>, max: usize) -> Exchange {
+    let mut written = 0;
+    loop {
+        if written < request.len() {
+            match stream.try_write(&request[written..]) {
+                Ok(count) => {
+                    written += count;
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // What it answered before may still be there.
+                Err(_) => written = request.len(),
+            }
+        }
+        let open = if written < request.len() {
+            Interest::READABLE | Interest::WRITABLE
+        } else {
+            Interest::READABLE
+        };
+        if stream.ready(open).await.is_err() {
+            return Exchange::HungUp;
+        }
+        let seen = reply.len();
+        reply.reserve(8 * 1024);
+        match stream.try_read_buf(reply) {
+            Ok(0) => return Exchange::HungUp,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(_) => return Exchange::HungUp,
+        }
+        if let Some(at) = memchr::memchr(b'\n', &reply[seen..]) {
+            let length = seen + at;
+            return if length > max {
+                Exchange::Overlong
+            } else {
+                Exchange::Line(length)
+            };
+        }
+        if reply.len() > max {
+            return Exchange::Overlong;
+        }
+    }
+}
+
+/// Listens to both streams for as long as it is polled.
+async fn listen(stdout: &mut Chatter, stderr: &mut Chatter, tail: &mut Tail, job: Job<'_>) {
+    let mut unused = Tail::default();
+    // Reasons are on stderr; what is on stdout is for the sink only.
+    tokio::join!(
+        stdout.pump(&mut unused, job.sink),
+        stderr.pump(tail, job.sink)
+    );
+}
+
+/// `{"call":"…","tool":"…","entry":…,"input":…[,"slots":{…}]}` and a newline.
+fn write_request(out: &mut Vec<u8>, entry: &str, job: Job<'_>) {
+    use std::io::Write as _;
+    out.clear();
+    let input = job.call.input.text();
+    write!(out, "{{\"call\":\"{}\",\"tool\":", job.call.id).expect("a Vec takes all");
+    serde_json::to_writer(&mut *out, &job.tool.name).expect("a Vec takes all");
+    out.extend_from_slice(b",\"entry\":");
+    out.extend_from_slice(entry.as_bytes());
+    out.extend_from_slice(b",\"input\":");
+    // Strict JSON has newlines between its tokens only, but a line has none at all.
+    if memchr::memchr(b'\n', input.as_bytes()).is_some() {
+        serde_json::to_writer(&mut *out, job.call.input.value()).expect("a Vec takes all");
+    } else {
+        out.extend_from_slice(input.as_bytes());
+    }
+    if job.tool.slots {
+        out.extend_from_slice(b",\"slots\":");
+        answer::write_slots(&job.call.slots, out);
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// The call id in a request written by `write_request`.
+fn call_of(request: &[u8]) -> &[u8] {
+    let start = b"{\"call\":\"".len();
+    &request[start..start + 32]
+}

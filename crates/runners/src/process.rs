@@ -1,0 +1,322 @@
+//! One program per call: input on its stdin, output on its stdout, its exit code decides.
+//!
+//! The program's tree is gone when the call is answered, whatever it started. What confines
+//! it is not here.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Fault, Job, Output, RunFuture, Runner, Sink, Stream};
+use callgate_sandbox::{Child, Ending, Limits, Spawner, Spec};
+use tokio::net::unix::pipe;
+use tokio::time::Instant;
+
+use crate::answer::{self, Answer};
+use crate::chatter::Chatter;
+use crate::ending;
+use crate::tail::Tail;
+
+/// How long a killed tree may take to go before the call is answered all the same. Longer
+/// only for what the kernel does not let die.
+pub(crate) const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// What a process tool is.
+#[derive(Clone, Debug)]
+pub struct ProcessSettings {
+    /// The program and its arguments; see `callgate_sandbox::Spec::argv`.
+    pub command: Vec<OsString>,
+    /// Its whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Its working folder, absolute: the workspace.
+    pub cwd: PathBuf,
+    /// What each of its processes may take.
+    pub limits: Limits,
+    /// The most it may print to stdout; beyond, it is killed and the call `TooLarge`.
+    pub output_bytes_max: usize,
+}
+
+impl ProcessSettings {
+    /// The defaults: no limits but 1 MiB of output.
+    #[must_use]
+    pub fn new(command: Vec<OsString>, env: Vec<(OsString, OsString)>, cwd: PathBuf) -> Self {
+        Self {
+            command,
+            env,
+            cwd,
+            limits: Limits::default(),
+            output_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+/// Runs one program per call.
+#[derive(Debug)]
+pub struct ProcessRunner {
+    spawner: Arc<Spawner>,
+    settings: ProcessSettings,
+}
+
+impl ProcessRunner {
+    /// A runner for one tool.
+    #[must_use]
+    pub fn new(spawner: Arc<Spawner>, settings: ProcessSettings) -> Self {
+        Self { spawner, settings }
+    }
+
+    async fn call(&self, job: Job<'_>) -> Result<Output, Fault> {
+        let deadline = Instant::now() + job.timeout;
+        let (streams, spec) = self.prepare(job).map_err(|error| Fault::Internal {
+            message: format!("make pipes: {error}"),
+        })?;
+        let child = within(job, deadline, self.spawner.spawn(spec)).await?;
+        let mut child = child.map_err(|error| ending::not_started(&error))?;
+        self.attend(job, deadline, &mut child, streams).await
+    }
+
+    fn prepare(&self, job: Job<'_>) -> io::Result<(Streams, Spec)> {
+        let ProcessSettings {
+            command,
+            env,
+            cwd,
+            limits,
+            ..
+        } = &self.settings;
+        let (streams, [stdin, stdout, stderr]) = Streams::new(
+            input_of(job),
+            printed_bytes_max(self.settings.output_bytes_max, job),
+        )?;
+        let mut spec = Spec::new(command.clone(), cwd.clone());
+        spec.env.clone_from(env);
+        spec.limits = limits.clone();
+        (spec.stdin, spec.stdout, spec.stderr) = (stdin.into(), stdout.into(), stderr.into());
+        Ok((streams, spec))
+    }
+
+    /// Feeds and listens until the program has ended, or must.
+    async fn attend(
+        &self,
+        job: Job<'_>,
+        deadline: Instant,
+        child: &mut Child,
+        mut streams: Streams,
+    ) -> Result<Output, Fault> {
+        // All arms may be dropped at any point: what the streams and the child have got so
+        // far is kept in them.
+        let stopped = tokio::select! {
+            biased;
+            exit = child.wait() => Ok(exit),
+            () = streams.pump(job.sink) => Err(answer::too_large(self.settings.output_bytes_max)),
+            fault = stop(job, deadline) => Err(fault),
+        };
+        match stopped {
+            Ok(exit) => {
+                let max = self.settings.output_bytes_max;
+                streams
+                    .finish(job.sink)
+                    .ok_or_else(|| answer::too_large(max))?;
+                streams.judge(exit.ending, job.tool.slots, max)
+            }
+            Err(fault) => {
+                end(child).await;
+                streams.chatter.pass_rest(&mut streams.tail, job.sink);
+                Err(fault)
+            }
+        }
+    }
+}
+
+impl Runner for ProcessRunner {
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        Box::pin(self.call(job))
+    }
+
+    fn kind(&self) -> &'static str {
+        "process"
+    }
+}
+
+/// Ready, with the reason, when the call must end early.
+pub(crate) async fn stop(job: Job<'_>, deadline: Instant) -> Fault {
+    tokio::select! {
+        () = job.call.cancel.cancelled() => Fault::Cancelled,
+        () = tokio::time::sleep_until(deadline) => Fault::Timeout { after: job.timeout },
+    }
+}
+
+/// What comes of `work`, unless the call must end before.
+pub(crate) async fn within<T>(
+    job: Job<'_>,
+    deadline: Instant,
+    work: impl Future<Output = T>,
+) -> Result<T, Fault> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        fault = stop(job, deadline) => Err(fault),
+    }
+}
+
+/// Ends a child's tree and waits until it is gone.
+pub(crate) async fn end(child: &mut Child) {
+    child.kill();
+    let _ = tokio::time::timeout(KILL_GRACE, child.wait()).await;
+}
+
+/// What the program gets on stdin.
+fn input_of(job: Job<'_>) -> Vec<u8> {
+    let input = job.call.input.text();
+    if !job.tool.slots {
+        return input.as_bytes().to_vec();
+    }
+    let mut text = Vec::with_capacity(input.len() + 64);
+    text.extend_from_slice(b"{\"input\":");
+    text.extend_from_slice(input.as_bytes());
+    text.extend_from_slice(b",\"slots\":");
+    answer::write_slots(&job.call.slots, &mut text);
+    text.push(b'}');
+    text
+}
+
+/// The most that is taken from stdout: the output, the blanks around it, and where there
+/// are slots, as much again for them.
+fn printed_bytes_max(output_bytes_max: usize, job: Job<'_>) -> usize {
+    const BLANKS: usize = 1024;
+    let slots = if job.tool.slots { output_bytes_max } else { 0 };
+    output_bytes_max + slots + BLANKS
+}
+
+/// The three streams of a running program.
+struct Streams {
+    input: Vec<u8>,
+    written: usize,
+    stdin: Option<pipe::Sender>,
+    stdout: Option<pipe::Receiver>,
+    output: Vec<u8>,
+    printed_bytes_max: usize,
+    chatter: Chatter,
+    tail: Tail,
+}
+
+impl Streams {
+    /// The near ends, and the far ones in their order.
+    fn new(input: Vec<u8>, printed_bytes_max: usize) -> io::Result<(Self, [OwnedFd; 3])> {
+        let (stdin_far, stdin) = io::pipe()?;
+        let (stdout, stdout_far) = io::pipe()?;
+        let (chatter, stderr_far) = Chatter::new(Stream::Stderr)?;
+        let streams = Self {
+            input,
+            written: 0,
+            stdin: Some(pipe::Sender::from_owned_fd(stdin.into())?),
+            stdout: Some(pipe::Receiver::from_owned_fd(stdout.into())?),
+            output: Vec::new(),
+            printed_bytes_max,
+            chatter,
+            tail: Tail::default(),
+        };
+        Ok((streams, [stdin_far.into(), stdout_far.into(), stderr_far]))
+    }
+
+    /// Moves bytes for as long as it is polled; ready only when there is too much output.
+    async fn pump(&mut self, sink: &dyn Sink) {
+        let Self {
+            input,
+            written,
+            stdin,
+            stdout,
+            output,
+            printed_bytes_max,
+            chatter,
+            tail,
+        } = self;
+        tokio::select! {
+            () = feed(stdin, input, written) => unreachable!("it never ends"),
+            () = chatter.pump(tail, sink) => unreachable!("it never ends"),
+            () = collect(stdout, output, *printed_bytes_max) => {}
+        }
+    }
+
+    /// The program has ended: takes what is left in the pipes; nothing if it is too much. Nobody waits for their end,
+    /// which a descriptor given away could put off for ever.
+    fn finish(&mut self, sink: &dyn Sink) -> Option<()> {
+        self.chatter.pass_rest(&mut self.tail, sink);
+        let mut buffer = vec![0; 64 * 1024];
+        while let Some(stdout) = &self.stdout {
+            match rustix::io::read(stdout, &mut buffer) {
+                Ok(0) => self.stdout = None,
+                Ok(read) => take(&buffer[..read], &mut self.output, self.printed_bytes_max)?,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        Some(())
+    }
+
+    /// The exit code outranks what was printed: a program may print its output and then die
+    /// before it has done its work.
+    fn judge(&self, ending: Ending, slots: bool, max: usize) -> Result<Output, Fault> {
+        let printed = self.output.trim_ascii();
+        match ending {
+            Ending::Code(0) if slots && !printed.is_empty() => {
+                Answer::read(printed)?.into_result(true, max)
+            }
+            Ending::Code(0) if printed.len() > max => Err(answer::too_large(max)),
+            Ending::Code(0) => answer::read_output(printed),
+            Ending::Code(_) => {
+                Err(answer::printed_error(printed)
+                    .unwrap_or_else(|| ending::crash(ending, &self.tail)))
+            }
+            Ending::Signal(_) | Ending::Lost => Err(ending::crash(ending, &self.tail)),
+        }
+    }
+}
+
+/// Writes the input for as long as the program reads it. One that does not is free not to.
+async fn feed(stdin: &mut Option<pipe::Sender>, input: &[u8], written: &mut usize) {
+    while let Some(pipe) = stdin {
+        if *written == input.len() || pipe.writable().await.is_err() {
+            *stdin = None;
+            continue;
+        }
+        match pipe.try_write(&input[*written..]) {
+            Ok(count) => *written += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => *stdin = None,
+        }
+    }
+    std::future::pending().await
+}
+
+/// Collects the output; ready only when it is too much.
+async fn collect(stdout: &mut Option<pipe::Receiver>, output: &mut Vec<u8>, max: usize) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Some(pipe) = stdout {
+        if pipe.readable().await.is_err() {
+            *stdout = None;
+            continue;
+        }
+        match pipe.try_read(&mut buffer) {
+            Ok(0) => *stdout = None,
+            Ok(read) => {
+                if take(&buffer[..read], output, max).is_none() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => *stdout = None,
+        }
+    }
+    std::future::pending().await
+}
+
+/// Adds to the output, unless that is too much.
+fn take(bytes: &[u8], output: &mut Vec<u8>, max: usize) -> Option<()> {
+    if output.len() + bytes.len() > max {
+        return None;
+    }
+    output.extend_from_slice(bytes);
+    Some(())
+}

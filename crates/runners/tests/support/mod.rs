@@ -1,0 +1,169 @@
+//! Calls to run and processes to look for.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+#[path = "../../../misbehave/src/locate.rs"]
+mod locate;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use callgate_call::{
+    Call, CallId, Caller, Cancel, Fault, Input, Job, Output, Plan, Runner, Sink, Slots, Stream,
+    Tier, Tool, Wire,
+};
+use callgate_sandbox::Spawner;
+use serde_json::Value;
+
+pub use locate::misbehave;
+
+/// Far more than anything here takes.
+pub const LONG: Duration = Duration::from_secs(30);
+
+pub fn spawner() -> Arc<Spawner> {
+    Spawner::new(misbehave().to_owned())
+}
+
+/// A word that no other process has in its arguments.
+pub fn tag() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!(
+        "tag-{}-{}-",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+pub fn folder() -> PathBuf {
+    let path = std::env::temp_dir().join(format!("callgate-runners-{}", tag()));
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// The processes with this tag, zombies excepted.
+pub fn tagged(tag: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(tag))
+    })
+    .collect()
+}
+
+/// True if none of them is left, not even dying or dead.
+pub fn gone(pids: &[u32]) -> bool {
+    pids.iter()
+        .all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Waits for a state, not for time.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("waited in vain until {what}");
+}
+
+/// A tool and what a call of it meets.
+pub struct Bench {
+    pub tool: Tool,
+    pub sink: Heard,
+    pub timeout: Duration,
+    pub slots: Slots,
+    pub cancel: Cancel,
+}
+
+impl Bench {
+    pub fn new(runner: Arc<dyn Runner>) -> Self {
+        let tool = Tool {
+            name: "test/tool".into(),
+            aid: "AID.TEST.TOOL.v1".into(),
+            description: String::new(),
+            input_schema: Value::Bool(true),
+            output_schema: None,
+            tags: vec![],
+            tier: Tier::Safe,
+            timeout: None,
+            rate_limit: None,
+            concurrency_max: 1000,
+            idempotent: false,
+            deterministic: false,
+            side_effects: vec![],
+            replay_inputs: vec![],
+            aliases: vec![],
+            writes: vec![],
+            slots: false,
+            runner,
+        };
+        let (sink, cancel) = (Heard::default(), Cancel::new());
+        Self {
+            tool,
+            sink,
+            timeout: LONG,
+            slots: Slots::default(),
+            cancel,
+        }
+    }
+
+    pub async fn run(&self, input: Value) -> Result<Output, Fault> {
+        self.run_input(Input::from_value(input)).await
+    }
+
+    pub async fn run_input(&self, input: Input) -> Result<Output, Fault> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let id = CallId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));
+        let mut call = Call::new(id, &self.tool.name, input, Caller::uid(0), Wire::Gate);
+        call.slots = self.slots.clone();
+        call.cancel = self.cancel.clone();
+        let plan = Plan::default();
+        let job = Job {
+            call: &call,
+            tool: &self.tool,
+            plan: &plan,
+            timeout: self.timeout,
+            sink: &self.sink,
+        };
+        self.tool.runner.run(job).await
+    }
+
+    /// The fault in words.
+    pub async fn fault(&self, input: Value) -> String {
+        let fault = self.run(input).await.expect_err("a fault");
+        format!("{}: {fault}", fault.kind())
+    }
+
+    pub async fn value(&self, input: Value) -> Value {
+        self.run(input).await.expect("an output").value
+    }
+}
+
+/// Remembers what it was told, up to a bound.
+#[derive(Default)]
+pub struct Heard(Mutex<(Vec<u8>, Vec<u8>)>);
+
+impl Heard {
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap().0).into_owned()
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap().1).into_owned()
+    }
+}
+
+impl Sink for Heard {
+    fn chunk(&self, stream: Stream, bytes: &[u8]) {
+        let mut heard = self.0.lock().unwrap();
+        let kept = match stream {
+            Stream::Stdout => &mut heard.0,
+            Stream::Stderr => &mut heard.1,
+        };
+        let room = (8usize << 20).saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(&bytes[..room]);
+    }
+}

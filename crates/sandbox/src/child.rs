@@ -1,0 +1,128 @@
+//! A running child as the gate holds it: the near end of its leash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
+
+use crate::message::{REPORT_BYTES, Report};
+use crate::spawner::Link;
+
+/// A running child. Dropping it ends its whole tree.
+#[derive(Debug)]
+pub struct Child {
+    // First, so that the tree is being ended when the link waits for the spawner.
+    leash: UnixStream,
+    link: Arc<Link>,
+    pid: u32,
+    report: [u8; REPORT_BYTES],
+    /// How much of the report has come.
+    filled: usize,
+    exit: Option<Exit>,
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// How.
+    pub ending: Ending,
+    /// Processor time of the tree.
+    pub cpu: Duration,
+    /// The most memory that one process of the tree had resident.
+    pub max_rss_bytes: u64,
+}
+
+/// The ways to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+    /// Whoever watched over it died, and it with them.
+    Lost,
+}
+
+impl Child {
+    pub(crate) fn new(leash: UnixStream, link: Arc<Link>) -> Self {
+        Self {
+            leash,
+            link,
+            pid: 0,
+            report: [0; REPORT_BYTES],
+            filled: 0,
+            exit: None,
+        }
+    }
+
+    pub(crate) fn leash_mut(&mut self) -> &mut UnixStream {
+        &mut self.leash
+    }
+
+    pub(crate) fn set_pid(&mut self, pid: i32) {
+        self.pid = pid.unsigned_abs();
+    }
+
+    /// The process id of the child itself, not of its tree's other members.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Ends the whole tree. [`wait`](Self::wait) tells when it is gone.
+    pub fn kill(&self) {
+        // Fails only when the other end has gone, and then so has the tree.
+        let _ = rustix::net::shutdown(&self.leash, rustix::net::Shutdown::Write);
+    }
+
+    /// Waits until the child has ended and nothing of its tree is left. May be dropped and
+    /// called again; once ended it answers the same at once.
+    pub async fn wait(&mut self) -> Exit {
+        if let Some(exit) = self.exit {
+            return exit;
+        }
+        let exit = match self.next_report().await {
+            Some(Report::Ended {
+                status,
+                cpu,
+                max_rss_bytes,
+            }) => Exit {
+                ending: ending(status),
+                cpu,
+                max_rss_bytes,
+            },
+            Some(Report::Started { .. } | Report::Failed { .. }) | None => {
+                self.link.bury_if_dead();
+                Exit {
+                    ending: Ending::Lost,
+                    cpu: Duration::ZERO,
+                    max_rss_bytes: 0,
+                }
+            }
+        };
+        self.exit = Some(exit);
+        exit
+    }
+
+    /// The next report on the leash; nothing at its end. What has been read of a report is
+    /// kept here, so that dropping the future loses nothing.
+    pub(crate) async fn next_report(&mut self) -> Option<Report> {
+        while self.filled < REPORT_BYTES {
+            match self.leash.read(&mut self.report[self.filled..]).await {
+                Ok(0) | Err(_) => return None,
+                Ok(read) => self.filled += read,
+            }
+        }
+        self.filled = 0;
+        Report::from_bytes(&self.report)
+    }
+}
+
+fn ending(status: i32) -> Ending {
+    if libc::WIFSIGNALED(status) {
+        Ending::Signal(libc::WTERMSIG(status))
+    } else {
+        Ending::Code(libc::WEXITSTATUS(status))
+    }
+}

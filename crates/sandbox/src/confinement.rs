@@ -1,0 +1,17 @@
+//! Turns a tool's needs into a kernel plan. Until that is built it promises nothing, and
+//! says so in every plan.
+
+use callgate_call::{Enforcement, Fault, Level, Plan, Planner, Tool};
+
+/// Plans `none` for every tool: children get closed descriptors, a scrubbed environment,
+/// limits and an owned tree, but nothing holds them to a guarantee.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Confinement;
+
+impl Planner for Confinement {
+    fn plan(&self, _tool: &Tool) -> Result<Plan, Fault> {
+        Ok(Plan {
+            enforcement: Enforcement { level: Level::None },
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! Why a child was not born.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a child was not born. Nothing of the program has run, except perhaps for `Lost`.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum SpawnError {
+    #[error("start `{program}`: not found; is it installed and on PATH?")]
+    NotFound { program: String },
+    #[error("start `{program}`: {path} is not executable; `chmod +x` it, or name its interpreter")]
+    NotExecutable { program: String, path: PathBuf },
+    #[error("start `{program}`: the interpreter named in the first line of {path} is not there")]
+    NoInterpreter { program: String, path: PathBuf },
+    #[error("start `{program}`: working folder {cwd} cannot be entered")]
+    Cwd {
+        program: String,
+        cwd: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("start `{program}`: {reason}")]
+    BadSpec {
+        program: String,
+        reason: &'static str,
+    },
+    #[error("start `{program}`: arguments and environment exceed {max_bytes} bytes")]
+    TooLarge { program: String, max_bytes: usize },
+    #[error("start `{program}`: no more processes allowed ({step})")]
+    NoProcesses {
+        program: String,
+        step: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("start `{program}`: {step}")]
+    Step {
+        program: String,
+        step: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("start the spawner {program}")]
+    Spawner {
+        program: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("start `{program}`: the spawner died meanwhile")]
+    Lost { program: String },
+}

@@ -1,0 +1,389 @@
+//! What gate, spawner and nanny say to each other. Both ends are the same program, so
+//! there are no versions; lengths are checked all the same.
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::spec::{Limits, Spec, Stdio};
+
+/// The most that program, arguments, environment and folder may take together.
+pub(crate) const ORDER_BYTES_MAX: usize = 1024 * 1024;
+
+/// The most descriptors one child may be handed, its leash included: what fits into one
+/// message of the kernel (253) and leaves room.
+pub(crate) const DESCRIPTORS_MAX: usize = 64;
+
+/// What the packet to the spawner says beside carrying descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Best,
+    Subreaper,
+}
+
+impl Way {
+    pub fn to_byte(self) -> u8 {
+        match self {
+            Self::Best => b'b',
+            Self::Subreaper => b's',
+        }
+    }
+
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Best, Self::Subreaper]
+            .into_iter()
+            .find(|way| way.to_byte() == byte)
+    }
+}
+
+/// What a nanny is told to run, in the form that exec takes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub path: CString,
+    pub cwd: CString,
+    pub argv: Vec<CString>,
+    pub env: Vec<CString>,
+    /// The numbers in the child of the descriptors handed over, in their order.
+    pub targets: Vec<u32>,
+    pub limits: Limits,
+}
+
+/// Why an order could not be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum OrderError {
+    TooLarge,
+    /// A zero byte would end the text early.
+    ZeroByte,
+}
+
+/// The descriptors of `spec` with their numbers in the child.
+pub(crate) fn handed(spec: &Spec) -> Vec<(BorrowedFd<'_>, u32)> {
+    let standard = [(&spec.stdin, 0), (&spec.stdout, 1), (&spec.stderr, 2)];
+    let standard = standard
+        .into_iter()
+        .filter_map(|(stdio, target)| match stdio {
+            Stdio::Null => None,
+            Stdio::Fd(fd) => Some((fd.as_fd(), target)),
+        });
+    standard
+        .chain(spec.extra.iter().map(|(fd, target)| (fd.as_fd(), *target)))
+        .collect()
+}
+
+/// Writes the order that runs `path` as `spec` says, with its length in front.
+pub(crate) fn write_order(path: &Path, spec: &Spec) -> Result<Vec<u8>, OrderError> {
+    let mut out = Writer {
+        bytes: vec![0; 4],
+        zero_byte: false,
+    };
+    out.text(path.as_os_str());
+    out.text(spec.cwd.as_os_str());
+    out.number(spec.argv.len());
+    for word in &spec.argv {
+        out.text(word);
+    }
+    out.number(spec.env.len());
+    for (name, value) in &spec.env {
+        out.pair(name, value);
+    }
+    let targets = handed(spec);
+    out.number(targets.len());
+    for (_, target) in targets {
+        out.bytes.extend_from_slice(&target.to_le_bytes());
+    }
+    for limit in limit_list(&spec.limits) {
+        out.bytes.push(u8::from(limit.is_some()));
+        out.bytes
+            .extend_from_slice(&limit.unwrap_or(0).to_le_bytes());
+    }
+    let length = out.bytes.len() - 4;
+    if length > ORDER_BYTES_MAX {
+        return Err(OrderError::TooLarge);
+    }
+    if out.zero_byte {
+        return Err(OrderError::ZeroByte);
+    }
+    out.bytes[..4].copy_from_slice(&u32::try_from(length).expect("bounded above").to_le_bytes());
+    Ok(out.bytes)
+}
+
+/// Reads an order without its length.
+pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
+    let mut from = Reader { bytes };
+    let path = from.text()?;
+    let cwd = from.text()?;
+    let argv = (0..from.number()?)
+        .map(|_| from.text())
+        .collect::<Option<_>>()?;
+    let env = (0..from.number()?)
+        .map(|_| from.text())
+        .collect::<Option<_>>()?;
+    let targets = (0..from.number()?)
+        .map(|_| from.number())
+        .collect::<Option<_>>()?;
+    let mut limit = || {
+        let set = from.take::<1>()?[0] != 0;
+        let value = u64::from_le_bytes(from.take()?);
+        Some(set.then_some(value))
+    };
+    let limits = Limits {
+        address_space_bytes: limit()?,
+        cpu_seconds: limit()?,
+        file_size_bytes: limit()?,
+        open_files: limit()?,
+        processes: limit()?,
+    };
+    from.bytes.is_empty().then_some(Order {
+        path,
+        cwd,
+        argv,
+        env,
+        targets,
+        limits,
+    })
+}
+
+fn limit_list(limits: &Limits) -> [Option<u64>; 5] {
+    let Limits {
+        address_space_bytes,
+        cpu_seconds,
+        file_size_bytes,
+        open_files,
+        processes,
+    } = *limits;
+    [
+        address_space_bytes,
+        cpu_seconds,
+        file_size_bytes,
+        open_files,
+        processes,
+    ]
+}
+
+struct Writer {
+    bytes: Vec<u8>,
+    zero_byte: bool,
+}
+
+impl Writer {
+    fn number(&mut self, number: usize) {
+        // What does not fit is far beyond the bound that is checked at the end.
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &OsStr) {
+        self.number(text.len());
+        self.raw(text);
+    }
+
+    fn pair(&mut self, name: &OsStr, value: &OsStr) {
+        self.number(name.len() + 1 + value.len());
+        self.raw(name);
+        self.bytes.push(b'=');
+        self.raw(value);
+    }
+
+    fn raw(&mut self, text: &OsStr) {
+        self.zero_byte |= text.as_bytes().contains(&0);
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.bytes.split_first_chunk()?;
+        self.bytes = rest;
+        Some(*head)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Option<CString> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (text, rest) = self.bytes.split_at_checked(length)?;
+        self.bytes = rest;
+        CString::new(text).ok()
+    }
+}
+
+/// Where on the way to the program a start failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    Nanny = 1,
+    Fork = 2,
+    Descriptors = 3,
+    Limits = 4,
+    Privileges = 5,
+    Cwd = 6,
+    Exec = 7,
+}
+
+impl Stage {
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        use Stage::{Cwd, Descriptors, Exec, Fork, Limits, Nanny, Privileges};
+        [Nanny, Fork, Descriptors, Limits, Privileges, Cwd, Exec]
+            .into_iter()
+            .find(|stage| *stage as u8 == byte)
+    }
+
+    /// In words, for messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nanny | Self::Fork => "fork",
+            Self::Descriptors => "hand over descriptors",
+            Self::Limits => "set limits",
+            Self::Privileges => "give up privileges",
+            Self::Cwd => "enter the working folder",
+            Self::Exec => "exec",
+        }
+    }
+}
+
+/// Bytes of a [`Report`].
+pub(crate) const REPORT_BYTES: usize = 24;
+
+/// What a nanny, or the spawner in its place, reports on the leash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    Started {
+        pid: i32,
+    },
+    Failed {
+        stage: Stage,
+        errno: i32,
+    },
+    Ended {
+        status: i32,
+        cpu: Duration,
+        max_rss_bytes: u64,
+    },
+}
+
+impl Report {
+    pub fn to_bytes(self) -> [u8; REPORT_BYTES] {
+        let (kind, stage, number, cpu_us, rss) = match self {
+            Self::Started { pid } => (b's', 0, pid, 0, 0),
+            Self::Failed { stage, errno } => (b'f', stage as u8, errno, 0, 0),
+            Self::Ended {
+                status,
+                cpu,
+                max_rss_bytes,
+            } => {
+                let cpu_us = u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX);
+                (b'e', 0, status, cpu_us, max_rss_bytes)
+            }
+        };
+        let mut bytes = [0; REPORT_BYTES];
+        bytes[0] = kind;
+        bytes[1] = stage;
+        bytes[4..8].copy_from_slice(&number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&cpu_us.to_le_bytes());
+        bytes[16..].copy_from_slice(&rss.to_le_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; REPORT_BYTES]) -> Option<Self> {
+        let mut from = Reader { bytes };
+        let [kind, stage, _, _] = from.take()?;
+        let number = i32::from_le_bytes(from.take()?);
+        let cpu_us = u64::from_le_bytes(from.take()?);
+        let max_rss_bytes = u64::from_le_bytes(from.take()?);
+        match kind {
+            b's' => Some(Self::Started { pid: number }),
+            b'f' => Some(Self::Failed {
+                stage: Stage::from_byte(stage)?,
+                errno: number,
+            }),
+            b'e' => Some(Self::Ended {
+                status: number,
+                cpu: Duration::from_micros(cpu_us),
+                max_rss_bytes,
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Spec {
+        let mut spec = Spec::new(vec!["p".into(), "a b".into(), "".into()], "/w".into());
+        spec.env = vec![("K".into(), "v=w".into())];
+        spec.limits.open_files = Some(64);
+        spec
+    }
+
+    #[test]
+    fn an_order_survives_the_way() {
+        let bytes = write_order(Path::new("/bin/p"), &example()).unwrap();
+        let order = read_order(&bytes[4..]).unwrap();
+        let text = |text: &str| CString::new(text).unwrap();
+        let wanted = Order {
+            path: text("/bin/p"),
+            cwd: text("/w"),
+            argv: vec![text("p"), text("a b"), text("")],
+            env: vec![text("K=v=w")],
+            targets: vec![],
+            limits: example().limits,
+        };
+        assert_eq!(order, wanted);
+        for cut in 4..bytes.len() {
+            assert_eq!(read_order(&bytes[4..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_order_is_bounded_at_the_byte() {
+        let mut spec = example();
+        let spare = ORDER_BYTES_MAX + 4 - write_order(Path::new("/bin/p"), &spec).unwrap().len();
+        spec.argv[2] = "x".repeat(spare).into();
+        assert!(write_order(Path::new("/bin/p"), &spec).is_ok());
+        spec.argv[2].push("x");
+        assert_eq!(
+            write_order(Path::new("/bin/p"), &spec),
+            Err(OrderError::TooLarge)
+        );
+    }
+
+    #[test]
+    fn a_zero_byte_is_refused() {
+        let mut spec = example();
+        spec.argv[1] = "a\0b".into();
+        assert_eq!(
+            write_order(Path::new("/bin/p"), &spec),
+            Err(OrderError::ZeroByte)
+        );
+    }
+
+    #[test]
+    fn reports_survive_the_way() {
+        let cpu = Duration::from_micros(1_234_567);
+        for report in [
+            Report::Started { pid: 77 },
+            Report::Failed {
+                stage: Stage::Cwd,
+                errno: 2,
+            },
+            Report::Ended {
+                status: 139,
+                cpu,
+                max_rss_bytes: 1 << 40,
+            },
+        ] {
+            assert_eq!(Report::from_bytes(&report.to_bytes()), Some(report));
+        }
+        assert_eq!(Report::from_bytes(&[0; REPORT_BYTES]), None);
+    }
+}

@@ -1,0 +1,361 @@
+//! The gate's side of the spawner: starts its process, hands it descriptors, tells the
+//! nanny what to run.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use rustix::process::{PidfdFlags, pidfd_open};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::UnixStream;
+
+use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, OrderError, Report, Stage, Way};
+use crate::message::{handed, write_order};
+use crate::resolve::resolve;
+use crate::{Child, SpawnError, Spec};
+
+/// The hidden first argument. A program that sees it as its first argument calls
+/// [`spawner_main`](crate::spawner_main) before anything else.
+pub const SPAWNER_ARG: &str = "__spawner";
+
+/// The highest number a handed descriptor may have in a child.
+const TARGET_MAX: u32 = 31;
+
+/// How long a dropped spawner may take to end the trees that are left.
+const FAREWELL: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
+
+/// How long to wait when the spawner cannot keep up.
+const CROWDED: Duration = Duration::from_millis(1);
+
+/// Makes children. Cheap to create: its process starts with the first child, and again if
+/// it died.
+#[derive(Debug)]
+pub struct Spawner {
+    program: PathBuf,
+    trees: Trees,
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+/// How trees are owned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trees {
+    /// By a pid namespace where the kernel lets us make one, else as `Subreaper`.
+    #[default]
+    Best,
+    /// By adopting orphans and killing what descends from the nanny: needs no privilege.
+    Subreaper,
+}
+
+impl Spawner {
+    /// `program` knows [`SPAWNER_ARG`]; for the running program give `/proc/self/exe`.
+    #[must_use]
+    pub fn new(program: PathBuf) -> Arc<Self> {
+        Self::with_trees(program, Trees::Best)
+    }
+
+    /// As [`new`](Self::new), with a say in how trees are owned.
+    #[must_use]
+    pub fn with_trees(program: PathBuf, trees: Trees) -> Arc<Self> {
+        Arc::new(Self {
+            program,
+            trees,
+            link: Mutex::new(None),
+        })
+    }
+
+    /// Starts a child. Ready once the program runs. Must be called on a tokio runtime with
+    /// I/O and time enabled; dropping the future ends what it had begun.
+    pub async fn spawn(&self, spec: Spec) -> Result<Child, SpawnError> {
+        check(&spec)?;
+        let path = resolve(&spec)?;
+        let order = write_order(&path, &spec).map_err(|error| bad_order(&spec, error))?;
+        let (leash, far) = leash().map_err(|source| self.trouble(source))?;
+        let link = self.hand_over(&far, &spec).await?;
+        drop(far);
+        let named = Named {
+            program: spec.program(),
+            path,
+            cwd: spec.cwd.clone(),
+        };
+        // The nanny and the tool have theirs; ours would keep pipes from ending.
+        drop(spec);
+        let mut child = Child::new(leash, link);
+        // A failure to write shows as a report or as the end of the leash.
+        let _ = child.leash_mut().write_all(&order).await;
+        match child.next_report().await {
+            Some(Report::Started { pid }) => {
+                child.set_pid(pid);
+                Ok(child)
+            }
+            Some(Report::Failed { stage, errno }) => Err(named.failed(stage, errno)),
+            Some(Report::Ended { .. }) | None => Err(SpawnError::Lost {
+                program: named.program,
+            }),
+        }
+    }
+
+    /// The process id of the spawner, if it has been started.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.lock().as_ref().map(|link| link.pid)
+    }
+
+    /// Gives the spawner the descriptors of a new child. A spawner that has died before it
+    /// could take them is replaced.
+    async fn hand_over(&self, far: &OwnedFd, spec: &Spec) -> Result<Arc<Link>, SpawnError> {
+        let mut descriptors = vec![far.as_fd()];
+        descriptors.extend(handed(spec).into_iter().map(|(fd, _)| fd));
+        loop {
+            let (link, fresh) = self.link().map_err(|source| self.trouble(source))?;
+            match link.send(self.trees, &descriptors).await {
+                Ok(()) => return Ok(link),
+                Err(errno) => {
+                    self.forget(&link);
+                    let died = matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN);
+                    // One that dies at birth would do so for ever.
+                    if fresh || !died {
+                        return Err(self.trouble(errno.into()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The running spawner, or a fresh one.
+    fn link(&self) -> io::Result<(Arc<Link>, bool)> {
+        let mut link = self.lock();
+        if let Some(running) = &*link {
+            return Ok((Arc::clone(running), false));
+        }
+        let started = Arc::new(Link::start(&self.program)?);
+        *link = Some(Arc::clone(&started));
+        Ok((started, true))
+    }
+
+    fn forget(&self, dead: &Arc<Link>) {
+        let mut link = self.lock();
+        if link
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, dead))
+        {
+            *link = None;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Link>>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trouble(&self, source: io::Error) -> SpawnError {
+        SpawnError::Spawner {
+            program: self.program.clone(),
+            source,
+        }
+    }
+}
+
+/// A running spawner process and the socket to it. It ends when the last link is dropped.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// Not on the runtime: sending seldom has to wait, and nothing is ever read.
+    socket: Option<OwnedFd>,
+    process: Mutex<process::Child>,
+    pid: u32,
+}
+
+impl Link {
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "the one place where a process is made by the standard library"
+    )]
+    fn start(program: &Path) -> io::Result<Self> {
+        let (near, far) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        // No hook before exec: the library then need not copy this process, however big.
+        let process = process::Command::new(program)
+            .arg0("callgate")
+            .arg(SPAWNER_ARG)
+            .env_clear()
+            .stdin(far)
+            .stdout(process::Stdio::null())
+            .stderr(process::Stdio::null())
+            .spawn()?;
+        let pid = process.id();
+        Ok(Self {
+            socket: Some(near),
+            process: Mutex::new(process),
+            pid,
+        })
+    }
+
+    /// One packet: how to own the tree, and the descriptors, the leash first.
+    async fn send(&self, trees: Trees, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let socket = self.socket.as_ref().expect("open until dropped");
+        let byte = [way(trees).to_byte()];
+        loop {
+            match send_packet(socket, &byte, descriptors) {
+                // Hundreds are waiting already, or more descriptors are on their way than
+                // the kernel lets us have.
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => {
+                    tokio::time::sleep(CROWDED).await;
+                }
+                Err(Errno::INTR) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Buries the spawner if it has died. For whoever noticed that a child was lost.
+    pub fn bury_if_dead(&self) {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = process.try_wait();
+    }
+}
+
+impl Drop for Link {
+    /// Lets the spawner end what is left, and buries it. Its trees are being ended already,
+    /// so that the wait is short; it is bounded for what the kernel does not let die.
+    fn drop(&mut self) {
+        self.socket = None;
+        let process = self
+            .process
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if matches!(process.try_wait(), Ok(None)) {
+            let pid = i32::try_from(self.pid)
+                .ok()
+                .and_then(rustix::process::Pid::from_raw);
+            if let Some(Ok(pidfd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+                let mut polled = [PollFd::new(&pidfd, PollFlags::IN)];
+                let _ = poll(&mut polled, Some(&FAREWELL));
+            }
+            let _ = process.try_wait();
+        }
+    }
+}
+
+fn way(trees: Trees) -> Way {
+    match trees {
+        Trees::Best => Way::Best,
+        Trees::Subreaper => Way::Subreaper,
+    }
+}
+
+fn send_packet(socket: &OwnedFd, byte: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::MSGSIZE);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(byte)], &mut control, flags).map(|_| ())
+}
+
+/// The two ends of a leash: ours on the runtime, theirs blocking.
+fn leash() -> io::Result<(UnixStream, OwnedFd)> {
+    let (near, far) = std::os::unix::net::UnixStream::pair()?;
+    near.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(near)?, far.into()))
+}
+
+fn check(spec: &Spec) -> Result<(), SpawnError> {
+    let bad = |reason| {
+        Err(SpawnError::BadSpec {
+            program: spec.program(),
+            reason,
+        })
+    };
+    if !spec.cwd.is_absolute() {
+        return bad("its working folder is not an absolute path");
+    }
+    if spec.extra.len() + 4 > DESCRIPTORS_MAX {
+        return bad("too many descriptors");
+    }
+    let mut targets: Vec<u32> = spec.extra.iter().map(|(_, target)| *target).collect();
+    targets.sort_unstable();
+    if targets
+        .iter()
+        .any(|target| !(3..=TARGET_MAX).contains(target))
+    {
+        return bad("a further descriptor has a number from 3 to 31");
+    }
+    if targets.windows(2).any(|pair| pair[0] == pair[1]) {
+        return bad("two descriptors have one number");
+    }
+    Ok(())
+}
+
+fn bad_order(spec: &Spec, error: OrderError) -> SpawnError {
+    let program = spec.program();
+    match error {
+        OrderError::TooLarge => SpawnError::TooLarge {
+            program,
+            max_bytes: ORDER_BYTES_MAX,
+        },
+        OrderError::ZeroByte => SpawnError::BadSpec {
+            program,
+            reason: "an argument or variable contains a zero byte",
+        },
+    }
+}
+
+/// What a message about a failed start names.
+struct Named {
+    program: String,
+    path: PathBuf,
+    cwd: PathBuf,
+}
+
+impl Named {
+    fn failed(self, stage: Stage, errno: i32) -> SpawnError {
+        let Self { program, path, cwd } = self;
+        let source = io::Error::from_raw_os_error(errno);
+        let step = stage.as_str();
+        match (stage, errno) {
+            (Stage::Cwd, _) => SpawnError::Cwd {
+                program,
+                cwd,
+                source,
+            },
+            (Stage::Exec, libc::ENOENT) => SpawnError::NoInterpreter { program, path },
+            (Stage::Exec, libc::EACCES) => SpawnError::NotExecutable { program, path },
+            (Stage::Exec, libc::ENOEXEC) => SpawnError::Step {
+                program,
+                step: "not a program, and no `#!` line",
+                source,
+            },
+            (Stage::Exec, libc::E2BIG) => SpawnError::TooLarge {
+                program,
+                max_bytes: ORDER_BYTES_MAX,
+            },
+            (_, libc::EAGAIN) => SpawnError::NoProcesses {
+                program,
+                step,
+                source,
+            },
+            _ => SpawnError::Step {
+                program,
+                step,
+                source,
+            },
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What to run and with what in its hands.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// One child to be born.
+#[derive(Debug)]
+pub struct Spec {
+    /// The program and its arguments. A program without a slash is looked up in the `PATH`
+    /// of `env`; one with a slash is relative to `cwd`.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// The working folder; absolute.
+    pub cwd: PathBuf,
+    /// Descriptor 0.
+    pub stdin: Stdio,
+    /// Descriptor 1.
+    pub stdout: Stdio,
+    /// Descriptor 2.
+    pub stderr: Stdio,
+    /// Further descriptors and their numbers in the child, each above 2. All others are
+    /// closed.
+    pub extra: Vec<(OwnedFd, u32)>,
+    /// What the child and each of its descendants may take.
+    pub limits: Limits,
+}
+
+impl Spec {
+    /// A program with nothing: no environment, no standard streams.
+    #[must_use]
+    pub fn new(argv: Vec<OsString>, cwd: PathBuf) -> Self {
+        Self {
+            argv,
+            env: Vec::new(),
+            cwd,
+            stdin: Stdio::Null,
+            stdout: Stdio::Null,
+            stderr: Stdio::Null,
+            extra: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// The program as given, for messages.
+    pub(crate) fn program(&self) -> String {
+        self.argv
+            .first()
+            .map(|word| word.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+}
+
+/// A standard stream.
+#[derive(Debug)]
+pub enum Stdio {
+    /// Reads as empty, swallows what is written.
+    Null,
+    /// This descriptor, which the child gets and we lose.
+    Fd(OwnedFd),
+}
+
+impl From<OwnedFd> for Stdio {
+    fn from(fd: OwnedFd) -> Self {
+        Self::Fd(fd)
+    }
+}
+
+/// Limits on each process of a tree; what is not said stays as it is. A limit above the
+/// machine's own is lowered to it. Core dumps are always off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Address space.
+    pub address_space_bytes: Option<u64>,
+    /// Processor time; the kernel kills at this.
+    pub cpu_seconds: Option<u64>,
+    /// The largest file it may write.
+    pub file_size_bytes: Option<u64>,
+    /// Open descriptors.
+    pub open_files: Option<u64>,
+    /// Processes and threads of the same user, ours included.
+    pub processes: Option<u64>,
+}

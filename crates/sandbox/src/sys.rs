@@ -1,0 +1,228 @@
+//! The system calls that have no safe wrapper, one small function each. All of them are
+//! made by the single-threaded spawner and its forks, never by the gate.
+#![allow(unsafe_code, reason = "fork, exec and wait have no safe form")]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::ptr;
+use std::time::Duration;
+
+pub(crate) type Pid = libc::pid_t;
+
+/// Who is who after a fork.
+pub(crate) enum Fork {
+    Parent(Pid),
+    Child,
+}
+
+/// Forks. `flags` are namespaces for the child.
+///
+/// The raw call, because `fork` of the C library cannot make namespaces. What it would do
+/// beside (handlers, locks) concerns programs with threads, and these have none.
+pub(crate) fn fork(flags: libc::c_int) -> io::Result<Fork> {
+    let flags = libc::c_long::from(flags | libc::SIGCHLD);
+    // SAFETY: without CLONE_VM the child has its own copy of this single-threaded process
+    // and, with a null stack, goes on where the parent is.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(Pid::try_from(pid).expect("a pid is an int"))),
+    }
+}
+
+/// What a wait found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reaped {
+    /// This one ended, with this raw status.
+    One(Pid, i32),
+    /// There are children, none has ended.
+    NoneYet,
+    /// There are no children.
+    Nobody,
+}
+
+/// Reaps one child of any kind, if one has ended.
+pub(crate) fn reap() -> Reaped {
+    let flags = libc::__WALL | libc::WNOHANG;
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` outlives the call.
+        match unsafe { libc::waitpid(-1, &raw mut status, flags) } {
+            0 => return Reaped::NoneYet,
+            -1 if errno() == libc::EINTR => {}
+            -1 => return Reaped::Nobody,
+            pid => return Reaped::One(pid, status),
+        }
+    }
+}
+
+/// Processor time of all reaped descendants, and the largest resident set among them.
+pub(crate) fn descendants_usage() -> (Duration, u64) {
+    // SAFETY: all zeros is a valid `rusage`, plain integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` outlives the call.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let time = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.unsigned_abs())
+            + Duration::from_micros(time.tv_usec.unsigned_abs())
+    };
+    let cpu = time(usage.ru_utime) + time(usage.ru_stime);
+    (cpu, usage.ru_maxrss.unsigned_abs().saturating_mul(1024))
+}
+
+/// Blocks SIGCHLD and gives a descriptor that is readable when one is pending. Forks may
+/// use it too: it shows the signals of whoever looks.
+pub(crate) fn child_signals() -> io::Result<OwnedFd> {
+    // SAFETY: all zeros is a valid place for a signal set.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid for writes, and was made empty before it is added to.
+    unsafe {
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+    }
+    // SAFETY: `set` was initialised above; no old set is asked for.
+    check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) })?;
+    // SAFETY: `set` was initialised above; -1 asks for a new descriptor.
+    let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    check(fd)?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Unblocks all signals.
+pub(crate) fn unblock_signals() {
+    // SAFETY: all zeros is a valid place for a signal set, made empty by the next call.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid for the two calls; no old set is asked for.
+    unsafe {
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut());
+    }
+}
+
+/// Every signal does what it does by default: an ignored one would stay ignored in tools.
+pub(crate) fn default_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: SIG_DFL installs no code of ours. Signals that cannot be changed answer
+        // with an error, which is what we want.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Closes every descriptor from `first` on.
+pub(crate) fn close_from(first: RawFd) {
+    // SAFETY: a new process calls this before it has opened anything.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
+    if done == 0 {
+        return;
+    }
+    // Kernels before 5.9.
+    for fd in open_descriptors() {
+        if fd >= first {
+            // SAFETY: as above.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// Marks every descriptor from `first` on to be closed by exec. Best effort: what we open
+/// is marked from birth.
+pub(crate) fn close_on_exec_from(first: RawFd) {
+    const CLOEXEC: libc::c_uint = 4;
+    // SAFETY: changes only a flag of descriptors.
+    unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, CLOEXEC) };
+}
+
+fn open_descriptors() -> Vec<RawFd> {
+    let entries = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Makes descriptor `to` a copy of `from` that exec leaves open.
+pub(crate) fn place(from: RawFd, to: RawFd) -> io::Result<()> {
+    // SAFETY: the caller owns the numbers: it is about to exec, and whatever was at `to`
+    // has been copied out of the way.
+    check(unsafe { libc::dup2(from, to) })
+}
+
+/// Becomes another program. Returns only if that failed.
+pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+        list.iter()
+            .map(|text| text.as_ptr())
+            .chain([ptr::null()])
+            .collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: the lists end in null, and they and the texts live until the call is over.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Sends a signal to one process. A process that is gone is no error.
+pub(crate) fn kill(pid: Pid, signal: libc::c_int) {
+    // Zero and below address groups, or everybody.
+    if pid > 0 {
+        // SAFETY: a plain call without pointers.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// Kills everybody else in a pid namespace of our own, all at once.
+pub(crate) fn kill_namespace() {
+    // Anywhere else -1 would mean every process of the machine.
+    assert_eq!(
+        std::process::id(),
+        1,
+        "not the first process of a pid namespace"
+    );
+    // SAFETY: a plain call without pointers.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
+/// A view of `/proc` that matches our pid namespace, for us and our descendants only.
+pub(crate) fn private_proc() -> io::Result<()> {
+    let none: *const libc::c_char = ptr::null();
+    // SAFETY: a plain call without pointers.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    let quiet = libc::MS_REC | libc::MS_SLAVE;
+    // SAFETY: null is allowed for source, type and data when only propagation changes.
+    check(unsafe { libc::mount(none, c"/".as_ptr(), none, quiet, ptr::null()) })?;
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let (proc, at) = (c"proc".as_ptr(), c"/proc".as_ptr());
+    // SAFETY: all texts are literals; no data is passed.
+    check(unsafe { libc::mount(proc, at, proc, flags, ptr::null()) })
+}
+
+/// What only the spawner may hold: the end of the lifeline and the socket at 0, whose place
+/// `/dev/null` takes. For a fork of the spawner, which never goes back to it.
+pub(crate) fn leave_spawner(lifeline_end: RawFd) {
+    let _ = place(1, 0);
+    // SAFETY: the fork's copy of the owner of this descriptor is never used again.
+    unsafe { libc::close(lifeline_end) };
+}
+
+/// Ends this process at once: no destructors, no handlers.
+pub(crate) fn exit_now(code: libc::c_int) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}

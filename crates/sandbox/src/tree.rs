@@ -1,0 +1,131 @@
+//! The tree of one call: how it is ended, wholly, whatever its members did to get away.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::BorrowedFd;
+
+use crate::sys::{self, Pid, Reaped};
+use crate::wait;
+
+/// How often new members are looked for before the killing starts. A tree that still grows
+/// then is killed in rounds.
+const STOP_ROUNDS_MAX: usize = 8;
+
+/// How a nanny owns its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ownership {
+    /// It is the first process of a pid namespace.
+    Namespace,
+    /// It adopts orphans, so that all members descend from it at all times.
+    Subreaper,
+}
+
+/// How long a round of killing may wait for its first death. Longer only when the kernel's
+/// list of children missed somebody, which it may while it changes.
+const ROUND_MS_MAX: i64 = 5;
+
+/// Ends every process that descends from this one and reaps it. `saw` gets each reaped
+/// process with its status; `signals` shows our SIGCHLD.
+pub(crate) fn end(ownership: Ownership, signals: BorrowedFd<'_>, mut saw: impl FnMut(Pid, i32)) {
+    loop {
+        match sys::reap() {
+            Reaped::One(pid, status) => saw(pid, status),
+            Reaped::Nobody => return,
+            Reaped::NoneYet => {
+                match ownership {
+                    Ownership::Namespace => sys::kill_namespace(),
+                    Ownership::Subreaper => kill_descendants(children_of(own_pid())),
+                }
+                wait::readable(&[signals], Some(ROUND_MS_MAX));
+                wait::clear(signals);
+            }
+        }
+    }
+}
+
+/// Kills `roots` and all that descends from them. They are stopped first, so that none can
+/// fork its way past us.
+pub(crate) fn kill_descendants(roots: Vec<Pid>) {
+    let mut members = BTreeSet::new();
+    for _ in 0..STOP_ROUNDS_MAX {
+        let mut fresh = false;
+        let mut next = roots.clone();
+        let mut seen = BTreeSet::new();
+        while let Some(pid) = next.pop() {
+            if !seen.insert(pid) {
+                continue;
+            }
+            if members.insert(pid) {
+                sys::kill(pid, libc::SIGSTOP);
+                fresh = true;
+            }
+            next.extend(children_of(pid));
+        }
+        if !fresh {
+            break;
+        }
+    }
+    for pid in members {
+        sys::kill(pid, libc::SIGKILL);
+    }
+}
+
+/// The children of a process, as the `/proc` we see numbers them.
+pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let mut children = Vec::new();
+    for thread in threads.flatten() {
+        match fs::read_to_string(thread.path().join("children")) {
+            Ok(text) => children.extend(text.split_whitespace().filter_map(parse_pid)),
+            Err(_) if has_children_files() => {}
+            Err(_) => return children_by_search(pid),
+        }
+    }
+    children
+}
+
+/// False on kernels built without that list.
+fn has_children_files() -> bool {
+    fs::exists("/proc/thread-self/children").unwrap_or(false)
+}
+
+fn children_by_search(parent: Pid) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| parse_pid(entry.file_name().to_str()?));
+    pids.filter(|&pid| parent_of(pid) == Some(parent)).collect()
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may contain anything; after it come state and parent.
+    let (_, rest) = stat.rsplit_once(')')?;
+    parse_pid(rest.split_whitespace().nth(1)?)
+}
+
+fn parse_pid(text: &str) -> Option<Pid> {
+    text.parse().ok()
+}
+
+/// Our own process id, as `/proc` numbers it.
+pub(crate) fn own_pid() -> Pid {
+    let link = fs::read_link("/proc/self").ok();
+    link.and_then(|link| parse_pid(link.to_str()?))
+        .unwrap_or_else(|| Pid::try_from(std::process::id()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_of_listing_agree_on_our_parent() {
+        let own = own_pid();
+        let parent = parent_of(own).unwrap();
+        assert!(children_by_search(parent).contains(&own));
+        if has_children_files() {
+            assert!(children_of(parent).contains(&own));
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Trees end with their child, their gate and their spawner, and nothing is left.
+
+mod support;
+
+use std::io::BufRead as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+
+use callgate_sandbox::{Ending, Trees};
+use serde_json::{Value, json};
+use support::{
+    BOTH, act, children, folder, gone, kill, misbehave, run, spawner, start, tag, tagged, until,
+};
+
+/// P-7: the daemon is gone, and buried, when the end is told.
+#[tokio::test]
+async fn a_daemon_ends_with_its_call() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        for what in ["daemon", "chain"] {
+            for _ in 0..5 {
+                let (text, exit) = run(&spawner, act(&json!({ "do": what }), &tag)).await;
+                assert_eq!(
+                    (text.trim(), exit.ending),
+                    (&*format!("{{\"{what}\":true}}"), Ending::Code(0))
+                );
+                assert_eq!(tagged(&tag), [0; 0], "{trees:?} {what}");
+            }
+        }
+    }
+}
+
+/// P-7.
+#[tokio::test]
+async fn killing_ends_the_whole_tree() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        let (mut child, pids) = start(&spawner, &json!({ "do": "daemon_hang" }), &tag, 2).await;
+        child.kill();
+        assert_eq!(child.wait().await.ending, Ending::Signal(9));
+        assert!(gone(&pids), "{trees:?}");
+        let (child, pids) = start(&spawner, &json!({ "do": "daemon_hang" }), &tag, 2).await;
+        drop(child);
+        until("a dropped child's tree is gone", || gone(&pids)).await;
+    }
+}
+
+/// A tree that grows while it is being killed.
+#[tokio::test]
+async fn a_fork_bomb_ends() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        let (mut child, pids) =
+            start(&spawner, &json!({ "do": "bomb", "processes": 6 }), &tag, 64).await;
+        child.kill();
+        assert_eq!(child.wait().await.ending, Ending::Signal(9));
+        assert!(gone(&pids), "{trees:?}");
+        let mut child = spawner
+            .spawn(act(&json!({ "do": "bomb", "processes": 7 }), &tag))
+            .await
+            .unwrap();
+        child.kill();
+        child.wait().await;
+        assert_eq!(tagged(&tag), [0; 0], "{trees:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_at_once() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        let mut children = Vec::new();
+        for _ in 0..100 {
+            children.push(
+                spawner
+                    .spawn(act(&json!({ "do": "hang" }), &tag))
+                    .await
+                    .unwrap(),
+            );
+        }
+        let pids = tagged(&tag);
+        assert_eq!(pids.len(), 100);
+        for child in children.iter().take(50) {
+            child.kill();
+        }
+        for child in children.iter_mut().take(50) {
+            assert_eq!(child.wait().await.ending, Ending::Signal(9));
+        }
+        assert_eq!(tagged(&tag).len(), 50);
+        drop(children);
+        until("all are gone", || gone(&pids)).await;
+        until("their nannies too", || {
+            support::children(spawner.pid().unwrap()).is_empty()
+        })
+        .await;
+    }
+}
+
+/// Sixty requests at the same time, before the first is answered.
+#[tokio::test]
+async fn requests_may_come_all_at_once() {
+    let (spawner, tag) = (spawner(Trees::Best), tag());
+    let mut starts = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let (spawner, tag) = (std::sync::Arc::clone(&spawner), tag.clone());
+        starts.spawn(async move {
+            let what = json!({ "do": "print", "text": number.to_string() });
+            let (text, exit) = run(&spawner, act(&what, &tag)).await;
+            assert_eq!((text, exit.ending), (number.to_string(), Ending::Code(0)));
+        });
+    }
+    starts.join_all().await;
+}
+
+#[tokio::test]
+async fn a_killed_spawner_takes_its_trees_and_is_replaced() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        let (mut child, mut pids) = start(&spawner, &json!({ "do": "daemon_hang" }), &tag, 2).await;
+        let old = spawner.pid().unwrap();
+        pids.extend(children(old));
+        pids.push(old);
+        kill(old);
+        assert_eq!(child.wait().await.ending, Ending::Lost);
+        until("tree, nanny and spawner are gone", || gone(&pids)).await;
+        let (text, exit) = run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+        assert_eq!(
+            (text.trim(), exit.ending),
+            ("{\"ok\":true}", Ending::Code(0))
+        );
+        assert_ne!(spawner.pid(), Some(old));
+    }
+}
+
+/// An idle spawner that died is found dead by the next request.
+#[tokio::test]
+async fn a_spawner_that_died_idle_is_replaced() {
+    let (spawner, tag) = (spawner(Trees::Best), tag());
+    run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+    let old = spawner.pid().unwrap();
+    kill(old);
+    until("it is dead", || {
+        std::fs::read_link(format!("/proc/{old}/exe")).is_err()
+    })
+    .await;
+    let fds = || std::fs::read_dir(format!("/proc/{old}/fd")).map_or(0, Iterator::count);
+    until("its socket is closed", || fds() == 0).await;
+    let (_, exit) = run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+    assert_eq!(exit.ending, Ending::Code(0));
+    assert!(gone(&[old]), "and buried");
+}
+
+#[tokio::test]
+async fn a_killed_nanny_takes_its_tree() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        let (mut child, pids) = start(&spawner, &json!({ "do": "daemon_hang" }), &tag, 2).await;
+        let nannies = children(spawner.pid().unwrap());
+        assert_eq!(nannies.len(), 1);
+        kill(nannies[0]);
+        assert_eq!(child.wait().await.ending, Ending::Lost);
+        until("its tree is gone", || gone(&pids) && gone(&nannies)).await;
+        let (_, exit) = run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+        assert_eq!(exit.ending, Ending::Code(0));
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_spawner_is_gone() {
+    let (spawner, tag) = (spawner(Trees::Best), tag());
+    run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+    let pid = spawner.pid().unwrap();
+    drop(spawner);
+    assert!(gone(&[pid]));
+}
+
+/// A process that uses the sandbox, in a folder where its user may run it.
+struct Gate {
+    process: std::process::Child,
+    told: Value,
+    folder: PathBuf,
+}
+
+impl Gate {
+    /// `limits` go before it, as the shell's builtins.
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "a gate to be killed is not a tool"
+    )]
+    fn start(trees: &str, uid: u32, limits: &str, tag: &str) -> Self {
+        let folder = folder();
+        let program = folder.join("misbehave");
+        std::fs::copy(misbehave(), &program).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!("{limits} exec \"$0\" gate {trees} \"$1\" {tag}");
+        let mut process = std::process::Command::new("/bin/sh")
+            .arg("-c")
+            .arg(script)
+            .args([&program, &folder.join("daemon")])
+            .uid(uid)
+            .gid(uid)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = process.stdout.take().unwrap();
+        std::io::BufReader::new(stdout)
+            .read_line(&mut line)
+            .unwrap();
+        let told = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        Self {
+            process,
+            told,
+            folder,
+        }
+    }
+
+    fn number(&self, name: &str) -> u32 {
+        u32::try_from(self.told[name].as_u64().unwrap()).unwrap()
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        std::fs::remove_dir_all(&self.folder).unwrap();
+    }
+}
+
+async fn killed_gate(trees: &str, uid: u32, limits: &str) {
+    let tag = tag();
+    let gate = Gate::start(trees, uid, limits, &tag);
+    // P-7 as that user, with those limits: nothing was left when the end was told.
+    assert_eq!(gate.number("left"), 0, "{trees} {uid}");
+    let spawner = gate.number("spawner");
+    let mut pids: Vec<u32> = tagged(&format!("child-{tag}"));
+    assert_eq!(pids.len(), 3);
+    let status = std::fs::read_to_string(format!("/proc/{spawner}/status")).unwrap();
+    assert!(status.contains(&format!("Uid:\t{uid}\t")), "{status}");
+    pids.extend(children(spawner));
+    pids.push(spawner);
+    gate.kill();
+    until("tree, nannies and spawner are gone", || gone(&pids)).await;
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[tokio::test]
+async fn a_killed_gate_takes_everything() {
+    for trees in ["best", "subreaper"] {
+        killed_gate(trees, rustix::process::geteuid().as_raw(), "").await;
+    }
+}
+
+/// T-12: as a user of its own, within the limits that are named there.
+#[tokio::test]
+async fn an_ordinary_user_within_limits() {
+    let uid = if is_root() {
+        64_123
+    } else {
+        rustix::process::geteuid().as_raw()
+    };
+    let limits = "ulimit -v 1048576; ulimit -n 64; ulimit -f 8192;";
+    // The number of tasks counts all of a user's, so that only a user of its own has 16.
+    let tasks = if is_root() {
+        "prlimit --nproc=16 --pid $$;"
+    } else {
+        ""
+    };
+    killed_gate("best", uid, &format!("{limits} {tasks}")).await;
+    assert!(Path::new("/proc").exists());
+}

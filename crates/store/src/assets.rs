@@ -1,0 +1,40 @@
+//! Files that ship inside the binary and must be files to be of use, such as the Python
+//! worker: laid out once per version, whole or not at all.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+
+use crate::{Store, StoreError};
+
+impl Store {
+    /// The folder `name` with these files in it, made if it is not there. `name` must name
+    /// the content, so that what is there is right.
+    pub fn unpack(&self, name: &str, files: &[(String, &str)]) -> Result<PathBuf, StoreError> {
+        let folder = self.dir.join(name);
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        // Several processes may be at it: each fills a folder of its own, the first rename
+        // wins and the others find theirs done.
+        let beside = self.dir.join(format!(".{name}.{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&beside);
+        for (file, text) in files {
+            let path = beside.join(file);
+            let parent = path.parent().unwrap_or(&beside).to_owned();
+            let mut builder = std::fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700);
+            builder
+                .create(&parent)
+                .map_err(|error| StoreError::write(&parent, error))?;
+            std::fs::write(&path, text).map_err(|error| StoreError::write(&path, error))?;
+        }
+        match std::fs::rename(&beside, &folder) {
+            Ok(()) => Ok(folder),
+            Err(_) if folder.is_dir() => {
+                let _ = std::fs::remove_dir_all(&beside);
+                Ok(folder)
+            }
+            Err(error) => Err(StoreError::write(&folder, error)),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Crash points: named places where a test can have the process killed, instead of hoping that
+//! a sleep hits them. Without the `failpoints` feature every point is nothing at all.
+
+/// Dies here by SIGKILL if a test armed `name`.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub fn failpoint(_name: &str) {}
+
+/// True if `name` is armed, for points that do something before they die.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub(crate) fn armed(_name: &str) -> bool {
+    false
+}
+
+#[cfg(feature = "failpoints")]
+pub use armed::{arm, arm_from, failpoint};
+#[cfg(feature = "failpoints")]
+pub(crate) use armed::{armed, die};
+
+#[cfg(feature = "failpoints")]
+mod armed {
+    use std::sync::Mutex;
+
+    /// A point and how many times it is passed before it acts.
+    static ARMED: Mutex<Option<(String, u32)>> = Mutex::new(None);
+
+    /// The process dies at the next hit of `name`.
+    pub fn arm(name: &str) {
+        *ARMED
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some((name.to_owned(), 0));
+    }
+
+    /// Arms from a text like `begin.after_write=kill`; `begin.after_write=kill:3` dies at the
+    /// fourth hit. False if the text is not of that form.
+    pub fn arm_from(text: &str) -> bool {
+        let Some((name, action)) = text.split_once('=') else {
+            return false;
+        };
+        let (action, skip) = action.split_once(':').unwrap_or((action, "0"));
+        let Ok(skip) = skip.parse() else { return false };
+        if !matches!(action, "kill" | "torn") {
+            return false;
+        }
+        *ARMED
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some((name.to_owned(), skip));
+        true
+    }
+
+    /// True at the hit of `name` that is to act.
+    pub(crate) fn armed(name: &str) -> bool {
+        let mut armed = ARMED
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match armed.as_mut() {
+            Some((point, 0)) => point == name,
+            Some((point, skip)) if point == name => {
+                *skip -= 1;
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Dies here by SIGKILL if a test armed `name`.
+    pub fn failpoint(name: &str) {
+        if armed(name) {
+            die();
+        }
+    }
+
+    /// SIGKILL to ourselves.
+    pub(crate) fn die() -> ! {
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        loop {
+            std::thread::park();
+        }
+    }
+}

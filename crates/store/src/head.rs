@@ -1,0 +1,257 @@
+//! Signed heads: `head.json` says how far the chain goes, signed with the workspace's Ed25519
+//! key, so that a cut or rewritten end shows. Only records that the disk has are signed, or a
+//! power cut would look like a crime.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use callgate_call::{Digest, Timestamp};
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+
+use crate::{Store, StoreError};
+
+/// A head is signed at least every so many records, where somebody folds or maintains.
+pub(crate) const RECORDS_PER_HEAD: u64 = 65_536;
+
+/// A signed head: whoever keeps it can tell later if the chain was cut or rewritten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The newest record it covers.
+    pub seq: u64,
+    /// That record's hash.
+    pub hash: Digest,
+    /// When it was signed.
+    pub at: Timestamp,
+    /// The workspace's Ed25519 public key.
+    pub public_key: [u8; 32],
+    /// Over `callgate-head-v1`, seq, hash and at.
+    pub signature: [u8; 64],
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeadDoc {
+    at: u64,
+    hash: String,
+    public_key: String,
+    seq: u64,
+    signature: String,
+}
+
+impl Head {
+    fn sign(key: &SigningKey, seq: u64, hash: Digest, at: Timestamp) -> Self {
+        Self {
+            seq,
+            hash,
+            at,
+            public_key: key.verifying_key().to_bytes(),
+            signature: key.sign(&message(seq, hash, at)).to_bytes(),
+        }
+    }
+
+    /// True if the signature is that of the key in the head.
+    #[must_use]
+    pub fn is_signed(&self) -> bool {
+        VerifyingKey::from_bytes(&self.public_key).is_ok_and(|key| {
+            let signature = Signature::from_bytes(&self.signature);
+            key.verify_strict(&message(self.seq, self.hash, self.at), &signature)
+                .is_ok()
+        })
+    }
+
+    /// One line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let doc = HeadDoc {
+            at: self.at.0,
+            hash: self.hash.to_hex(),
+            public_key: hex(&self.public_key),
+            seq: self.seq,
+            signature: hex(&self.signature),
+        };
+        serde_json::to_string(&doc).expect("plain values become JSON")
+    }
+
+    /// Reads what `to_json` wrote, byte for byte.
+    #[must_use]
+    pub fn from_json(text: &str) -> Option<Self> {
+        let doc: HeadDoc = serde_json::from_str(text).ok()?;
+        let head = Self {
+            seq: doc.seq,
+            hash: Digest::from_hex(&doc.hash)?,
+            at: Timestamp(doc.at),
+            public_key: unhex(&doc.public_key)?,
+            signature: unhex(&doc.signature)?,
+        };
+        (head.to_json() == text).then_some(head)
+    }
+}
+
+fn message(seq: u64, hash: Digest, at: Timestamp) -> Vec<u8> {
+    format!("callgate-head-v1\n{seq}\n{hash}\n{at}\n").into_bytes()
+}
+
+/// The newest record of the kept head, without looking at the signature.
+pub(crate) fn signed_seq(state: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(state.join("head.json")).ok()?;
+    Head::from_json(text.trim_end()).map(|head| head.seq)
+}
+
+/// What is kept of heads.
+pub(crate) enum KeptHead {
+    /// None was ever signed.
+    None,
+    /// One, rightly signed by the workspace's key.
+    Good(Head),
+    /// Something that is not that.
+    Bad(&'static str),
+}
+
+/// Reads the kept head and checks it.
+pub(crate) fn kept(state: &Path) -> Result<KeptHead, StoreError> {
+    let read = |name: &str| -> Result<Option<String>, StoreError> {
+        let path = state.join(name);
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(StoreError::read(&path, e)),
+        }
+    };
+    let text = read("head.json")?;
+    let public = read("head.pub")?;
+    let (text, public) = match (text, public) {
+        (None, None) => return Ok(KeptHead::None),
+        (None, Some(_)) => return Ok(KeptHead::Bad("the signed head is missing")),
+        // The very first head was written, and its maker killed before the key was.
+        (Some(text), None) => (text, None),
+        (Some(text), Some(public)) => (text, Some(public)),
+    };
+    let Some(head) = text.strip_suffix('\n').and_then(Head::from_json) else {
+        return Ok(KeptHead::Bad("the signed head is not as it was written"));
+    };
+    if public.is_some_and(|public| public != format!("{}\n", hex(&head.public_key))) {
+        return Ok(KeptHead::Bad(
+            "the signed head has another key than head.pub",
+        ));
+    }
+    if !head.is_signed() {
+        return Ok(KeptHead::Bad("the signature of the head is wrong"));
+    }
+    Ok(KeptHead::Good(head))
+}
+
+impl crate::state::Inner {
+    /// True if many records are not covered by a head.
+    pub(crate) fn head_is_due(&mut self) -> bool {
+        let seq = self.journal.position().seq;
+        if seq < self.signed_seq + RECORDS_PER_HEAD {
+            return false;
+        }
+        // Another process may have signed.
+        self.signed_seq = signed_seq(&self.dir).unwrap_or(0);
+        seq >= self.signed_seq + RECORDS_PER_HEAD
+    }
+}
+
+impl Store {
+    /// The newest signed head.
+    pub fn head(&self) -> Result<Option<Head>, StoreError> {
+        match kept(&self.dir)? {
+            KeptHead::None => Ok(None),
+            KeptHead::Good(head) => Ok(Some(head)),
+            KeptHead::Bad(reason) => Err(StoreError::Refused {
+                reason: reason.to_owned(),
+            }),
+        }
+    }
+
+    /// Signs the present end of the chain and keeps that head. `None` for an empty chain.
+    pub fn sign_head(&self) -> Result<Option<Head>, StoreError> {
+        let at = self.commit(|inner, _| {
+            inner.flush()?;
+            Ok(inner.journal.position())
+        })?;
+        if at.seq == 0 {
+            return Ok(None);
+        }
+        self.sync_now()?;
+        let key = self.signing_key()?;
+        let head = Head::sign(&key, at.seq, Digest(at.hash), self.clock.now());
+        self.commit(|inner, _| {
+            if signed_seq(&self.dir).is_none_or(|signed| signed < head.seq) {
+                self.replace("head.json", &format!("{}\n", head.to_json()))?;
+            }
+            if !self.dir.join("head.pub").exists() {
+                self.replace("head.pub", &format!("{}\n", hex(&head.public_key)))?;
+            }
+            inner.signed_seq = head.seq;
+            Ok(())
+        })?;
+        Ok(Some(head))
+    }
+
+    fn signing_key(&self) -> Result<SigningKey, StoreError> {
+        // Under the lock, so that a workspace has one key.
+        self.commit(|_, _| {
+            let path = self.dir.join("signing.key");
+            match std::fs::read_to_string(&path) {
+                Ok(text) => {
+                    let secret = unhex(text.trim_end()).ok_or_else(|| {
+                        StoreError::read(&path, io::Error::from(io::ErrorKind::InvalidData))
+                    })?;
+                    return Ok(SigningKey::from_bytes(&secret));
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(StoreError::read(&path, e)),
+            }
+            let mut secret = [0; 32];
+            getrandom::fill(&mut secret).map_err(|_| StoreError::Random)?;
+            self.replace("signing.key", &format!("{}\n", hex(&secret)))?;
+            Ok(SigningKey::from_bytes(&secret))
+        })
+    }
+
+    /// Writes a small file of the state folder, whole or not at all. Needs the commit lock.
+    fn replace(&self, name: &str, text: &str) -> Result<(), StoreError> {
+        let path = self.dir.join(name);
+        let fresh = self.dir.join(format!("{name}.new"));
+        let write = || {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&fresh)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_data()?;
+            std::fs::rename(&fresh, &path)
+        };
+        write().map_err(|e| StoreError::write(&path, e))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let text = text.as_bytes();
+    if text.len() != N * 2 {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        let digit = |c: u8| char::from(c).to_digit(16);
+        *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok()?;
+    }
+    Some(bytes)
+}

@@ -1,0 +1,547 @@
+//! The journal: segments of at most 4 MiB, appended to under one lock that all processes of the
+//! workspace share, read by each of them as it grows. Bytes that were once true frames are never
+//! rewritten. What a killed process left half-written at the very end is cut off by whoever next
+//! holds the lock; anything else that is no frame is damage, and then nothing is appended.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::StoreError;
+use crate::failpoint;
+use crate::frame::{
+    self, FRAME_HEADER_BYTES, Front, HASH_ZERO, Hash, RECORD_HEADER_BYTES, ROLL_BYTES,
+    SEGMENT_HEADER_BYTES, SegmentHeader,
+};
+
+/// Largest segment. Decision T-12: a process whose files may have 8 MiB can still append.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// So many segments left behind are kept open until the next sync.
+const DIRTY_MAX: usize = 8;
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+}
+
+/// Where a reader of the journal stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The segment it is in; 0 before the first.
+    pub(crate) segment: u64,
+    /// The next byte to read there.
+    pub(crate) offset: u64,
+    /// The newest record read.
+    pub(crate) seq: u64,
+    /// Its hash.
+    pub(crate) hash: Hash,
+}
+
+impl Position {
+    /// Before everything.
+    pub(crate) const START: Self = Self {
+        segment: 0,
+        offset: 0,
+        seq: 0,
+        hash: HASH_ZERO,
+    };
+}
+
+/// The journal as one process sees it.
+pub(crate) struct Journal {
+    dir: PathBuf,
+    lock: Arc<File>,
+    segment_bytes_max: u64,
+    at: Position,
+    file: Option<Arc<File>>,
+    /// The current segment is closed; the chain goes on in the next.
+    rolled: bool,
+    damage: Option<(u64, String)>,
+    /// Bytes read or written since the last `reset`.
+    pub(crate) passed_bytes: u64,
+    /// Segments this process left behind, not yet synced.
+    pub(crate) dirty: Vec<Arc<File>>,
+    /// A segment was made, and its folder not yet synced.
+    pub(crate) dirty_dir: bool,
+    pub(crate) writes: u64,
+    pub(crate) frames: u64,
+    buffer: Vec<u8>,
+    /// The older segment read last, for replays.
+    older: Option<(u32, File)>,
+}
+
+/// The commit lock, held.
+pub(crate) struct CommitLock(Arc<File>);
+
+impl Drop for CommitLock {
+    fn drop(&mut self) {
+        // A lock that cannot be let go goes with the file, at the latest.
+        let _ = flock(&*self.0, FlockOperation::Unlock);
+    }
+}
+
+/// The file name of a segment.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:020}.seg")
+}
+
+/// The segments there are, in order.
+pub(crate) fn segment_numbers(dir: &Path) -> Result<Vec<u64>, StoreError> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(|e| StoreError::read(dir, e))? {
+        let name = entry.map_err(|e| StoreError::read(dir, e))?.file_name();
+        if let Some(number) = name.to_str().and_then(|name| name.strip_suffix(".seg")) {
+            numbers.extend(number.parse::<u64>());
+        }
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+impl Journal {
+    /// Opens the journal of a state folder, to be read from `at` on.
+    pub(crate) fn open(
+        state: &Path,
+        at: Position,
+        segment_bytes_max: u64,
+    ) -> Result<Self, StoreError> {
+        let path = state.join("journal.lock");
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| StoreError::open(&path, e))?;
+        Ok(Self {
+            dir: state.join("journal"),
+            lock: Arc::new(lock),
+            segment_bytes_max: segment_bytes_max.min(SEGMENT_BYTES_MAX),
+            at,
+            file: None,
+            rolled: false,
+            damage: None,
+            passed_bytes: 0,
+            dirty: Vec::new(),
+            dirty_dir: false,
+            writes: 0,
+            frames: 0,
+            buffer: Vec::new(),
+            older: None,
+        })
+    }
+
+    /// Waits for the commit lock. Its holder may be killed at any moment; then it is free.
+    pub(crate) fn lock(&self) -> Result<CommitLock, StoreError> {
+        loop {
+            match flock(&*self.lock, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(CommitLock(Arc::clone(&self.lock))),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(StoreError::open(&self.dir, e)),
+            }
+        }
+    }
+
+    /// Where a reader that has seen as much would go on.
+    pub(crate) fn position(&self) -> Position {
+        // The frame that closes the segment is to be read again, for what it says.
+        let back = if self.rolled { ROLL_BYTES as u64 } else { 0 };
+        Position {
+            offset: self.at.offset - back,
+            ..self.at
+        }
+    }
+
+    /// The file to sync.
+    pub(crate) fn file(&self) -> Option<&Arc<File>> {
+        self.file.as_ref()
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Starts over from another position.
+    pub(crate) fn reset(&mut self, at: Position) {
+        self.at = at;
+        self.file = None;
+        self.rolled = false;
+        self.passed_bytes = 0;
+    }
+
+    /// From now on nothing is appended.
+    pub(crate) fn set_damaged(&mut self, seq: u64, reason: &str) -> StoreError {
+        self.damage.get_or_insert_with(|| (seq, reason.to_owned()));
+        self.check().expect_err("set above")
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        match &self.damage {
+            None => Ok(()),
+            Some((seq, reason)) => Err(StoreError::Damaged {
+                seq: *seq,
+                reason: reason.clone(),
+            }),
+        }
+    }
+
+    /// Reads what is new and hands each record's place and side bytes to `each`, which says
+    /// whether they made sense. With the commit lock (`locked`) the end is mended; without,
+    /// reading stops at the first thing that is no frame.
+    pub(crate) fn tail(
+        &mut self,
+        locked: bool,
+        mut each: impl FnMut(u64, Place, &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        if locked {
+            self.check()?;
+        }
+        loop {
+            if self.file.is_none() && !self.enter(locked)? {
+                return Ok(());
+            }
+            let file = Arc::clone(self.file.as_ref().expect("entered above"));
+            let size = self.size(&file)?;
+            if size < self.at.offset {
+                let reason = "the journal is shorter than it was";
+                return Err(self.set_damaged(self.at.seq + 1, reason));
+            }
+            if size > self.at.offset {
+                self.read_new(&file, size, locked, &mut each)?;
+            }
+            if !self.rolled || !self.enter(locked)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes to the first or next segment. False if it is not there (yet).
+    fn enter(&mut self, locked: bool) -> Result<bool, StoreError> {
+        // A position from the index is inside its segment; else the next one is wanted.
+        let inside = self.at.offset > 0 && !self.rolled;
+        let number = if inside {
+            self.at.segment
+        } else {
+            self.at.segment + 1
+        };
+        let path = self.dir.join(segment_name(number));
+        let file = match OpenOptions::new().read(true).append(true).open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                if inside {
+                    return Err(self.set_damaged(self.at.seq + 1, "its segment is missing"));
+                }
+                return Ok(false);
+            }
+            Err(e) => return Err(StoreError::open(&path, e)),
+        };
+        let wanted = SegmentHeader {
+            number,
+            first_seq: self.at.seq + 1,
+            hash: self.at.hash,
+        };
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        match file.read_exact_at(&mut header, 0) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                // Its maker was killed before the first bytes were down.
+                if !locked || inside {
+                    return Ok(false);
+                }
+                write_header(&file, &path, &wanted)?;
+                header = wanted.encode();
+            }
+            Err(e) => return Err(StoreError::read(&path, e)),
+        }
+        let found = SegmentHeader::decode(&header);
+        let fits = found.is_some_and(|found| {
+            if inside {
+                found.number == number
+            } else {
+                found == wanted
+            }
+        });
+        if !fits {
+            return Err(self.set_damaged(self.at.seq + 1, "its segment does not follow"));
+        }
+        if let Some(left) = self.file.take() {
+            self.leave(left);
+        }
+        self.file = Some(Arc::new(file));
+        if !inside {
+            self.at.segment = number;
+            self.at.offset = SEGMENT_HEADER_BYTES as u64;
+            self.rolled = false;
+        }
+        Ok(true)
+    }
+
+    /// Whoever syncs later must sync the segments before it too; a few are kept open for that.
+    fn leave(&mut self, file: Arc<File>) {
+        if self.dirty.len() == DIRTY_MAX {
+            // Its error comes again at the next sync of the segment after it, or never mattered.
+            let _ = self.dirty.remove(0).sync_data();
+        }
+        self.dirty.push(file);
+        self.dirty_dir = true;
+    }
+
+    fn size(&self, file: &File) -> Result<u64, StoreError> {
+        let stat = rustix::fs::fstat(file).map_err(|e| StoreError::read(&self.dir, e))?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    fn read_new(
+        &mut self,
+        file: &File,
+        size: u64,
+        locked: bool,
+        each: &mut impl FnMut(u64, Place, &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let from = self.at.offset;
+        // A segment is never larger, so neither is what is read.
+        let bytes = usize::try_from((size - from).min(SEGMENT_BYTES_MAX + 1)).unwrap_or(0);
+        buffer.resize(bytes, 0);
+        let done = match file.read_exact_at(&mut buffer, from) {
+            Ok(()) => self.take_frames(&buffer, file, locked, each),
+            // The holder of the lock cut off a torn end meanwhile.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && !locked => Ok(()),
+            Err(e) => Err(StoreError::read(&self.dir, e)),
+        };
+        buffer.clear();
+        buffer.shrink_to(64 * 1024);
+        self.buffer = buffer;
+        done
+    }
+
+    fn take_frames(
+        &mut self,
+        bytes: &[u8],
+        file: &File,
+        locked: bool,
+        each: &mut impl FnMut(u64, Place, &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut rest = bytes;
+        loop {
+            let seq = self.at.seq + 1;
+            let len = match frame::front(rest) {
+                Front::End => return Ok(()),
+                Front::Frame(frame) if frame.first_seq == seq && !self.rolled => {
+                    if let Err(seq) = self.take_records(frame.payload, each) {
+                        return Err(self.set_damaged(seq, "its change makes no sense"));
+                    }
+                    frame.len
+                }
+                Front::Roll {
+                    last_seq,
+                    hash,
+                    len,
+                } if last_seq + 1 == seq && hash == self.at.hash && !self.rolled => {
+                    self.rolled = true;
+                    len
+                }
+                Front::Frame(_) | Front::Roll { .. } => {
+                    return Err(self.set_damaged(seq, "it does not follow the one before"));
+                }
+                Front::Torn | Front::Bad(_) if !locked => return Ok(()),
+                Front::Torn | Front::Bad(_) => return self.mend(rest, file),
+            };
+            self.at.offset += len as u64;
+            self.passed_bytes += len as u64;
+            rest = &rest[len..];
+        }
+    }
+
+    fn take_records(
+        &mut self,
+        payload: &[u8],
+        each: &mut impl FnMut(u64, Place, &[u8]) -> bool,
+    ) -> Result<(), u64> {
+        for record in frame::records(payload) {
+            let seq = self.at.seq + 1;
+            let record = record.ok_or(seq)?;
+            if !each(seq, self.place(record.offset), record.side) {
+                return Err(seq);
+            }
+            self.at.seq = seq;
+            self.at.hash = record.hash;
+        }
+        Ok(())
+    }
+
+    /// Where a record is that lies `offset` into the frame at the present position.
+    fn place(&self, offset: u32) -> Place {
+        Place {
+            segment: u32::try_from(self.at.segment).expect("2^32 segments are 16 PiB"),
+            offset: u32::try_from(self.at.offset).expect("segments are small") + offset,
+        }
+    }
+
+    /// Cuts off what a killed process left, if that is what it is.
+    fn mend(&mut self, rest: &[u8], file: &File) -> Result<(), StoreError> {
+        let seq = self.at.seq + 1;
+        if self.goes_on() || frame::any_frame(&rest[1..]) {
+            return Err(self.set_damaged(seq, "bytes in the middle are not as written"));
+        }
+        let signed = self.dir.parent().and_then(crate::head::signed_seq);
+        if signed.is_some_and(|signed| signed >= seq) {
+            return Err(self.set_damaged(seq, "it is covered by the signed head and broken"));
+        }
+        file.set_len(self.at.offset)
+            .map_err(|e| StoreError::write(&self.dir, e))
+    }
+
+    /// True if there are records in a next segment, which this one does not tell of. The next
+    /// segment is made before this one is closed, and has only a header then.
+    fn goes_on(&self) -> bool {
+        let next = self.dir.join(segment_name(self.at.segment + 1));
+        !self.rolled
+            && std::fs::metadata(&next).is_ok_and(|next| next.len() > SEGMENT_HEADER_BYTES as u64)
+    }
+
+    /// Looks, once and under the lock, for an end that was cut off: records that a signed head
+    /// or the next segment tell of and that are not there.
+    pub(crate) fn check_end(&mut self) -> Result<(), StoreError> {
+        let seq = self.at.seq;
+        let signed = self.dir.parent().and_then(crate::head::signed_seq);
+        if signed.is_some_and(|signed| signed > seq) || self.goes_on() {
+            return Err(self.set_damaged(seq + 1, "it is missing"));
+        }
+        Ok(())
+    }
+
+    /// Appends one frame of `count` records, under the lock and after `tail`. `hash` is the
+    /// chain's hash after it. Returns where the frame begins.
+    pub(crate) fn append(
+        &mut self,
+        bytes: &[u8],
+        count: usize,
+        hash: Hash,
+    ) -> Result<Position, StoreError> {
+        self.check()?;
+        let room = self.segment_bytes_max.saturating_sub(ROLL_BYTES as u64);
+        let begun = self.file.is_some() && !self.rolled;
+        let fresh = self.at.offset == SEGMENT_HEADER_BYTES as u64;
+        if !begun || (self.at.offset + bytes.len() as u64 > room && !fresh) {
+            self.roll()?;
+        }
+        let file = Arc::clone(self.file.as_ref().expect("rolled above"));
+        if failpoint::armed("append.torn") {
+            self.write(&file, &bytes[..bytes.len() / 2])?;
+            failpoint::failpoint("append.torn");
+        }
+        self.write(&file, bytes)?;
+        let begin = self.at;
+        self.at.offset += bytes.len() as u64;
+        self.at.seq += count as u64;
+        self.at.hash = hash;
+        self.passed_bytes += bytes.len() as u64;
+        self.frames += 1;
+        Ok(begin)
+    }
+
+    /// Closes the current segment, if there is one, and begins the next.
+    fn roll(&mut self) -> Result<(), StoreError> {
+        if self.goes_on() {
+            return Err(self.set_damaged(self.at.seq + 1, "the end of its segment is missing"));
+        }
+        let number = self.at.segment + 1;
+        let path = self.dir.join(segment_name(number));
+        let next = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| StoreError::write(&path, e))?;
+        let header = SegmentHeader {
+            number,
+            first_seq: self.at.seq + 1,
+            hash: self.at.hash,
+        };
+        write_header(&next, &path, &header)?;
+        if let Some(file) = self.file.clone()
+            && !self.rolled
+        {
+            self.write(&file, &frame::roll_frame(self.at.seq, &self.at.hash))?;
+            self.passed_bytes += ROLL_BYTES as u64;
+        }
+        if let Some(left) = self.file.take() {
+            self.leave(left);
+        }
+        self.dirty_dir = true;
+        self.file = Some(Arc::new(next));
+        self.rolled = false;
+        self.at.segment = number;
+        self.at.offset = SEGMENT_HEADER_BYTES as u64;
+        Ok(())
+    }
+
+    /// All of `bytes` at the end of the file, or none of them.
+    fn write(&mut self, file: &File, bytes: &[u8]) -> Result<(), StoreError> {
+        self.writes += 1;
+        let mut to = file;
+        to.write_all(bytes).map_err(|e| {
+            // If even this fails, the next holder of the lock cuts the rest off.
+            let _ = file.set_len(self.at.offset);
+            StoreError::write(&self.dir.join(segment_name(self.at.segment)), e)
+        })
+    }
+
+    /// The side bytes of a record somewhere in the journal.
+    pub(crate) fn side_at(&mut self, place: Place) -> Result<Vec<u8>, StoreError> {
+        if u64::from(place.segment) == self.at.segment
+            && let Some(file) = &self.file
+        {
+            return read_side(file, place).map_err(|e| StoreError::read(&self.dir, e));
+        }
+        if self
+            .older
+            .as_ref()
+            .is_none_or(|(segment, _)| *segment != place.segment)
+        {
+            let path = self.dir.join(segment_name(u64::from(place.segment)));
+            let file = File::open(&path).map_err(|e| StoreError::read(&path, e))?;
+            self.older = Some((place.segment, file));
+        }
+        let (_, file) = self.older.as_ref().expect("opened above");
+        read_side(file, place).map_err(|e| StoreError::read(&self.dir, e))
+    }
+}
+
+fn write_header(file: &File, path: &Path, header: &SegmentHeader) -> Result<(), StoreError> {
+    let mut to = file;
+    file.set_len(0)
+        .and_then(|()| to.write_all(&header.encode()))
+        .map_err(|e| StoreError::write(path, e))
+}
+
+fn read_side(file: &File, place: Place) -> io::Result<Vec<u8>> {
+    // Most records fit one read.
+    let mut first = [0; 1024];
+    let got = file.read_at(&mut first, u64::from(place.offset))?;
+    let Some(header) = first[..got].first_chunk::<RECORD_HEADER_BYTES>() else {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    };
+    let (body, side) = frame::record_lengths(header);
+    let whole = body.saturating_add(side);
+    if whole > frame::PAYLOAD_BYTES_MAX - FRAME_HEADER_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let from = RECORD_HEADER_BYTES + body;
+    if let Some(bytes) = first[..got].get(from..from + side) {
+        return Ok(bytes.to_vec());
+    }
+    let mut bytes = vec![0; side];
+    file.read_exact_at(&mut bytes, u64::from(place.offset) + from as u64)?;
+    Ok(bytes)
+}

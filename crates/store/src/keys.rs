@@ -1,0 +1,421 @@
+//! Idempotency keys and the records of calls (G-3, T-7): what a key says, and the one
+//! transaction that claims it, redeems the lease and records the start.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use callgate_call::{Digest, Timestamp};
+
+use crate::leases;
+use crate::overlay::{Entry, EntryState};
+use crate::side::{Change, Claim, Ended, EndedKey, INLINE_BYTES_MAX, Kept, fault_parts};
+use crate::state::Inner;
+use crate::{
+    ApprovalId, Begun, BreakerState, Durability, End, Finish, KeyId, LeaseId, OwnerId, Recorded,
+    Refusal, Replay, Seen, Start, Started, Store, StoreError, Ticket, View, records,
+};
+
+/// First and longest pause between two looks at a call that another process runs.
+const POLL_FIRST: Duration = Duration::from_millis(2);
+const POLL_MAX: Duration = Duration::from_millis(50);
+
+impl Store {
+    /// What the key says, without the commit lock: one `fstat` when nothing is new.
+    pub fn peek(&self, key: &KeyId, input: &Digest, view: View) -> Result<Seen, StoreError> {
+        match self.read(|inner, now| inner.judge(key, input, view, now))? {
+            Judged::Seen { seen, .. } => Ok(seen),
+            Judged::Dead { .. } => self.commit(|inner, now| {
+                // Nobody writes while we hold the lock, so a dead owner's last word is read.
+                Ok(match inner.judge(key, input, view, now)? {
+                    Judged::Seen { seen, .. } => seen,
+                    Judged::Dead { entry, owner } => inner.declare_unknown(key, &entry, owner, now),
+                })
+            }),
+        }
+    }
+
+    /// Claims the key, redeems the lease, spends the approval and records the start, as one
+    /// transaction or not at all. In the file on return.
+    pub fn begin(&self, start: Start<'_>) -> Result<Begun, StoreError> {
+        self.commit_at("begin.before_write", "begin.after_write", |inner, now| {
+            inner.begin(&start, now)
+        })
+    }
+
+    /// Records the end of a call that was begun. In memory until `settle`.
+    pub fn finish(&self, finish: Finish<'_>) -> Result<Ticket, StoreError> {
+        let blob = match finish.end {
+            End::Output { text, .. }
+                if text.len() > INLINE_BYTES_MAX && finish.key.is_some() && finish.keep =>
+            {
+                Some(self.keep_blob(text)?)
+            }
+            _ => None,
+        };
+        let mut inner = self.inner();
+        let ticket = inner.finish(&finish, blob, self.clock.now());
+        self.bound_pending(&mut inner);
+        drop(inner);
+        if finish.key.is_some() {
+            self.ended.notify_waiters();
+        }
+        Ok(ticket)
+    }
+
+    /// Records start and end of an unkeyed, unleased call in one go. In memory until `settle`.
+    pub fn record_pure(&self, start: Start<'_>, finish: Finish<'_>) -> Ticket {
+        let now = self.clock.now();
+        let mut inner = self.inner();
+        records::start(
+            &mut inner.pending,
+            now,
+            &Start { key: None, ..start },
+            None,
+            None,
+            None,
+        );
+        let ticket = inner.finish(
+            &Finish {
+                key: None,
+                ..finish
+            },
+            None,
+            now,
+        );
+        self.bound_pending(&mut inner);
+        ticket
+    }
+
+    /// Records a refusal. In memory until `settle`.
+    pub fn refuse(&self, refusal: Refusal<'_>) -> Ticket {
+        let mut inner = self.inner();
+        let ticket = records::refusal(&mut inner.pending, self.clock.now(), &refusal);
+        self.bound_pending(&mut inner);
+        ticket
+    }
+
+    /// Records that an earlier call's end answered. In memory until `settle`.
+    pub fn replayed(&self, replay: Replay<'_>) -> Ticket {
+        let mut inner = self.inner();
+        let ticket = records::replay(&mut inner.pending, self.clock.now(), &replay);
+        self.bound_pending(&mut inner);
+        ticket
+    }
+
+    /// Waits until the key's call has ended, its process has died, or `within` has passed; then
+    /// says what the key says.
+    pub async fn wait_finished(
+        &self,
+        key: &KeyId,
+        input: &Digest,
+        view: View,
+        within: Duration,
+    ) -> Result<Seen, StoreError> {
+        let deadline = tokio::time::sleep(within);
+        tokio::pin!(deadline);
+        let mut pause = POLL_FIRST;
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            let seen = self.peek(key, input, view)?;
+            let Seen::InFlight { owner, .. } = &seen else {
+                return Ok(seen);
+            };
+            let ours = self
+                .inner()
+                .owner
+                .as_ref()
+                .is_some_and(|own| own.id() == *owner);
+            // Losing an arm loses nothing: the key is looked at again.
+            tokio::select! {
+                () = &mut deadline => return self.peek(key, input, view),
+                () = ended => {}
+                () = tokio::time::sleep(pause), if !ours => pause = POLL_MAX.min(pause * 2),
+            }
+        }
+    }
+
+    /// A tool's consecutive failures. G-7.
+    pub fn breaker(&self, tool: &str) -> Result<BreakerState, StoreError> {
+        self.read(|inner, _| Ok(inner.overlay.breaker(tool)))
+    }
+
+    /// Keeps a large output beside the journal, before the record that names it.
+    fn keep_blob(&self, text: &str) -> Result<Digest, StoreError> {
+        let digest = Digest::of_bytes(text.as_bytes());
+        let dir = self.dir.join("blobs");
+        let path = dir.join(digest.to_hex());
+        if path.exists() {
+            return Ok(digest);
+        }
+        let fresh = dir.join(format!(".{:016x}", crate::random_u64()?));
+        let write = || {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&fresh)?;
+            file.write_all(text.as_bytes())?;
+            if self.durability == Durability::Power {
+                file.sync_data()?;
+            }
+            std::fs::rename(&fresh, &path)
+        };
+        write().map_err(|e| {
+            let _ = std::fs::remove_file(&fresh);
+            StoreError::write(&path, e)
+        })?;
+        Ok(digest)
+    }
+}
+
+/// What the state says of a key.
+enum Judged {
+    /// `held`: its earlier run is unfinished, so it is counted already.
+    Seen { seen: Seen, held: bool },
+    /// In flight, and its owner is dead.
+    Dead { entry: Entry, owner: OwnerId },
+}
+
+impl Inner {
+    fn judge(
+        &mut self,
+        key: &KeyId,
+        input: &Digest,
+        view: View,
+        now: Timestamp,
+    ) -> Result<Judged, StoreError> {
+        let seen = |seen| Ok(Judged::Seen { seen, held: false });
+        let Some(entry) = self.entry(key)? else {
+            return seen(Seen::New);
+        };
+        let age = now.since(Timestamp(entry.at));
+        let counts = match entry.state {
+            EntryState::Free => false,
+            EntryState::InFlight { .. } => true,
+            EntryState::Unknown => age < self.options.key_life,
+            EntryState::Finished { ordinal, .. } | EntryState::Ending { ordinal, .. } => {
+                age < self.options.key_life && self.in_view(view, age, ordinal)
+            }
+        };
+        if !counts {
+            return Ok(Judged::Seen {
+                seen: Seen::New,
+                held: entry.state.is_open(),
+            });
+        }
+        if entry.input != *input {
+            return seen(Seen::Conflict { call: entry.call });
+        }
+        match entry.state {
+            EntryState::InFlight { owner } if self.owner_alive(owner) => seen(Seen::InFlight {
+                owner,
+                call: entry.call,
+            }),
+            // What nobody asked about for so long is over, as if it had been declared.
+            EntryState::InFlight { .. } if age >= self.options.key_life => Ok(Judged::Seen {
+                seen: Seen::New,
+                held: true,
+            }),
+            EntryState::InFlight { owner } => Ok(Judged::Dead { entry, owner }),
+            EntryState::Unknown => Ok(Judged::Seen {
+                seen: Seen::Unknown { call: entry.call },
+                held: true,
+            }),
+            EntryState::Finished { .. } | EntryState::Ending { .. } => seen(self.recorded(&entry)?),
+            EntryState::Free => seen(Seen::New),
+        }
+    }
+
+    fn in_view(&self, view: View, age: Duration, ordinal: u64) -> bool {
+        match view {
+            View::Full => true,
+            View::Recent {
+                max_age,
+                max_entries,
+            } => age < max_age && self.overlay.ordinal().saturating_sub(ordinal) < max_entries,
+        }
+    }
+
+    /// How a finished call ended, read from its record.
+    fn recorded(&mut self, entry: &Entry) -> Result<Seen, StoreError> {
+        let read;
+        let side = match entry.state {
+            EntryState::Finished { place, .. } => {
+                read = self.journal.side_at(place)?;
+                &read[..]
+            }
+            EntryState::Ending { ticket, .. } => self.pending.side(ticket).unwrap_or(&[]),
+            _ => &[],
+        };
+        let kept = match Change::decode(side) {
+            Some(Change::End(ended)) => ended.key.and_then(|key| key.result),
+            _ => None,
+        };
+        // An end that was given up for want of space is as good as never recorded.
+        let Some(kept) = kept else {
+            return Ok(Seen::Unknown { call: entry.call });
+        };
+        let result = match kept {
+            Kept::Text(text) => Ok(text.to_owned()),
+            Kept::Blob(digest) => Ok(read_blob(&self.dir, &digest)?),
+            Kept::Fault { .. } => Err(kept.fault().expect("a fault")),
+        };
+        Ok(Seen::Finished(Recorded {
+            call: entry.call,
+            result,
+        }))
+    }
+
+    fn declare_unknown(
+        &mut self,
+        key: &KeyId,
+        entry: &Entry,
+        owner: OwnerId,
+        now: Timestamp,
+    ) -> Seen {
+        let claim = Claim {
+            key: *key,
+            input: entry.input,
+            call: entry.call,
+            owner,
+            at: now.0,
+            again: true,
+        };
+        records::unknown(&mut self.pending, claim);
+        Seen::Unknown { call: entry.call }
+    }
+
+    fn begin(&mut self, start: &Start<'_>, now: Timestamp) -> Result<Begun, StoreError> {
+        let mut again = None;
+        let mut held = false;
+        if let Some(key) = &start.key {
+            let seen = match self.judge(key, &start.input, start.view, now)? {
+                Judged::Seen {
+                    seen,
+                    held: counted,
+                } => {
+                    held = counted;
+                    seen
+                }
+                Judged::Dead { entry, owner } => {
+                    held = true;
+                    self.declare_unknown(key, &entry, owner, now)
+                }
+            };
+            match seen {
+                Seen::New => {}
+                Seen::Unknown { call } if start.idempotent => again = Some(call),
+                seen => return Ok(Begun::Seen(seen)),
+            }
+            if !held && self.overlay.small.open >= self.options.keys_max {
+                return Ok(Begun::Full);
+            }
+        }
+        let lease = match start.lease {
+            None => None,
+            Some(token) => {
+                let hash = leases::hash_of(token.reveal());
+                let Some(doc) = self.lease(&hash)? else {
+                    return Ok(Begun::LeaseRefused(callgate_call::LeaseRefusal::NotFound));
+                };
+                if let Some(refusal) = doc.refusal(start, now) {
+                    return Ok(Begun::LeaseRefused(refusal));
+                }
+                Some(doc)
+            }
+        };
+        let approval = if start.needs_approval {
+            match self.granted(start, now)? {
+                Ok(doc) => Some(doc),
+                Err(latest) => return Ok(Begun::NotApproved(latest)),
+            }
+        } else {
+            None
+        };
+        let claim = match start.key {
+            None => None,
+            Some(key) => Some(Claim {
+                key,
+                input: start.input,
+                call: start.call,
+                owner: self.owner()?,
+                at: now.0,
+                again: held,
+            }),
+        };
+        // All is decided: from here on nothing fails but the write.
+        let spent = Some((start.call.to_string(), now.0));
+        let lease_id = lease.as_ref().map(|doc| LeaseId(doc.id.clone()));
+        if let Some(mut doc) = lease {
+            doc.spent.clone_from(&spent);
+            records::lease_spend(&mut self.pending, now, start, doc);
+        }
+        let approval_id = approval.as_ref().map(|doc| ApprovalId(doc.id.clone()));
+        if let Some(mut doc) = approval {
+            doc.spent = spent;
+            records::approval_spend(&mut self.pending, now, start, doc);
+        }
+        let ticket = records::start(
+            &mut self.pending,
+            now,
+            start,
+            claim,
+            lease_id.as_ref(),
+            approval_id.as_ref(),
+        );
+        Ok(Begun::Started(Started {
+            ticket,
+            lease: lease_id,
+            again,
+        }))
+    }
+
+    fn finish(&mut self, finish: &Finish<'_>, blob: Option<Digest>, now: Timestamp) -> Ticket {
+        let data;
+        let result = match finish.end {
+            _ if !finish.keep || finish.key.is_none() => None,
+            End::Output { text, .. } => Some(blob.map_or(Kept::Text(text), Kept::Blob)),
+            End::Fault {
+                kind,
+                message,
+                data: values,
+            } => {
+                data = values.to_string();
+                let (message, data) = fault_parts(message, &data);
+                Some(Kept::Fault {
+                    kind,
+                    message,
+                    data,
+                })
+            }
+        };
+        let recent = result.is_some() && matches!(finish.view, View::Recent { .. });
+        let key = finish.key.map(|key| EndedKey {
+            key,
+            input: finish.input,
+            call: finish.call,
+            recent,
+            ordinal: 0,
+            result,
+        });
+        let ended = Ended {
+            at: now.0,
+            health: finish.health,
+            tool: finish.tool,
+            key,
+        };
+        let ticket = records::outcome(&mut self.pending, now, finish, ended.clone());
+        self.overlay.ending(ticket, &ended);
+        ticket
+    }
+}
+
+fn read_blob(state: &Path, digest: &Digest) -> Result<String, StoreError> {
+    let path = state.join("blobs").join(digest.to_hex());
+    std::fs::read_to_string(&path).map_err(|e| StoreError::read(&path, e))
+}

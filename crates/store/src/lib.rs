@@ -1,0 +1,295 @@
+//! The only durable bytes. A journal of hash-chained records is the truth; `state.db` is an
+//! index folded from it, which can be deleted. All processes of a workspace share both, and any
+//! of them may die at any moment.
+//!
+//! ```text
+//! journal/…seg     segments of at most 4 MiB, appended to, never rewritten   journal.rs, frame.rs
+//! journal.lock     held while deciding and appending, by one process at a time
+//! state.db         the index                                                 index.rs, runs.rs, fold.rs
+//! state.mark       how much of the journal the index holds
+//! owners/…         a lock file of each living process                        owner.rs
+//! head.json        the newest signed head; head.pub, signing.key             head.rs
+//! blobs/…          outputs above 1 MiB                                       keys.rs
+//! ```
+//!
+//! A change and its chain record are one frame of the journal. Reading is without locks: each
+//! process follows the journal's growth and keeps what the index does not have yet (overlay.rs).
+//! Not here: what a call is allowed to do, and the redaction of secrets; the gate does both.
+
+mod approvals;
+mod assets;
+mod body;
+mod calls;
+mod chain;
+mod error;
+pub mod failpoint;
+mod fold;
+mod frame;
+mod head;
+mod index;
+mod journal;
+mod keys;
+mod leases;
+mod memory;
+mod overlay;
+mod owner;
+mod pending;
+mod records;
+mod runs;
+mod side;
+mod state;
+mod sync;
+mod trust;
+mod verify;
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use callgate_call::Clock;
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::Notify;
+
+pub use approvals::{Approval, ApprovalId, ApprovalState};
+pub use calls::{
+    Begun, BreakerState, End, Finish, Health, KeyId, Recorded, RecordedFault, Refusal, Replay,
+    Seen, Start, Started, Ticket, View,
+};
+pub use chain::{Filter, Record};
+pub use error::StoreError;
+pub use failpoint::failpoint;
+pub use head::Head;
+pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
+pub use memory::{NOTE_BYTES_MAX, Note};
+pub use owner::OwnerId;
+pub use verify::{Bad, Verdict, verify_file};
+
+use journal::{Journal, Position, SEGMENT_BYTES_MAX};
+use state::Inner;
+
+/// A process whose files may not grow beyond this writes segments only. Decision T-12.
+const LIMITED_BELOW_BYTES: u64 = 64 * 1024 * 1024;
+
+/// When a record counts as safe. G-8.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Once the kernel has it: survives `kill -9` of anything.
+    #[default]
+    Process,
+    /// Once the disk has it: survives a power cut.
+    Power,
+}
+
+/// How a store is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// When a record counts as safe.
+    pub durability: Durability,
+    /// So many finished keys are kept at least; the oldest beyond them leave. At most so many
+    /// unfinished ones are taken on. G-3.
+    pub keys_max: u64,
+    /// How long a key is kept. G-3.
+    pub key_life: Duration,
+    /// False: never write the index (T-12). A process with a small file-size limit never does.
+    pub fold: bool,
+    /// Sizes that only tests have a reason to change.
+    pub tuning: Tuning,
+}
+
+/// Sizes that only tests have a reason to change.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    /// Largest segment; never above 4 MiB.
+    pub segment_bytes: u64,
+    /// So much unfolded journal is folded at once.
+    pub fold_bytes: u64,
+    /// So much is folded at an orderly stop.
+    pub close_bytes: u64,
+    /// Finished keys of one run of the index.
+    pub run_keys: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Process,
+            keys_max: 1_000_000,
+            key_life: Duration::from_secs(24 * 60 * 60),
+            fold: true,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            segment_bytes: SEGMENT_BYTES_MAX,
+            fold_bytes: 16 * 1024 * 1024,
+            close_bytes: 1024 * 1024,
+            run_keys: 131_072,
+        }
+    }
+}
+
+/// What this process did to the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records appended.
+    pub records: u64,
+    /// Transactions appended.
+    pub frames: u64,
+    /// Writes to the journal.
+    pub writes: u64,
+    /// Syncs to disk.
+    pub fsyncs: u64,
+    /// Folds into the index.
+    pub folds: u64,
+    /// Records that could not be written and were given up at the bound of memory.
+    pub lost: u64,
+}
+
+/// The state folder of one workspace, as one process sees it.
+pub struct Store {
+    dir: PathBuf,
+    durability: Durability,
+    key_life: Duration,
+    clock: Arc<dyn Clock>,
+    inner: Mutex<Inner>,
+    sync: Arc<sync::Sync>,
+    /// Rung when a keyed call of this process ends.
+    ended: Notify,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the state folder, making it if it is missing. Cheap: what was not folded is read
+    /// when it is first needed, the index when something in it is.
+    pub fn open(dir: &Path, options: Options, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        make_private(dir)?;
+        for name in ["journal", "owners", "blobs"] {
+            make_private(&dir.join(name))?;
+        }
+        let mark = index::Mark::read(dir);
+        let at = mark
+            .as_ref()
+            .and_then(index::Mark::position)
+            .unwrap_or(Position::START);
+        let journal = Journal::open(dir, at, options.tuning.segment_bytes)?;
+        let limit = getrlimit(Resource::Fsize).current;
+        let may_fold = options.fold && limit.is_none_or(|bytes| bytes >= LIMITED_BELOW_BYTES);
+        Ok(Self {
+            dir: dir.to_owned(),
+            durability: options.durability,
+            key_life: options.key_life,
+            clock,
+            inner: Mutex::new(Inner::new(dir.to_owned(), options, may_fold, journal, mark)),
+            sync: Arc::default(),
+            ended: Notify::new(),
+        })
+    }
+
+    /// The state folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// True if the owner's process lives (or is this one). G-4.
+    pub fn owner_alive(&self, owner: OwnerId) -> bool {
+        self.inner().owner_alive(owner)
+    }
+
+    /// Housekeeping, to be called now and then by a process that stays: writes what is pending,
+    /// folds if much is unfolded, signs a head if many records have none.
+    pub fn maintain(&self) -> Result<(), StoreError> {
+        let due = {
+            let mut inner = self.inner();
+            self.write_pending(&mut inner)?;
+            inner.tail(false)?;
+            inner.trim()?;
+            inner.fold_if_due(self.clock.now());
+            owner::sweep(&self.dir);
+            inner.head_is_due()
+        };
+        if due {
+            self.sign_head()?;
+        }
+        Ok(())
+    }
+
+    /// An orderly stop: writes what is pending, folds, signs the head if this process added to
+    /// the chain. The store can still be used; another `close` does the same again.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let added = {
+            let mut inner = self.inner();
+            self.write_pending(&mut inner)?;
+            let much = inner.journal.passed_bytes >= inner.options.tuning.close_bytes;
+            if much && let Err(error) = inner.fold(self.clock.now()) {
+                // The journal has it all; whoever comes next folds.
+                tracing::debug!(%error, "fold left to others");
+            }
+            inner.records > 0
+        };
+        if added {
+            self.sign_head()?;
+        }
+        Ok(())
+    }
+
+    /// What this process did so far.
+    pub fn stats(&self) -> Stats {
+        let inner = self.inner();
+        Stats {
+            records: inner.records,
+            frames: inner.journal.frames,
+            writes: inner.journal.writes,
+            fsyncs: self.sync.count.load(std::sync::atomic::Ordering::Relaxed),
+            folds: inner.folds,
+            lost: inner.lost,
+        }
+    }
+}
+
+/// A folder for its owner alone.
+fn make_private(dir: &Path) -> Result<(), StoreError> {
+    let fail = |e: io::Error| StoreError::open(dir, e);
+    let found = match std::fs::metadata(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(dir)
+                .map_err(fail)?;
+            return Ok(());
+        }
+        found => found.map_err(fail)?,
+    };
+    if !found.is_dir() {
+        return Err(fail(io::ErrorKind::NotADirectory.into()));
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(fail(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "another user owns it",
+        )));
+    }
+    if found.mode() & 0o077 != 0 {
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(fail)?;
+    }
+    Ok(())
+}
+
+fn random_u64() -> Result<u64, StoreError> {
+    getrandom::u64().map_err(|_| StoreError::Random)
+}

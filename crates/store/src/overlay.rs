@@ -1,0 +1,309 @@
+//! What this process knows from the journal beyond the index: the latest state of every key,
+//! lease, approval and note touched since the watermark, and the few things that are always in
+//! memory (breakers, trust, counts). Applying the same records in the same order gives the same
+//! overlay in every process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use callgate_call::{CallId, Digest, Timestamp};
+
+use crate::approvals::ApprovalDoc;
+use crate::journal::Place;
+use crate::leases::LeaseDoc;
+use crate::side::{Change, Claim, Ended};
+use crate::{BreakerState, Health, KeyId, OwnerId, Ticket};
+
+/// The latest state of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) state: EntryState,
+    /// The record that made it so.
+    pub(crate) seq: u64,
+    pub(crate) call: CallId,
+    pub(crate) input: Digest,
+    /// When it started, ended or became unknown.
+    pub(crate) at: u64,
+}
+
+/// What a key's run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryState {
+    InFlight {
+        owner: OwnerId,
+    },
+    Unknown,
+    Finished {
+        place: Place,
+        ordinal: u64,
+    },
+    /// Ended in this process, not yet in the journal.
+    Ending {
+        ticket: Ticket,
+        ordinal: u64,
+    },
+    /// The key is free, whatever the index says.
+    Free,
+}
+
+impl EntryState {
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::InFlight { .. } | Self::Unknown)
+    }
+}
+
+/// A note since the watermark.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NoteDoc {
+    pub(crate) id: u64,
+    pub(crate) at: u64,
+    pub(crate) text: String,
+    pub(crate) meta: Option<String>,
+}
+
+/// What is always in memory, and goes with the watermark.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Small {
+    pub(crate) breakers: BTreeMap<String, BreakerState>,
+    pub(crate) trust: BTreeMap<String, String>,
+    /// Entries ever finished that count in a `View::Recent`.
+    pub(crate) ordinal: u64,
+    /// Unfinished keys.
+    pub(crate) open: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Overlay {
+    pub(crate) small: Small,
+    pub(crate) keys: HashMap<KeyId, Entry, BuildHasherDefault<KeyHasher>>,
+    /// By the hash of the token.
+    pub(crate) leases: HashMap<String, (u64, LeaseDoc)>,
+    /// By id.
+    pub(crate) approvals: BTreeMap<String, (u64, ApprovalDoc)>,
+    pub(crate) notes: Vec<NoteDoc>,
+    /// What pending records will do to breakers.
+    pending: BTreeMap<String, PendingHealth>,
+    /// How many pending ends will count in a `View::Recent`.
+    pending_recent: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct PendingHealth {
+    works: bool,
+    failures: u32,
+    at: u64,
+}
+
+impl Overlay {
+    /// Applies a record of the journal. False if its side bytes make no sense.
+    pub(crate) fn apply(&mut self, seq: u64, place: Place, side: &[u8]) -> bool {
+        let Some(change) = Change::decode(side) else {
+            return false;
+        };
+        match change {
+            Change::Nothing => {}
+            Change::Claim(claim) => self.claim(seq, &claim),
+            Change::Unknown(claim) => {
+                self.keys
+                    .insert(claim.key, entry(EntryState::Unknown, seq, &claim));
+            }
+            Change::End(ended) => self.end(seq, place, &ended),
+            Change::Lease(doc) => {
+                self.leases.insert(doc.hash.clone(), (seq, doc));
+            }
+            Change::Approval(doc) => {
+                self.approvals.insert(doc.id.clone(), (seq, doc));
+            }
+            Change::Trust(doc) => {
+                match doc.digest {
+                    Some(digest) => self.small.trust.insert(doc.path, digest),
+                    None => self.small.trust.remove(&doc.path),
+                };
+            }
+            Change::Note { at, meta, text } => self.notes.push(NoteDoc {
+                id: seq,
+                at,
+                text: text.to_owned(),
+                meta: meta.map(str::to_owned),
+            }),
+        }
+        true
+    }
+
+    fn claim(&mut self, seq: u64, claim: &Claim) {
+        self.small.open += u64::from(!claim.again);
+        let state = EntryState::InFlight { owner: claim.owner };
+        self.keys.insert(claim.key, entry(state, seq, claim));
+    }
+
+    fn end(&mut self, seq: u64, place: Place, ended: &Ended<'_>) {
+        match ended.health {
+            Health::Silent => {}
+            Health::Works => {
+                if !self.small.breakers.is_empty() {
+                    self.small.breakers.remove(ended.tool);
+                }
+            }
+            Health::Trouble => {
+                let breaker = self
+                    .small
+                    .breakers
+                    .entry(ended.tool.to_owned())
+                    .or_default();
+                breaker.failures = breaker.failures.saturating_add(1);
+                breaker.failed_at = Timestamp(ended.at);
+            }
+        }
+        let Some(key) = &ended.key else { return };
+        self.small.open = self.small.open.saturating_sub(1);
+        self.small.ordinal = key.ordinal.max(self.small.ordinal);
+        let state = match key.result {
+            Some(_) => EntryState::Finished {
+                place,
+                ordinal: key.ordinal,
+            },
+            None => EntryState::Free,
+        };
+        let entry = Entry {
+            state,
+            seq,
+            call: key.call,
+            input: key.input,
+            at: ended.at,
+        };
+        self.keys.insert(key.key, entry);
+    }
+
+    /// Notes the end of a run whose record waits as `ticket`.
+    pub(crate) fn ending(&mut self, ticket: Ticket, ended: &Ended<'_>) {
+        let pending = match ended.health {
+            Health::Silent => None,
+            Health::Works if self.small.breakers.is_empty() && self.pending.is_empty() => None,
+            Health::Works => Some(PendingHealth {
+                works: true,
+                failures: 0,
+                at: 0,
+            }),
+            Health::Trouble => {
+                let before = self.pending.get(ended.tool).copied().unwrap_or_default();
+                Some(PendingHealth {
+                    failures: before.failures + 1,
+                    at: ended.at,
+                    works: before.works,
+                })
+            }
+        };
+        if let Some(pending) = pending {
+            self.pending.insert(ended.tool.to_owned(), pending);
+        }
+        let Some(key) = &ended.key else { return };
+        let state = match key.result {
+            // As if nobody else wrote meanwhile; the record will tell exactly.
+            Some(_) => {
+                self.pending_recent += u64::from(key.recent);
+                EntryState::Ending {
+                    ticket,
+                    ordinal: self.ordinal(),
+                }
+            }
+            None => EntryState::Free,
+        };
+        let entry = Entry {
+            state,
+            seq: u64::MAX,
+            call: key.call,
+            input: key.input,
+            at: ended.at,
+        };
+        self.keys.insert(key.key, entry);
+    }
+
+    /// How many entries ever ended that count in a `View::Recent`.
+    pub(crate) fn ordinal(&self) -> u64 {
+        self.small.ordinal + self.pending_recent
+    }
+
+    /// Nothing is pending any more.
+    pub(crate) fn settled(&mut self) {
+        self.pending_recent = 0;
+        if !self.pending.is_empty() {
+            self.pending.clear();
+        }
+    }
+
+    /// A tool's breaker, with what is pending.
+    pub(crate) fn breaker(&self, tool: &str) -> BreakerState {
+        let recorded = self.small.breakers.get(tool).copied().unwrap_or_default();
+        match self.pending.get(tool) {
+            None => recorded,
+            Some(pending) => {
+                let before = if pending.works { 0 } else { recorded.failures };
+                let failures = before.saturating_add(pending.failures);
+                let failed_at = if pending.failures > 0 {
+                    Timestamp(pending.at)
+                } else if failures > 0 {
+                    recorded.failed_at
+                } else {
+                    Timestamp(0)
+                };
+                BreakerState {
+                    failures,
+                    failed_at,
+                }
+            }
+        }
+    }
+
+    /// The newest approval since the watermark with this bond.
+    pub(crate) fn approval_by_bond(&self, bond: &str) -> Option<&(u64, ApprovalDoc)> {
+        self.approvals
+            .values()
+            .filter(|(_, doc)| doc.bond == bond)
+            .max_by_key(|(_, doc)| (doc.asked_at, doc.asked_seq))
+    }
+
+    /// Forgets what the index holds up to record `seq`.
+    pub(crate) fn trim(&mut self, seq: u64) {
+        self.keys.retain(|_, entry| entry.seq > seq);
+        self.leases.retain(|_, (at, _)| *at > seq);
+        self.approvals.retain(|_, (at, _)| *at > seq);
+        self.notes.retain(|note| note.id > seq);
+    }
+
+    /// Starts over from the index.
+    pub(crate) fn reset(&mut self, small: Small) {
+        *self = Self {
+            small,
+            pending: std::mem::take(&mut self.pending),
+            ..Self::default()
+        };
+    }
+}
+
+fn entry(state: EntryState, seq: u64, claim: &Claim) -> Entry {
+    Entry {
+        state,
+        seq,
+        call: claim.call,
+        input: claim.input,
+        at: claim.at,
+    }
+}
+
+/// A `KeyId` is a hash already.
+#[derive(Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(word) = bytes.first_chunk::<8>() {
+            self.0 ^= u64::from_le_bytes(*word);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+}

@@ -1,0 +1,280 @@
+//! The records of the chain, kind by kind: what each says in its body (for all to read, for
+//! ever) and what it changes. Keys are sorted; `at`, `kind` and `seq` are in every one.
+
+use callgate_call::{Digest, Timestamp};
+
+use crate::approvals::ApprovalDoc;
+use crate::body::key;
+use crate::leases::LeaseDoc;
+use crate::pending::Pending;
+use crate::side::{self, Change, Claim, Ended, TrustDoc};
+use crate::{ApprovalId, End, Finish, LeaseId, Refusal, Replay, Start, Ticket};
+
+/// A call starts.
+pub(crate) fn start(
+    pending: &mut Pending,
+    now: Timestamp,
+    start: &Start<'_>,
+    claim: Option<Claim>,
+    lease: Option<&LeaseId>,
+    approval: Option<&ApprovalId>,
+) -> Ticket {
+    let change = claim.map_or(Change::Nothing, Change::Claim);
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.text(key!("aid"), start.aid)
+            .maybe(key!("approval"), approval.map(|id| id.0.as_str()))
+            .number(key!("at"), now.0)
+            .call(key!("call"), start.call)
+            .text(key!("caller"), start.caller.as_str())
+            .text(key!("enforcement"), start.enforcement)
+            .digest(key!("input"), &start.input)
+            .key_id(start.key)
+            .kind("start")
+            .maybe(key!("lease"), lease.map(|id| id.0.as_str()))
+            .seq()
+            .number(key!("tier"), u64::from(start.tier.number()))
+            .text(key!("tool"), start.tool)
+            .maybe(key!("trace"), start.trace_id)
+            .text(key!("wire"), start.wire);
+    };
+    pending.push(body, &change, 0, false)
+}
+
+/// A call ended.
+pub(crate) fn outcome(
+    pending: &mut Pending,
+    now: Timestamp,
+    finish: &Finish<'_>,
+    ended: Ended<'_>,
+) -> Ticket {
+    let ordinal_at = if ended.key.is_some() {
+        side::ordinal_at(ended.tool)
+    } else {
+        0
+    };
+    let took_ms = u64::try_from(finish.took.as_millis()).unwrap_or(u64::MAX);
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .call(key!("call"), finish.call)
+            .text(key!("enforcement"), finish.enforcement);
+        if let End::Fault { kind, .. } = finish.end {
+            body.text(key!("fault"), kind);
+        }
+        body.key_id(finish.key)
+            .kind("outcome")
+            .yes(key!("ok"), finish.end.is_output());
+        if let End::Output { digest, .. } = finish.end {
+            body.digest(key!("output"), &digest);
+        }
+        body.seq()
+            .number(key!("took_ms"), took_ms)
+            .text(key!("tool"), finish.tool)
+            .maybe(key!("trace"), finish.trace_id);
+    };
+    pending.push(body, &Change::End(ended), ordinal_at, false)
+}
+
+/// A call was refused before it ran.
+pub(crate) fn refusal(pending: &mut Pending, now: Timestamp, refusal: &Refusal<'_>) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .call(key!("call"), refusal.call)
+            .text(key!("caller"), refusal.caller.as_str())
+            .text(key!("fault"), refusal.fault);
+        if let Some(input) = &refusal.input {
+            body.digest(key!("input"), input);
+        }
+        body.kind_and_seq("refusal")
+            .text(key!("tool"), refusal.tool)
+            .maybe(key!("trace"), refusal.trace_id)
+            .text(key!("wire"), refusal.wire);
+    };
+    pending.push(body, &Change::Nothing, 0, false)
+}
+
+/// A call was answered by the record of an earlier one.
+pub(crate) fn replay(pending: &mut Pending, now: Timestamp, replay: &Replay<'_>) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .call(key!("call"), replay.call)
+            .text(key!("caller"), replay.caller.as_str())
+            .call(key!("earlier"), replay.earlier)
+            .digest(key!("input"), &replay.input)
+            .key_id(Some(replay.key))
+            .kind_and_seq("replay")
+            .text(key!("tool"), replay.tool)
+            .maybe(key!("trace"), replay.trace_id)
+            .text(key!("wire"), replay.wire);
+    };
+    pending.push(body, &Change::Nothing, 0, false)
+}
+
+/// A started call's process is dead.
+pub(crate) fn unknown(pending: &mut Pending, claim: Claim) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), claim.at)
+            .call(key!("call"), claim.call)
+            .key_id(Some(claim.key))
+            .kind("unknown")
+            .text(key!("owner"), &claim.owner.to_string())
+            .seq();
+    };
+    pending.push(body, &Change::Unknown(claim), 0, false)
+}
+
+/// A lease was granted.
+pub(crate) fn lease_grant(pending: &mut Pending, now: Timestamp, doc: LeaseDoc) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .maybe(key!("caller"), doc.caller.as_deref())
+            .number(key!("expires_at"), doc.expires_at)
+            .maybe(key!("input"), doc.input.as_deref())
+            .kind("lease.grant")
+            .text(key!("lease"), &doc.id)
+            .seq()
+            .number(key!("tier"), u64::from(doc.tier))
+            .text(key!("tool"), &doc.tool);
+    };
+    pending.push(body, &Change::Lease(doc.clone()), 0, false)
+}
+
+/// A lease was spent, by the call whose start follows in the same transaction.
+pub(crate) fn lease_spend(
+    pending: &mut Pending,
+    now: Timestamp,
+    start: &Start<'_>,
+    doc: LeaseDoc,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .call(key!("call"), start.call)
+            .kind("lease.spend")
+            .text(key!("lease"), &doc.id)
+            .seq()
+            .text(key!("tool"), start.tool);
+    };
+    pending.push(body, &Change::Lease(doc.clone()), 0, true)
+}
+
+/// A lease was taken back.
+pub(crate) fn lease_revoke(pending: &mut Pending, now: Timestamp, doc: LeaseDoc) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind("lease.revoke")
+            .text(key!("lease"), &doc.id)
+            .seq();
+    };
+    pending.push(body, &Change::Lease(doc.clone()), 0, false)
+}
+
+/// A person is asked.
+pub(crate) fn approval_ask(pending: &mut Pending, now: Timestamp, doc: ApprovalDoc) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.text(key!("approval"), &doc.id)
+            .number(key!("at"), now.0)
+            .text(key!("caller"), &doc.caller)
+            .text(key!("input"), &doc.input)
+            .kind_and_seq("approval.ask")
+            .number(key!("tier"), u64::from(doc.tier))
+            .text(key!("tool"), &doc.tool);
+    };
+    pending.push(body, &Change::Approval(doc.clone()), 0, false)
+}
+
+/// A person said yes or no.
+pub(crate) fn approval_decide(
+    pending: &mut Pending,
+    now: Timestamp,
+    granted: bool,
+    by: &str,
+    doc: ApprovalDoc,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.text(key!("approval"), &doc.id)
+            .number(key!("at"), now.0)
+            .text(key!("by"), by)
+            .kind_and_seq(if granted {
+                "approval.grant"
+            } else {
+                "approval.deny"
+            });
+    };
+    pending.push(body, &Change::Approval(doc.clone()), 0, false)
+}
+
+/// An approval was used, by the call whose start follows in the same transaction.
+pub(crate) fn approval_spend(
+    pending: &mut Pending,
+    now: Timestamp,
+    start: &Start<'_>,
+    doc: ApprovalDoc,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.text(key!("approval"), &doc.id)
+            .number(key!("at"), now.0)
+            .call(key!("call"), start.call)
+            .kind_and_seq("approval.spend")
+            .text(key!("tool"), start.tool);
+    };
+    pending.push(body, &Change::Approval(doc.clone()), 0, true)
+}
+
+/// A path is trusted, or no longer.
+pub(crate) fn trust(
+    pending: &mut Pending,
+    now: Timestamp,
+    path: &str,
+    digest: Option<Digest>,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0);
+        if let Some(digest) = &digest {
+            body.digest(key!("digest"), digest);
+        }
+        body.kind(if digest.is_some() { "trust" } else { "untrust" })
+            .text(key!("path"), path)
+            .seq();
+    };
+    let doc = TrustDoc {
+        path: path.to_owned(),
+        digest: digest.map(Digest::to_hex),
+    };
+    pending.push(body, &Change::Trust(doc), 0, false)
+}
+
+/// A note was appended.
+pub(crate) fn memory_append(
+    pending: &mut Pending,
+    now: Timestamp,
+    text: &str,
+    meta: Option<&str>,
+) -> Ticket {
+    let digest = Digest::of_bytes(text.as_bytes());
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .number(key!("bytes"), text.len() as u64)
+            .digest(key!("digest"), &digest)
+            .kind_and_seq("memory.append");
+    };
+    pending.push(
+        body,
+        &Change::Note {
+            at: now.0,
+            meta,
+            text,
+        },
+        0,
+        false,
+    )
+}
+
+/// Records were given up because they could not be written.
+pub(crate) fn lost(pending: &mut Pending, now: Timestamp, count: u64) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind("lost")
+            .number(key!("records"), count)
+            .seq();
+    };
+    pending.push(body, &Change::Nothing, 0, false)
+}

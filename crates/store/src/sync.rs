@@ -1,0 +1,157 @@
+//! Group commit (G-8): one task syncs the journal for all that wait, and nobody holds a lock
+//! meanwhile. Syncing is done on a blocking thread; it is counted even if its task goes away.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::{Durability, Store, StoreError, Ticket};
+
+/// Which records the disk has confirmed.
+#[derive(Default)]
+pub(crate) struct Sync {
+    state: Mutex<Synced>,
+    done: Notify,
+    pub(crate) count: AtomicU64,
+}
+
+#[derive(Default)]
+struct Synced {
+    through: Ticket,
+    syncing: bool,
+    /// After a failed sync the kernel may have dropped the bytes and forget about it, so no
+    /// later success can be believed.
+    failed: Option<io::ErrorKind>,
+}
+
+/// What has to be synced so that all records up to `through` are safe.
+pub(crate) struct Dirty {
+    files: Vec<Arc<File>>,
+    dir: Option<PathBuf>,
+    through: Ticket,
+}
+
+impl Store {
+    /// Waits until every record up to `ticket` is safe.
+    pub async fn settle(&self, ticket: Ticket) -> Result<(), StoreError> {
+        self.write_through(ticket)?;
+        if self.durability == Durability::Process {
+            return Ok(());
+        }
+        loop {
+            let done = self.sync.done.notified();
+            tokio::pin!(done);
+            done.as_mut().enable();
+            match self.sync.next(ticket)? {
+                Next::Safe => return Ok(()),
+                Next::Wait => done.await,
+                Next::Lead => {
+                    let dirty = self.inner().dirty();
+                    let sync = Arc::clone(&self.sync);
+                    let led = tokio::task::spawn_blocking(move || sync.run(dirty));
+                    // The result is in the state, also for us.
+                    let _ = led.await;
+                }
+            }
+        }
+    }
+
+    /// As `settle`, on this thread.
+    pub fn settle_now(&self, ticket: Ticket) -> Result<(), StoreError> {
+        self.write_through(ticket)?;
+        if self.durability == Durability::Power {
+            self.sync_now()?;
+        }
+        Ok(())
+    }
+
+    /// Syncs all that is written.
+    pub(crate) fn sync_now(&self) -> Result<(), StoreError> {
+        let dirty = self.inner().dirty();
+        self.sync.run(dirty);
+        match self.sync.lock().failed {
+            None => Ok(()),
+            Some(kind) => Err(StoreError::Sync {
+                source: kind.into(),
+            }),
+        }
+    }
+
+    fn write_through(&self, ticket: Ticket) -> Result<(), StoreError> {
+        let mut inner = self.inner();
+        if inner.pending.written() < ticket {
+            self.write_pending(&mut inner)?;
+        }
+        if ticket <= inner.lost_through {
+            let reason = "the record could not be written and was given up".to_owned();
+            return Err(StoreError::Refused { reason });
+        }
+        Ok(())
+    }
+}
+
+impl crate::state::Inner {
+    fn dirty(&mut self) -> Dirty {
+        let mut files = std::mem::take(&mut self.journal.dirty);
+        files.extend(self.journal.file().cloned());
+        let dir = std::mem::take(&mut self.journal.dirty_dir);
+        Dirty {
+            files,
+            dir: dir.then(|| self.journal.dir().to_owned()),
+            through: self.pending.written(),
+        }
+    }
+}
+
+enum Next {
+    Safe,
+    Wait,
+    Lead,
+}
+
+impl Sync {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Synced> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self, ticket: Ticket) -> Result<Next, StoreError> {
+        let mut state = self.lock();
+        if let Some(kind) = state.failed {
+            return Err(StoreError::Sync {
+                source: kind.into(),
+            });
+        }
+        if state.through >= ticket {
+            return Ok(Next::Safe);
+        }
+        if state.syncing {
+            return Ok(Next::Wait);
+        }
+        state.syncing = true;
+        Ok(Next::Lead)
+    }
+
+    fn run(&self, dirty: Dirty) {
+        let mut result = Ok(());
+        for file in &dirty.files {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            result = result.and(file.sync_data());
+        }
+        if let Some(dir) = &dirty.dir {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            result = result.and(File::open(dir).and_then(|dir| dir.sync_all()));
+        }
+        let mut state = self.lock();
+        state.syncing = false;
+        match result {
+            Ok(()) => state.through = state.through.max(dirty.through),
+            Err(e) => state.failed = Some(e.kind()),
+        }
+        drop(state);
+        self.done.notify_waiters();
+    }
+}

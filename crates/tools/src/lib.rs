@@ -1,0 +1,71 @@
+//! The built-in tools, registered like any other. Each is plain arguments to plain result.
+
+mod echo;
+mod memory;
+
+use std::sync::Arc;
+
+use callgate_call::{Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool};
+use callgate_store::Store;
+use serde_json::Value;
+
+/// Every built-in tool.
+#[must_use]
+pub fn builtins(store: &Arc<Store>, secrets: &Secrets) -> Vec<Tool> {
+    let mut tools = vec![echo::tool()];
+    tools.extend(memory::tools(store, secrets));
+    tools
+}
+
+/// A function of this process, as a runner.
+struct Builtin<F> {
+    function: F,
+    pure: bool,
+}
+
+impl<F> Runner for Builtin<F>
+where
+    F: Fn(&Job<'_>) -> Result<Output, Fault> + Send + Sync,
+{
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        Box::pin(std::future::ready((self.function)(&job)))
+    }
+
+    fn is_pure(&self) -> bool {
+        self.pure
+    }
+
+    fn kind(&self) -> &'static str {
+        "builtin"
+    }
+}
+
+/// What all built-ins have in common.
+fn builtin(
+    name: &str,
+    aid: &str,
+    description: &str,
+    input_schema: Value,
+    runner: Arc<dyn Runner>,
+) -> Tool {
+    Tool {
+        name: name.to_owned(),
+        aid: aid.to_owned(),
+        description: description.to_owned(),
+        input_schema,
+        output_schema: None,
+        tags: vec!["tag.builtin".to_owned()],
+        tier: Tier::Safe,
+        timeout: None,
+        rate_limit: None,
+        concurrency_max: 1024,
+        idempotent: false,
+        deterministic: false,
+        side_effects: vec!["none".to_owned()],
+        replay_inputs: Vec::new(),
+        aliases: Vec::new(),
+        writes: Vec::new(),
+        slots: false,
+        runner,
+    }
+}

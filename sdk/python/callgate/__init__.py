@@ -1,0 +1,80 @@
+"""Callgate for Python: declare tools, run them, call them.
+
+    tool              declare a tool from a typed function
+    dispatch          one call, one process, decoded output or a failure dict
+    ToolhostClient    many calls over one persistent toolhost
+
+Names are loaded on first use, so that a worker which needs only `tool` pays
+for nothing else. POSIX only, standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .client import Call as Call
+    from .client import Reply as Reply
+    from .client import ToolhostClient as ToolhostClient
+    from .client import ToolhostDied as ToolhostDied
+    from .client import ToolhostError as ToolhostError
+    from .client import ToolhostProtocolError as ToolhostProtocolError
+    from .client import ToolhostTimeout as ToolhostTimeout
+    from .client import ToolhostUnavailable as ToolhostUnavailable
+    from .dispatch import DispatchFailure as DispatchFailure
+    from .dispatch import dispatch as dispatch
+    from .dispatch import run_machina_toolhost as run_machina_toolhost
+    from .tool import tool as tool
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Call": "client",
+    "Reply": "client",
+    "ToolhostClient": "client",
+    "ToolhostDied": "client",
+    "ToolhostError": "client",
+    "ToolhostProtocolError": "client",
+    "ToolhostTimeout": "client",
+    "ToolhostUnavailable": "client",
+    "DispatchFailure": "dispatch",
+    "dispatch": "dispatch",
+    "run_machina_toolhost": "dispatch",
+    "tool": "tool",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = __import__(f"{__name__}.{home}", fromlist=[name])
+    value = getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(type(sys)):  # type: ignore[misc]
+    """Keeps `callgate.tool` and `callgate.dispatch` the functions.
+
+    The import system binds a loaded submodule to its package under its own
+    name, which here is also the function's; whoever imports
+    `callgate.tool` first must not change what `from callgate import tool` means.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _HOMES and isinstance(value, type(sys)):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,326 @@
+"""The process the gate starts to run Python tools.
+
+It takes calls, one JSON line each, from the stream socket whose descriptor
+`CALLGATE_FD` names, runs the function an `entry` points at, and answers with
+one JSON line. Standard output and error stay the tool's own: nothing a tool
+prints can be mistaken for a reply.
+
+    {"call":"7","tool":"greet","entry":"tools.sample:greet","input":{"name":"Ada"}}
+    {"call":"7","output":{"message":"Hello Ada"}}
+    {"call":"7","error":{"type":"ValueError","message":"no such name"}}
+
+Left out on purpose: schemas, deadlines, size limits and confinement. Those are
+the gate's, which does not trust this process. Kept small and almost free of
+imports because both its start and its share of every call are paid in CPU; the
+annotations are strings for the same reason.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Optional, Union
+
+FD_VARIABLE = "CALLGATE_FD"
+READ_BYTES = 64 * 1024
+MESSAGE_CHARS_MAX = 16 * 1024
+SLOT_MAX = 255
+
+
+def main() -> "int":
+    try:
+        fd = int(os.environ.pop(FD_VARIABLE, ""))
+        os.set_inheritable(fd, False)
+        os.set_blocking(fd, True)
+    except (ValueError, OSError):
+        print("callgate worker: %s must name an open descriptor" % FD_VARIABLE, file=sys.stderr)
+        return 2
+    arrange_path()
+    serve(fd)
+    return 0
+
+
+def serve(fd: "int") -> "None":
+    """Answer calls until the other end closes the stream."""
+    wire = [fd]
+    # A child that a tool forks must neither hold the stream open nor answer on it.
+    os.register_at_fork(after_in_child=lambda: leave(wire))
+    worker = Worker()
+    pieces: "list[bytes]" = []  # of a line whose end has not come yet
+    try:
+        while True:
+            data = os.read(wire[0], READ_BYTES)
+            if not data:
+                return  # an unfinished line was cut off by the end; it is not run
+            *lines, rest = data.split(b"\n")
+            if lines and pieces:
+                pieces.append(lines[0])
+                lines[0] = b"".join(pieces)
+                pieces.clear()
+            if rest:
+                pieces.append(rest)
+            for line in lines:
+                line = line.strip()
+                if line:
+                    send(wire, worker.answer(line))
+    except ConnectionError:
+        return
+
+
+class Worker:
+    """Runs one line's call and words its reply; remembers what it has loaded."""
+
+    def __init__(self) -> "None":
+        self.loaded: "dict[str, Callable[..., Any]]" = {}
+
+    def answer(self, line: "bytes") -> "bytes":
+        call = None
+        try:
+            request = decode(line.decode())
+            call = request["call"]
+            entry = request["entry"]
+            payload = request["input"]
+            slots = request.get("slots")
+            target = self.loaded.get(entry)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            return failure(call, "ProtocolError", "not a call: %r" % error)
+        try:
+            if target is None:
+                target = self.loaded[entry] = load(entry)
+            if slots is None:
+                reply = {"call": call, "output": finished(target(payload))}
+            else:
+                reply = run_with_slots(call, target, payload, slots)
+            try:
+                return encode(reply)
+            except (ValueError, TypeError, RecursionError) as error:
+                raise ToolOutputError("the result is not JSON: %s" % error) from None
+        except EntryError as error:
+            report(error.__cause__ or error)
+            return failure(call, "ImportError", str(error))
+        except BaseException as error:  # a tool's exit or interrupt costs its own call only
+            report(error)
+            return failure(call, type(error).__name__, text_of(error))
+
+
+class ToolOutputError(Exception):
+    """What a tool returned, or left in its slots, cannot be sent."""
+
+
+class EntryError(Exception):
+    """An entry does not lead to a function."""
+
+
+def load(entry: "str") -> "Callable[..., Any]":
+    """The function behind `package.module:function`.
+
+    One declared with `@tool` brings its own way to be called with a payload;
+    any other is handed the payload as it is.
+    """
+    module_name, colon, path = str(entry).partition(":")
+    if not (module_name and colon and path):
+        raise EntryError("entry `%s` is not of the form module:function" % entry)
+    try:
+        __import__(module_name)
+        found: "Any" = sys.modules[module_name]
+        for name in path.split("."):
+            found = getattr(found, name)
+    except BaseException as error:
+        raise EntryError("entry `%s`: %s: %s" % (entry, type(error).__name__, text_of(error))) from error
+    if not callable(found):
+        raise EntryError("entry `%s` is not callable" % entry)
+    function: "Callable[..., Any]" = getattr(found, "__callgate_call__", found)
+    return function
+
+
+def finished(output: "Any") -> "Any":
+    """The output itself; what an `async def` tool returned is awaited first."""
+    if output.__class__ is not dict and hasattr(output, "__await__"):
+        import asyncio
+
+        async def wait() -> "Any":
+            return await output
+
+        return asyncio.run(wait())
+    return output
+
+
+def run_with_slots(
+    call: "Any", target: "Callable[..., Any]", payload: "Any", given: "dict[str, Any]"
+) -> "dict[str, Any]":
+    """Call a tool that sees the slots, and tell what it changed in them."""
+    slots = {int(number): artifact for number, artifact in given.items()}
+    before = {number: encode(artifact) for number, artifact in slots.items()}
+    output = finished(target(payload, slots))
+    changed = {}
+    for number, artifact in slots.items():
+        if type(number) is not int or not 0 <= number <= SLOT_MAX:
+            raise ToolOutputError("slot numbers are integers from 0 to %d, not %r" % (SLOT_MAX, number))
+        if not isinstance(artifact, dict):
+            raise ToolOutputError("slot %d is not an object" % number)
+        try:
+            same = before.get(number) == encode(artifact)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ToolOutputError("slot %d is not JSON: %s" % (number, error)) from None
+        if not same:
+            changed[str(number)] = artifact
+    removed = [number for number in before if number not in slots]
+    return {"call": call, "output": output, "slots": changed, "removed_slots": removed}
+
+
+def failure(call: "Any", kind: "str", message: "str") -> "bytes":
+    # File names that are not UTF-8 reach messages as lone surrogates, which JSON must not carry.
+    message = message[:MESSAGE_CHARS_MAX].encode("utf-8", "backslashreplace").decode()
+    return encode({"call": call, "error": {"type": kind, "message": message}})
+
+
+def report(error: "BaseException") -> "None":
+    """Print the traceback, from the tool's first frame on, where the gate keeps stderr."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == report.__code__.co_filename:
+        trace = trace.tb_next
+    try:
+        sys.__excepthook__(type(error), error.with_traceback(trace), trace)
+    except Exception:
+        pass  # a broken stderr must not cost the reply
+
+
+def text_of(error: "BaseException") -> "str":
+    try:
+        return str(error)
+    except Exception:
+        return "(its message could not be read)"
+
+
+def send(wire: "list[int]", reply: "bytes") -> "None":
+    # What the tool printed must be there before its reply is.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    if wire[0] < 0:
+        os._exit(1)  # a forked child came back out of the tool
+    sent = os.write(wire[0], reply)
+    while sent < len(reply):
+        reply = reply[sent:]
+        sent = os.write(wire[0], reply)
+
+
+def leave(wire: "list[int]") -> "None":
+    fd, wire[0] = wire[0], -1
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+
+
+def arrange_path() -> "None":
+    """Workspace first, this SDK last; never this file's own folder.
+
+    Started as a file, Python puts that folder first, and a tool's
+    `import client` would then find ours.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    workspace, sdk = os.getcwd(), os.path.dirname(here)
+    others = [folder for folder in sys.path if folder not in ("", here, workspace, sdk)]
+    sys.path[:] = [workspace, *others, sdk]
+
+
+def as_json(value: "Any") -> "Any":
+    """What the encoder asks for values JSON has no word for: dataclasses and enums.
+
+    Such a value can only exist once its module was imported, so this imports none.
+    """
+    enum = sys.modules.get("enum")
+    if enum is not None and isinstance(value, enum.Enum):
+        return value.value
+    if hasattr(type(value), "__dataclass_fields__"):
+        fields = sys.modules["dataclasses"].fields(value)
+        return {field.name: getattr(value, field.name) for field in fields}
+    raise TypeError("a value of type %s" % type(value).__name__)
+
+
+def refuse_constant(word: "str") -> "Any":
+    raise ValueError("%s is not JSON" % word)
+
+
+def fast_codec() -> "tuple[Callable[[str], Any], Callable[[Any], bytes]]":
+    """Decoder and encoder straight on the C core of `json`.
+
+    Importing `json` itself brings in `re` and what that needs: nearly half of
+    the worker's own start. Where the core is missing or has changed its shape,
+    the probe at the end fails and `plain_codec` serves instead.
+    """
+    core: "Any" = __import__("_json")
+
+    class Settings:
+        strict = True
+        object_hook = None
+        object_pairs_hook = None
+        parse_float = float
+        parse_int = int
+        parse_constant = staticmethod(refuse_constant)
+        memo: "dict[str, str]" = {}
+
+    scan = core.make_scanner(Settings)
+    # Without markers a value that contains itself ends in RecursionError, not in a hang.
+    words = core.make_encoder(None, as_json, core.encode_basestring, None, ":", ",", False, False, False)
+    join = "".join
+
+    def decode(text: "str") -> "Any":
+        try:
+            value, end = scan(text, 0)
+            if end == len(text):
+                return value
+        except (StopIteration, ValueError, SystemError):
+            pass
+        # The core words its errors with the help of `json`, and ends in a
+        # SystemError where that was never imported.
+        return plain_codec()[0](text)
+
+    def encode(value: "Any") -> "bytes":
+        return (join(words(value, 0)) + "\n").encode()
+
+    probe: "Any" = {"a": [1, -2.5, "é\n", None, True], "b": {}}
+    if decode(encode(probe).decode().strip()) != probe:
+        raise ValueError("the C core of json answers differently here")
+    return decode, encode
+
+
+def plain_codec() -> "tuple[Callable[[str], Any], Callable[[Any], bytes]]":
+    """The same two functions by way of the `json` module."""
+    import json
+
+    decoder = json.JSONDecoder(parse_constant=refuse_constant)
+    encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=as_json)
+
+    def encode(value: "Any") -> "bytes":
+        return (encoder.encode(value) + "\n").encode()
+
+    return decoder.decode, encode
+
+
+try:
+    decode, encode = fast_codec()
+except Exception:
+    decode, encode = plain_codec()
+
+
+def finish(code: "int") -> "None":
+    """End now: a thread that a tool left running must not keep the process."""
+    import atexit
+
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    finish(main())
