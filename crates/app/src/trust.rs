@@ -12,7 +12,6 @@ pub enum Found {
     Trusted(Source),
     /// There, but not trusted in this form.
     Untrusted {
-        source: Source,
         /// An earlier form was trusted.
         changed: bool,
     },
@@ -32,14 +31,8 @@ impl Found {
         };
         Ok(match store.trusted(CONFIG_FILE)? {
             Some(digest) if digest == source.digest => Self::Trusted(source),
-            Some(_) => Self::Untrusted {
-                source,
-                changed: true,
-            },
-            None => Self::Untrusted {
-                source,
-                changed: false,
-            },
+            Some(_) => Self::Untrusted { changed: true },
+            None => Self::Untrusted { changed: false },
         })
     }
 
@@ -52,10 +45,10 @@ impl Found {
                     source.config.tools.len()
                 )
             }
-            Self::Untrusted { changed: true, .. } => format!(
+            Self::Untrusted { changed: true } => format!(
                 "{CONFIG_FILE} changed since it was trusted: look at it, then run `callgate trust`"
             ),
-            Self::Untrusted { changed: false, .. } => format!(
+            Self::Untrusted { changed: false } => format!(
                 "{CONFIG_FILE} is not trusted yet, so only built-in tools are served: \
                  look at it, then run `callgate trust`"
             ),

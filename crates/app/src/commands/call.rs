@@ -134,7 +134,8 @@ fn report(place: &Place, body: &Value) -> ExitCode {
                 "this tool needs a lease: callgate lease grant {} then --lease TOKEN",
                 fault["data"]["tool"].as_str().unwrap_or("TOOL")
             ),
-            _ => format!("{kind}: {message}"),
+            kind if message.starts_with(&kind.replace('_', " ")) => message.to_owned(),
+            kind => format!("{kind}: {message}"),
         });
     }
     if ok {
