@@ -70,7 +70,7 @@ impl<'a> Parts<'a> {
         let found = Found::look(&self.paths, &self.store)?;
         let note = found.note();
         match found {
-            Found::Trusted(source) => self.setup_of(source, Builtins::With, note),
+            Found::Trusted(source) => self.setup_of(*source, Builtins::With, note),
             Found::Untrusted { .. } | Found::Missing | Found::Broken(_) => {
                 self.setup_of_config(Config::default(), Builtins::With, note)
             }
@@ -182,18 +182,16 @@ pub enum SetupError {
 }
 
 fn store_options(config: &Config) -> Options {
-    let mut options = Options::default();
-    options.durability = match config.store.durability {
-        DurabilityConfig::Process => Durability::Process,
-        DurabilityConfig::Power => Durability::Power,
-    };
-    if let Some(keys_max) = config.store.keys_max {
-        options.keys_max = keys_max;
+    let usual = Options::default();
+    Options {
+        durability: match config.store.durability {
+            DurabilityConfig::Process => Durability::Process,
+            DurabilityConfig::Power => Durability::Power,
+        },
+        keys_max: config.store.keys_max.unwrap_or(usual.keys_max),
+        key_life: config.store.key_life().unwrap_or(usual.key_life),
+        ..usual
     }
-    if let Some(key_life) = config.store.key_life() {
-        options.key_life = key_life;
-    }
-    options
 }
 
 fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> {

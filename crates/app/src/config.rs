@@ -306,3 +306,103 @@ pub enum DurabilityConfig {
 pub fn parse(text: &str) -> Result<Config, toml::de::Error> {
     toml::from_str(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
+
+    const HELLO: &str = include_str!("../../../examples/hello/callgate.toml");
+
+    const EVERYTHING: &str = r#"
+toolpacks = ["pack.json"]
+[leases]
+enforce_from_tier = 1
+in_band = true
+[secrets]
+env = ["TOKEN"]
+[toolhost]
+strict_ok = true
+[breaker]
+failures_max = 0
+open_ms = 5
+[store]
+durability = "power"
+keys_max = 7
+key_life_ms = 9
+[[policy]]
+tools = ["a*"]
+callers = ["uid:*"]
+decision = "ask"
+[[tool]]
+name = "a/b"
+aliases = ["c"]
+input_schema = "in.json"
+output_schema = { type = "object" }
+rate_limit = { per_second = 5, burst = 10 }
+concurrency_max = 2
+idempotent = true
+slots = true
+writes = ["out"]
+runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memory_bytes = 1 }, pool = { workers_max = 1 } }
+"#;
+
+    const WORDS: [&[u8]; 20] = [
+        b"[",
+        b"]",
+        b"[[tool]]\n",
+        b"=",
+        b"\"",
+        b"'",
+        b"\n",
+        b"#",
+        b"{",
+        b"}",
+        b"name = \"x\"\n",
+        b"true",
+        b"-1",
+        b"1e9",
+        b"\xff",
+        b"\0",
+        b"[leases]\n",
+        b"[[policy]]\n",
+        b"nan",
+        b"99999999999999999999",
+    ];
+
+    /// 100,000 mutations: none panics, and what is accepted reads the same when its table is
+    /// written and read again.
+    #[test]
+    fn mutations() {
+        let mut random = Random::new("configurations");
+        let seeds = [HELLO.as_bytes(), EVERYTHING.as_bytes()];
+        let mut accepted = 0;
+        for _ in 0..100_000 {
+            let bytes = mutant(&mut random, &seeds, &WORDS);
+            let Ok(text) = std::str::from_utf8(&bytes) else {
+                continue;
+            };
+            let Ok(config) = parse(text) else { continue };
+            let table: toml::Table = toml::from_str(text).unwrap();
+            let again = parse(&toml::to_string(&table).unwrap()).unwrap();
+            assert_eq!(format!("{again:?}"), format!("{config:?}"), "{text}");
+            accepted += 1;
+        }
+        eprintln!("configurations: {accepted} accepted");
+        assert!(accepted > 0);
+    }
+
+    /// A mistake is told with its line, its column and the line itself.
+    #[test]
+    fn mistakes_are_placed() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        let told = error("[[tool]]\nname = \"a\"\nteir = 1\n");
+        assert!(
+            told.contains("line 3, column 1") && told.contains("teir = 1"),
+            "{told}"
+        );
+        let told = error("[breaker]\nopen_ms = \"soon\"\n");
+        assert!(told.contains("line 2, column 11"), "{told}");
+    }
+}

@@ -9,8 +9,15 @@ mod commands;
 mod compose;
 mod config;
 mod environment;
+#[cfg(test)]
+#[path = "../tests/support/mutate.rs"]
+mod mutate;
 mod paths;
 mod python;
+#[cfg(test)]
+#[path = "../tests/support/random.rs"]
+#[expect(clippy::disallowed_methods, reason = "a seed may come from the environment")]
+mod random;
 mod show;
 mod trust;
 mod workspace;

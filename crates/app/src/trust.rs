@@ -9,7 +9,7 @@ use crate::workspace::{CONFIG_FILE, Source, SourceError};
 /// A configuration and whether it counts.
 pub enum Found {
     /// Trusted as it is.
-    Trusted(Source),
+    Trusted(Box<Source>),
     /// There, but not trusted in this form.
     Untrusted {
         /// An earlier form was trusted.
@@ -30,7 +30,7 @@ impl Found {
             Err(error) => return Ok(Self::Broken(error)),
         };
         Ok(match store.trusted(CONFIG_FILE)? {
-            Some(digest) if digest == source.digest => Self::Trusted(source),
+            Some(digest) if digest == source.digest => Self::Trusted(Box::new(source)),
             Some(_) => Self::Untrusted { changed: true },
             None => Self::Untrusted { changed: false },
         })

@@ -44,7 +44,7 @@ pub struct LeasePolicy {
 }
 
 impl LeasePolicy {
-    fn from_tier(self, wire: Wire) -> Option<Tier> {
+    fn first_tier(self, wire: Wire) -> Option<Tier> {
         match wire {
             Wire::Toolhost => self.toolhost,
             Wire::Gate => self.gate,
@@ -54,7 +54,7 @@ impl LeasePolicy {
     /// True if a call of `tool` by `wire` must bring a lease.
     #[must_use]
     pub fn asks(self, wire: Wire, tool: &Tool) -> bool {
-        self.from_tier(wire).is_some_and(|from| tool.tier >= from)
+        self.first_tier(wire).is_some_and(|from| tool.tier >= from)
     }
 }
 

@@ -182,7 +182,7 @@ fn reload(parts: &Parts<'_>, gate: &Gate) {
     };
     let note = found.note();
     match found {
-        Found::Trusted(source) => match parts.setup_of(source, Builtins::With, note.clone()) {
+        Found::Trusted(source) => match parts.setup_of(*source, Builtins::With, note.clone()) {
             Ok(setup) => {
                 gate.replace(setup);
                 show::say(&format!("reloaded: {note}"));
