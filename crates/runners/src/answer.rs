@@ -140,7 +140,11 @@ fn no_error() -> Fault {
 }
 
 fn clipped(text: &str) -> String {
-    text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned()
+    let mut end = text.len().min(MESSAGE_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
 }
 
 fn read_slots(slots: Option<Value>, removed: Option<Value>) -> Result<SlotChange, Fault> {

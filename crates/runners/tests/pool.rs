@@ -1,4 +1,5 @@
 //! The pool against a worker that misbehaves: every lie and every death costs its own call.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 

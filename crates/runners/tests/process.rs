@@ -1,5 +1,6 @@
 //! The process runner against a program that misbehaves: each misbehaviour costs its own
 //! call and leaves nothing behind.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 

@@ -105,7 +105,7 @@ impl Server {
             Ok((Fork::Parent(pid), _)) => {
                 self.nannies.insert(pid);
             }
-            Ok((Fork::Child, ownership)) => self.into_nanny(request, ownership),
+            Ok((Fork::Child, ownership)) => self.become_nanny(request, ownership),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
                 let report = Report::Failed {
@@ -129,7 +129,7 @@ impl Server {
         sys::fork(0).map(|fork| (fork, Ownership::Subreaper))
     }
 
-    fn into_nanny(&self, request: Request, ownership: Ownership) -> ! {
+    fn become_nanny(&self, request: Request, ownership: Ownership) -> ! {
         if let Some(end) = &self.lifeline_end {
             sys::leave_spawner(end.as_raw_fd());
         }

@@ -103,11 +103,26 @@ pub(crate) fn unblock_signals() {
 }
 
 /// Every signal does what it does by default: an ignored one would stay ignored in tools.
+///
+/// The raw call, because the C library keeps two signals for itself and refuses to touch
+/// them, though a parent may have left them ignored.
 pub(crate) fn default_signals() {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL installs no code of ours. Signals that cannot be changed answer
-        // with an error, which is what we want.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    const SIGNALS: usize = 64;
+    // The kernel's form: default handler, no flags, no restorer, empty mask.
+    let default = [0u64; 4];
+    for signal in 1..=SIGNALS {
+        // SAFETY: `default` is at least as large as the kernel's structure and installs no
+        // code; no old action is asked for. Signals that cannot be changed answer with an
+        // error, which is what we want.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                0usize,
+                SIGNALS / 8,
+            );
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Trees end with their child, their gate and their spawner, and nothing is left.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 
 use std::io::BufRead as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use callgate_sandbox::{Ending, Trees};
 use serde_json::{Value, json};
@@ -36,11 +37,11 @@ async fn a_daemon_ends_with_its_call() {
 async fn killing_ends_the_whole_tree() {
     for trees in BOTH {
         let (spawner, tag) = (spawner(trees), tag());
-        let (mut child, pids) = start(&spawner, &json!({ "do": "daemon_hang" }), &tag, 2).await;
+        let (mut child, pids) = start(&spawner, "daemon_hang", &tag, 2).await;
         child.kill();
         assert_eq!(child.wait().await.ending, Ending::Signal(9));
         assert!(gone(&pids), "{trees:?}");
-        let (child, pids) = start(&spawner, &json!({ "do": "daemon_hang" }), &tag, 2).await;
+        let (child, pids) = start(&spawner, "daemon_hang", &tag, 2).await;
         drop(child);
         until("a dropped child's tree is gone", || gone(&pids)).await;
     }
@@ -51,8 +52,7 @@ async fn killing_ends_the_whole_tree() {
 async fn a_fork_bomb_ends() {
     for trees in BOTH {
         let (spawner, tag) = (spawner(trees), tag());
-        let (mut child, pids) =
-            start(&spawner, &json!({ "do": "bomb", "processes": 6 }), &tag, 64).await;
+        let (mut child, pids) = start(&spawner, "bomb", &tag, 64).await;
         child.kill();
         assert_eq!(child.wait().await.ending, Ending::Signal(9));
         assert!(gone(&pids), "{trees:?}");
@@ -117,7 +117,7 @@ async fn requests_may_come_all_at_once() {
 async fn a_killed_spawner_takes_its_trees_and_is_replaced() {
     for trees in BOTH {
         let (spawner, tag) = (spawner(trees), tag());
-        let (mut child, mut pids) = start(&spawner, &json!({ "do": "daemon_hang" }), &tag, 2).await;
+        let (mut child, mut pids) = start(&spawner, "daemon_hang", &tag, 2).await;
         let old = spawner.pid().unwrap();
         pids.extend(children(old));
         pids.push(old);
@@ -155,7 +155,7 @@ async fn a_spawner_that_died_idle_is_replaced() {
 async fn a_killed_nanny_takes_its_tree() {
     for trees in BOTH {
         let (spawner, tag) = (spawner(trees), tag());
-        let (mut child, pids) = start(&spawner, &json!({ "do": "daemon_hang" }), &tag, 2).await;
+        let (mut child, pids) = start(&spawner, "daemon_hang", &tag, 2).await;
         let nannies = children(spawner.pid().unwrap());
         assert_eq!(nannies.len(), 1);
         kill(nannies[0]);
@@ -175,6 +175,34 @@ async fn a_dropped_spawner_is_gone() {
     assert!(gone(&[pid]));
 }
 
+/// What a gate has open does not come through to those who outlive it.
+#[tokio::test]
+async fn spawner_and_nannies_hold_only_their_own() {
+    let leak = std::fs::File::open("/etc/passwd").unwrap();
+    rustix::io::fcntl_setfd(&leak, rustix::io::FdFlags::empty()).unwrap();
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        let (_child, _) = start(&spawner, "hang", &tag, 1).await;
+        let pid = spawner.pid().unwrap();
+        // The socket, two nulls, two ends of the lifeline, the signals.
+        assert_eq!(descriptors(pid), 6, "{trees:?}");
+        // Three nulls, the lifeline, the signals, the leash.
+        assert_eq!(descriptors(children(pid)[0]), 6, "{trees:?}");
+        assert_eq!(std::fs::read(format!("/proc/{pid}/environ")).unwrap(), b"");
+        assert_eq!(
+            std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap(),
+            PathBuf::from("/")
+        );
+    }
+    drop(leak);
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count()
+}
+
 /// A process that uses the sandbox, in a folder where its user may run it.
 struct Gate {
     process: std::process::Child,
@@ -183,13 +211,17 @@ struct Gate {
 }
 
 impl Gate {
-    /// `limits` go before it, as the shell's builtins.
+    /// `limits` go before it, as commands of the shell.
+    fn start(trees: &str, uid: u32, limits: &str, tag: &str) -> Self {
+        Self::start_as(trees, uid, limits, tag, None)
+    }
+
     #[expect(
         clippy::disallowed_methods,
         clippy::disallowed_types,
         reason = "a gate to be killed is not a tool"
     )]
-    fn start(trees: &str, uid: u32, limits: &str, tag: &str) -> Self {
+    fn start_as(trees: &str, uid: u32, limits: &str, tag: &str, what: Option<&str>) -> Self {
         let folder = folder();
         let program = folder.join("misbehave");
         std::fs::copy(misbehave(), &program).unwrap();
@@ -198,7 +230,7 @@ impl Gate {
         let mut process = std::process::Command::new("/bin/sh")
             .arg("-c")
             .arg(script)
-            .args([&program, &folder.join("daemon")])
+            .args([&program, &what.map_or(folder.join("daemon"), PathBuf::from)])
             .uid(uid)
             .gid(uid)
             .stdout(std::process::Stdio::piped())
@@ -220,11 +252,13 @@ impl Gate {
     fn number(&self, name: &str) -> u32 {
         u32::try_from(self.told[name].as_u64().unwrap()).unwrap()
     }
+}
 
-    fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-        std::fs::remove_dir_all(&self.folder).unwrap();
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -234,13 +268,17 @@ async fn killed_gate(trees: &str, uid: u32, limits: &str) {
     // P-7 as that user, with those limits: nothing was left when the end was told.
     assert_eq!(gate.number("left"), 0, "{trees} {uid}");
     let spawner = gate.number("spawner");
-    let mut pids: Vec<u32> = tagged(&format!("child-{tag}"));
-    assert_eq!(pids.len(), 3);
+    let children_tag = format!("child-{tag}");
+    until("the daemon's maker has left", || {
+        tagged(&children_tag).len() == 3
+    })
+    .await;
+    let mut pids = tagged(&children_tag);
     let status = std::fs::read_to_string(format!("/proc/{spawner}/status")).unwrap();
     assert!(status.contains(&format!("Uid:\t{uid}\t")), "{status}");
     pids.extend(children(spawner));
     pids.push(spawner);
-    gate.kill();
+    drop(gate);
     until("tree, nannies and spawner are gone", || gone(&pids)).await;
 }
 
@@ -271,5 +309,27 @@ async fn an_ordinary_user_within_limits() {
         ""
     };
     killed_gate("best", uid, &format!("{limits} {tasks}")).await;
-    assert!(Path::new("/proc").exists());
+}
+
+/// T-12: at the limit of tasks a start is refused in words, and the spawner goes on.
+#[tokio::test]
+async fn no_more_processes_is_a_refusal() {
+    // Root has no such limit to run into, and another user's count is not ours alone.
+    let (uid, limit) = if is_root() {
+        (64_124, "prlimit --nproc=4 --pid $$;")
+    } else {
+        return;
+    };
+    for trees in ["best", "subreaper"] {
+        let gate = Gate::start_as(trees, uid, limit, &tag(), Some("crowd"));
+        let error = gate.told["error"].as_str().unwrap();
+        assert!(
+            error.contains("no more processes allowed (fork)"),
+            "{error}"
+        );
+        assert_eq!(gate.told["again"], "Code(0)");
+        let spawner = gate.number("spawner");
+        drop(gate);
+        until("the spawner is gone", || gone(&[spawner])).await;
+    }
 }

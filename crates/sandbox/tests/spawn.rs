@@ -1,4 +1,5 @@
 //! What a child is born with, and what is said when it is not born.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 
@@ -53,7 +54,7 @@ async fn exits_and_signals_are_told() {
 async fn usage_is_of_the_whole_tree() {
     let spawner = spawner(BOTH[0]);
     let (_, exit) = run(&spawner, act(&json!({ "do": "spend", "ms": 60 }), "t")).await;
-    assert!(exit.cpu.as_millis() >= 20, "{exit:?}");
+    assert!(exit.cpu.as_millis() >= 60, "{exit:?}");
     let bytes = 64 << 20;
     let (_, exit) = run(
         &spawner,
@@ -239,7 +240,7 @@ async fn large_orders_arrive() {
     spec.argv.extend((0..9).map(|_| "y".repeat(100_000).into()));
     let (text, _) = run(&spawner, spec).await;
     let seen: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(seen["args"][10].as_str().unwrap().len(), 100_000);
+    assert_eq!(seen["arg_lengths"][10], 100_000);
 }
 
 #[tokio::test]

@@ -128,7 +128,7 @@ impl Worker {
                 self.pass_rest(job);
                 Served::Spent(Err(fault))
             }
-            Exchange::HungUp => self.hung_up(job).await,
+            Exchange::HungUp => self.hung_up(job, deadline).await,
         }
     }
 
@@ -239,8 +239,9 @@ impl Worker {
         }
     }
 
-    async fn hung_up(&mut self, job: Job<'_>) -> Served {
-        let exit = tokio::time::timeout(LAST_BREATH, self.child.wait()).await;
+    async fn hung_up(&mut self, job: Job<'_>, deadline: Instant) -> Served {
+        let until = deadline.min(Instant::now() + LAST_BREATH);
+        let exit = tokio::time::timeout_at(until, self.child.wait()).await;
         self.pass_rest(job);
         match exit {
             Ok(exit) => Served::Crashed(ending::crash(exit.ending, &self.tail)),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use callgate_sandbox::{Child, Exit, Limits, Spawner, Spec, Trees};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use locate::misbehave;
 
@@ -72,10 +72,18 @@ pub async fn ask(spawner: &Spawner, what: &Value, limits: Limits) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}, {exit:?}"))
 }
 
-/// Starts an act and waits until it has `count` processes.
-pub async fn start(spawner: &Spawner, what: &Value, tag: &str, count: usize) -> (Child, Vec<u32>) {
-    let child = spawner.spawn(act(what, tag)).await.unwrap();
+/// Starts an act and waits until it has `count` processes, its daemon among them.
+pub async fn start(spawner: &Spawner, what: &str, tag: &str, count: usize) -> (Child, Vec<u32>) {
+    let folder = folder();
+    let path = folder.join("daemon");
+    let what = json!({ "do": what, "path": path, "processes": 6 });
+    let child = spawner.spawn(act(&what, tag)).await.unwrap();
+    if what["do"] == "daemon_hang" {
+        until("the daemon is one", || path.exists()).await;
+    }
+    // Whoever made it may take a moment to leave.
     until("all its processes are there", || tagged(tag).len() == count).await;
+    std::fs::remove_dir_all(folder).unwrap();
     let pids = tagged(tag);
     assert!(pids.contains(&child.pid()), "{pids:?} {}", child.pid());
     (child, pids)
