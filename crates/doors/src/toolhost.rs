@@ -295,7 +295,8 @@ impl<'a> Conversation<'a> {
             Entry::Serve => fits_line,
             Entry::Run | Entry::ToolExec => fits_snapshot,
         };
-        call.cancel = self.host.stop.child_token();
+        // One call at a time, and nothing else ends it: no token of its own.
+        call.cancel = self.host.stop.clone();
         let answer = self.gate.invoke(&call).await;
         self.ticket = Some(answer.ticket);
         self.reply(aid, &call, answer.outcome);
@@ -667,3 +668,6 @@ fn encode(reply: &Reply<'_>) -> Vec<u8> {
     reply.write(&mut out);
     out
 }
+
+#[cfg(test)]
+mod tests;

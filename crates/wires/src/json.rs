@@ -157,9 +157,34 @@ impl<'de> Visitor<'de> for Key {
     }
 }
 
+/// Texts up to this are written byte by byte: outputs are JSON in JSON, so that every few
+/// bytes one needs an escape, and then looking for long runs does not pay.
+const SHORT_TEXT_BYTES: usize = 1024;
+
 /// Appends `text` as a JSON string.
 pub fn write_text(text: &str, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, text).expect("writing to a Vec does not fail");
+    if text.len() > SHORT_TEXT_BYTES {
+        return serde_json::to_writer(out, text).expect("writing to a Vec does not fail");
+    }
+    out.reserve(2 * text.len() + 2);
+    out.push(b'"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0x20.. => out.push(byte),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            0x0C => out.extend_from_slice(b"\\f"),
+            _ => {
+                const HEX: &[u8; 16] = b"0123456789abcdef";
+                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', HEX[high], HEX[low]]);
+            }
+        }
+    }
+    out.push(b'"');
 }
 
 /// Appends `value` as compact JSON.
@@ -267,5 +292,9 @@ mod tests {
         let mut out = Vec::new();
         write_text(&all, &mut out);
         assert_eq!(text_len(&all), out.len());
+        assert_eq!(out, serde_json::to_vec(&all).unwrap());
+        let mut long = Vec::new();
+        write_text(&all.repeat(8), &mut long);
+        assert_eq!(long, serde_json::to_vec(&all.repeat(8)).unwrap());
     }
 }

@@ -33,6 +33,7 @@ class DispatchTest(Workspace):
         return self.run_program(f"print({text!r})", **options)
 
     def assertFailure(self, found: Any, kind: str, words: str) -> None:
+        """TH-112, TH-113, TH-114, TH-115: the four fields of the error object, and no others."""
         self.assertIsInstance(found, DispatchFailure)
         self.assertEqual(set(found), {"error", "aid", "type", "detail"})
         self.assertEqual((found["error"], found["aid"], found["type"]), (True, AID, kind), found)
@@ -43,7 +44,7 @@ class DispatchTest(Workspace):
     # Success
 
     def test_the_request_and_how_it_is_run(self) -> None:
-        """T-1: dispatch sends `aid` and `inputs`."""
+        """T-1, TH-110: dispatch sends `aid` and `inputs`, to `tool_exec AID` in the workspace root."""
         body = """
         import json, os, sys
         seen = {"argv": sys.argv[1:], "cwd": os.getcwd(), "stdin": sys.stdin.read(), "root": os.environ.get("MACHINA_ROOT"), "leader": os.getpid() == os.getsid(0)}
@@ -63,6 +64,7 @@ class DispatchTest(Workspace):
         self.assertIsNone(self.answer({"ok": True, "status": "OK"}))
 
     def test_the_original_returns_the_string(self) -> None:
+        """TH-111: `output_json` as text, and nothing else of the reply."""
         program = self.program("cli", """print('{"ok":true,"status":"OK","output_json":"{\\\\"a\\\\": 1}"}')""")
         self.assertEqual(run_machina_toolhost(AID, {}, program=program), '{"a": 1}')
         program = self.program("cli", """print('{"ok":true,"status":"OK","output_json":{"a":1}}')""")
@@ -107,7 +109,7 @@ class DispatchTest(Workspace):
     # Which program, for how long
 
     def test_default_programs(self) -> None:
-        """T-22: `MACHINA_ROOT` names the workspace; its own program is preferred."""
+        """T-22, TH-116: `MACHINA_ROOT` names the workspace; its own program is preferred."""
         speak = """print('{"ok":true,"status":"OK","output_json":"\\\\"%s\\\\""}')"""
         self.program("bin/callgate", speak % "from PATH")
         os.environ["PATH"] = os.path.join(self.folder, "bin") + os.pathsep + os.environ["PATH"]
@@ -126,7 +128,7 @@ class DispatchTest(Workspace):
         self.assertEqual(dispatch(AID, {}, program=relative, root=os.path.join(self.folder, "elsewhere")), 1)
 
     def test_timeout_kills_the_whole_group(self) -> None:
-        """T-2: `MACHINA_TOOLHOST_TIMEOUT` in seconds, whole or not. T-3: `timeout`."""
+        """T-2: `MACHINA_TOOLHOST_TIMEOUT` in seconds, whole or not. T-3, TH-117: `timeout`."""
         body = f"""
         import os, time
         child = os.fork()
@@ -157,12 +159,12 @@ class DispatchTest(Workspace):
     # The other failures
 
     def test_not_found(self) -> None:
-        """T-3: `not_found`."""
+        """T-3, TH-116: `not_found`."""
         self.assertFailure(dispatch(AID, {}, program=self.folder + "/absent"), "not_found", "absent")
         self.assertFailure(dispatch(AID, {}, program="no-such-program-anywhere"), "not_found", "on PATH")
 
     def test_crash(self) -> None:
-        """T-3: `crash`, whatever was printed."""
+        """T-3, TH-118: `crash`, whatever was printed."""
         self.assertFailure(self.run_program("import sys; sys.exit(7)"), "crash", "rc=7")
         self.assertFailure(self.run_program("import os; os.kill(os.getpid(), 9)"), "crash", "rc=-9")
         found = self.run_program("""import sys; print('{"ok":true,"status":"OK","output_json":"1"}'); print("why", file=sys.stderr); sys.exit(1)""")
@@ -172,18 +174,19 @@ class DispatchTest(Workspace):
         self.assertLessEqual(len(found["detail"]), 4096)
 
     def test_empty_output(self) -> None:
-        """T-3: `empty_output`."""
+        """T-3, TH-119: `empty_output`."""
         self.assertFailure(self.run_program(""), "empty_output", "nothing")
         self.assertFailure(self.run_program("print('  '); print()"), "empty_output", "nothing")
 
     def test_parse_error(self) -> None:
-        """T-3: `parse_error`."""
+        """T-3, TH-120: `parse_error`."""
         for text in ["nonsense", "{", '{"ok":true} x', '{"ok":NaN}', "[" * 200_000]:
             self.assertFailure(self.answer(text), "parse_error", text[:7])
+        self.assertEqual(self.answer("x" * 1000)["detail"].count("x"), 200)
         self.assertFailure(self.answer({"ok": True, "status": "OK", "output_json": "nonsense"}), "parse_error", "output_json")
 
     def test_output_at_and_past_one_megabyte(self) -> None:
-        """T-3, T-19: 1 048 576 bytes are read, one more is a `parse_error`."""
+        """T-3, T-19, TH-120: 1 048 576 bytes are read, one more is a `parse_error`."""
         body = """
         import sys
         size = %d
@@ -204,7 +207,7 @@ class DispatchTest(Workspace):
         self.assertTrue(is_gone(int(self.read("pid"))))
 
     def test_tool_error(self) -> None:
-        """T-3: `tool_error`; a reply with `ok: false` is never a success, whatever else it says. T-6: nor is a failing status beside `ok`."""
+        """T-3, TH-121, TH-123: `tool_error`; a reply with `ok: false` is never a success, whatever else it says. T-6: nor is a failing status beside `ok`."""
         for reply, detail in [
             ({"ok": False, "error": "tool not found: X"}, "tool not found: X"),
             ({"ok": False, "status": "OK", "output_json": "1"}, "does not say ok"),
@@ -220,7 +223,7 @@ class DispatchTest(Workspace):
             self.assertFailure(self.answer(reply), "tool_error", detail)
 
     def test_exception(self) -> None:
-        """T-3: `exception`."""
+        """T-3, TH-122: `exception`."""
         self.assertFailure(self.answer("7"), "exception", "not an object")
         self.assertFailure(self.answer("[]"), "exception", "not an object")
         self.assertFailure(self.run_program("import sys; sys.stdout.buffer.write(b'\\xff\\n')"), "exception", "UnicodeDecodeError")

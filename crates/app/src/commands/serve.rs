@@ -2,6 +2,7 @@
 //! and keeps the store in order until it is told to stop.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +25,10 @@ use crate::workspace::{CONFIG_FILE, Source};
 
 /// How often the configuration and the store are looked after.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often, and how long apart, a lock that nobody answers for is tried.
+const LOCK_TRIES: usize = 40;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Start the workspace's gate and serve calls until stopped.
 #[derive(Args)]
@@ -111,14 +116,23 @@ fn lock(socket: &Path) -> Result<OwnedFd, String> {
     let path = socket.with_extension("lock");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(format!(
-            "another `callgate serve` has {}; stop it or pass --socket",
-            socket.display()
-        )),
-        Err(error) => Err(failed(error.into())),
+    for _ in 0..LOCK_TRIES {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        if UnixStream::connect(socket).is_ok() {
+            break;
+        }
+        // Nobody answers there: a gate that is only starting, or the half-born child of one
+        // that was killed, which has the lock until it turns into its own program.
+        std::thread::sleep(LOCK_PAUSE);
     }
+    Err(format!(
+        "another `callgate serve` has {}; stop it or pass --socket",
+        socket.display()
+    ))
 }
 
 fn make_private_folder(folder: &Path) -> std::io::Result<()> {

@@ -3,6 +3,11 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub mod drive;
+pub mod mutate;
+pub mod processes;
+pub mod random;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,11 +98,23 @@ fn command(program: &Path, folder: &Folder) -> Command {
     let mut command = Command::new(program);
     command
         .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("PATH", search_path())
         .env("HOME", folder.path())
         .env("CALLGATE_STATE", folder.join("state"))
         .current_dir(folder.path());
     command
+}
+
+/// Where tools find `python3`: the interpreter the tests were given comes first, because a
+/// shim before it costs more than many a test.
+fn search_path() -> std::ffi::OsString {
+    let given = std::env::var_os("CALLGATE_TEST_PYTHON").map(PathBuf::from);
+    let first = given.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
+    let inherited = std::env::var_os("PATH").unwrap_or_default();
+    let rest = std::env::split_paths(&inherited).collect::<Vec<_>>();
+    std::env::join_paths(first.into_iter().chain(usual).chain(rest))
+        .expect("folders without a colon")
 }
 
 /// Waits until `found` finds something. Gives up after a minute, which no state takes.

@@ -1,5 +1,7 @@
 //! One request, from a line of `--serve` or the whole stdin of `--run` and `tool_exec`.
 
+mod quick;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -74,6 +76,9 @@ impl From<JsonError> for RequestError {
 impl Request {
     /// Reads one request.
     pub fn parse(bytes: &[u8]) -> Result<Self, RequestError> {
+        if let Some(envelope) = quick::envelope(bytes) {
+            return envelope.into_request();
+        }
         match json::parse_with(bytes, EnvelopeSeed)? {
             Parsed::Null => Err(RequestError::NotJson("the request is null".to_owned())),
             Parsed::NotAnObject => Err(RequestError::NotAnObject),

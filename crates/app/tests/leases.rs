@@ -1,0 +1,469 @@
+//! Leases: one permission, one call, whoever races for it; and every way a token is not good.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+
+use serde_json::{Value, json};
+use support::drive::{Host, Serve, cli, count_of, lines_of, run_with, verified};
+use support::{Folder, callgate};
+
+const CONFIG: &str = r#"
+[leases]
+enforce_from_tier = 1
+
+[[tool]]
+name = "append"
+aid = "AID.TEST.APPEND.v1"
+tier = 1
+runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
+
+[[tool]]
+name = "other"
+aid = "AID.TEST.OTHER.v1"
+tier = 1
+runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
+
+[[tool]]
+name = "system"
+aid = "AID.TEST.SYSTEM.v1"
+tier = 2
+runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
+
+[[tool]]
+name = "free"
+aid = "AID.TEST.FREE.v1"
+tier = 0
+runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
+"#;
+
+const APPEND: &str = r#"
+read -r input
+echo "$input" >> effects
+echo '{"appended":true}'
+"#;
+
+fn workspace() -> Folder {
+    let folder = Folder::new();
+    folder.write("callgate.toml", CONFIG);
+    folder.write("append.sh", APPEND);
+    cli(&folder, &["trust"]).good();
+    folder
+}
+
+fn place(folder: &Folder) -> &str {
+    folder.path().to_str().expect("a text path")
+}
+
+fn effects(folder: &Folder) -> usize {
+    lines_of(&folder.join("effects")).len()
+}
+
+/// Grants a lease and gives its token.
+fn grant(folder: &Folder, args: &[&str]) -> String {
+    let granted = cli(folder, &[&["lease", "grant", "--json"], args].concat())
+        .good()
+        .json();
+    let token = granted["token"].as_str().expect("a token").to_owned();
+    let hex = token.strip_prefix("lease_").expect("T-4: its form");
+    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    assert!(hex.len() == 32 && hex.chars().all(is_hex), "{token}");
+    token
+}
+
+fn request(aid: &str, input: &Value, token: &str) -> Value {
+    json!({ "aid": aid, "inputs": input, "_lease_token": token })
+}
+
+/// How the racers fared: successes and refusals as already consumed. Anything else panics.
+fn tally(replies: &[Value]) -> (usize, usize) {
+    let won = replies
+        .iter()
+        .filter(|reply| reply["status"] == "OK")
+        .count();
+    let consumed = json!({"ok":false,"error":"lease_rejected","reason":"already consumed"});
+    let lost = replies.iter().filter(|reply| {
+        consumed
+            .as_object()
+            .expect("an object")
+            .iter()
+            .all(|(name, value)| reply[name] == *value)
+    });
+    let lost = lost.count();
+    assert_eq!(won + lost, replies.len(), "{replies:?}");
+    (won, lost)
+}
+
+/// TH-70, TH-45, T-16, D-2: 64 callers in 8 processes race for one lease, again and again; one
+/// wins each time.
+#[test]
+fn one_lease_is_spent_once_by_64_callers_in_8_processes() {
+    const ROUNDS: usize = 8;
+    let folder = workspace();
+    let mut hosts: Vec<Host> = (0..8)
+        .map(|_| Host::start(&folder, place(&folder)))
+        .collect();
+    for round in 0..ROUNDS {
+        let token = grant(&folder, &["append"]);
+        let request = request("AID.TEST.APPEND.v1", &json!({ "round": round }), &token);
+        let burst = format!("{request}\n").repeat(8);
+        let together = Barrier::new(hosts.len());
+        let replies: Vec<Value> = thread::scope(|scope| {
+            let racers: Vec<_> = hosts
+                .iter_mut()
+                .map(|host| {
+                    scope.spawn(|| {
+                        together.wait();
+                        assert!(host.send_bytes(burst.as_bytes()));
+                        (0..8).map(|_| host.reply()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            racers
+                .into_iter()
+                .flat_map(|racer| racer.join().expect("a racer"))
+                .collect()
+        });
+        assert_eq!(tally(&replies), (1, 63), "round {round}");
+        assert_eq!(effects(&folder), round + 1);
+    }
+    for host in hosts {
+        assert!(host.end().success());
+    }
+    verified(&folder);
+    assert_eq!(count_of(&folder, "start"), ROUNDS);
+}
+
+/// TH-70, TH-71, T-16: the same with 64 processes of one call each.
+#[test]
+fn one_lease_is_spent_once_by_64_processes() {
+    let folder = workspace();
+    let token = grant(&folder, &["append"]);
+    let body = json!({ "inputs": {}, "_lease_token": token }).to_string();
+    let together = Barrier::new(64);
+    let replies: Vec<Value> = thread::scope(|scope| {
+        let race = || {
+            let mut command = callgate(&folder);
+            command.args(["tool_exec", "AID.TEST.APPEND.v1"]);
+            together.wait();
+            let reply = run_with(&mut command, body.as_bytes()).good().json();
+            // T-20: the client of `tool_exec` looks at the status alone.
+            assert!(reply["status"].is_string(), "{reply}");
+            reply
+        };
+        let racers: Vec<_> = (0..64).map(|_| scope.spawn(race)).collect();
+        racers
+            .into_iter()
+            .map(|racer| racer.join().expect("a racer"))
+            .collect()
+    });
+    assert_eq!(tally(&replies), (1, 63));
+    assert_eq!(effects(&folder), 1);
+    verified(&folder);
+}
+
+/// G-5: the same with 64 connections to one gate.
+#[test]
+fn one_lease_is_spent_once_by_64_connections() {
+    let folder = workspace();
+    let serve = Serve::start(&folder);
+    let token = grant(&folder, &["append"]);
+    let body = json!({ "tool": "append", "input": {}, "lease_token": token });
+    let together = Barrier::new(64);
+    let kinds: Vec<String> = thread::scope(|scope| {
+        let race = || {
+            together.wait();
+            let answer = serve.call(&body);
+            if answer["ok"] == true {
+                "won".to_owned()
+            } else {
+                answer["fault"]["data"].to_string()
+            }
+        };
+        let racers: Vec<_> = (0..64).map(|_| scope.spawn(race)).collect();
+        racers
+            .into_iter()
+            .map(|racer| racer.join().expect("a racer"))
+            .collect()
+    });
+    assert_eq!(
+        kinds.iter().filter(|kind| *kind == "won").count(),
+        1,
+        "{kinds:?}"
+    );
+    let consumed = json!({ "reason": "already consumed" }).to_string();
+    assert_eq!(
+        kinds.iter().filter(|kind| **kind == consumed).count(),
+        63,
+        "{kinds:?}"
+    );
+    assert_eq!(effects(&folder), 1);
+    assert!(serve.stop().success());
+    verified(&folder);
+}
+
+/// Asks over `--serve` and over the gate, and compares both refusals with what is wanted.
+fn refused(
+    folder: &Folder,
+    host: &mut Host,
+    tool: &str,
+    input: &Value,
+    token: &str,
+    wanted: Value,
+) {
+    let aid = format!("AID.TEST.{}.v1", tool.to_uppercase());
+    let mut reply = json!({ "ok": false, "error": "lease_rejected" });
+    for (name, value) in wanted.as_object().expect("an object") {
+        reply[name] = value.clone();
+    }
+    assert_eq!(host.ask(&request(&aid, input, token)), reply);
+    let body = cli(
+        folder,
+        &[
+            "call",
+            "--standalone",
+            "--json",
+            "--lease",
+            token,
+            tool,
+            &input.to_string(),
+        ],
+    );
+    assert_eq!(body.code(), 1);
+    let fault = &body.json()["fault"];
+    assert_eq!(
+        (&fault["kind"], &fault["data"]),
+        (&json!("lease_rejected"), &wanted)
+    );
+}
+
+/// T-5, TH-68, TH-69, F-9: every reason, with what was wanted and what came; a token that was
+/// refused is not spent.
+#[test]
+fn tokens_that_are_not_good() {
+    let folder = workspace();
+    let mut host = Host::start(&folder, place(&folder));
+    let us = format!("uid:{}", rustix::process::geteuid().as_raw());
+    let one = json!({ "one": 1 });
+
+    let never = format!("lease_{}", "0".repeat(32));
+    refused(
+        &folder,
+        &mut host,
+        "append",
+        &one,
+        &never,
+        json!({ "reason": "not found" }),
+    );
+    refused(
+        &folder,
+        &mut host,
+        "append",
+        &one,
+        "no lease",
+        json!({ "reason": "not found" }),
+    );
+
+    let token = grant(&folder, &["other"]);
+    let wanted = json!({ "reason": "tool mismatch", "expected": "other", "got": "append" });
+    refused(&folder, &mut host, "append", &one, &token, wanted);
+    let reply = host.ask(&request("AID.TEST.OTHER.v1", &one, &token));
+    assert_eq!(reply["status"], "OK", "{reply}");
+    refused(
+        &folder,
+        &mut host,
+        "other",
+        &one,
+        &token,
+        json!({ "reason": "already consumed" }),
+    );
+
+    let token = grant(&folder, &["system", "--tier", "1"]);
+    let wanted = json!({ "reason": "tier too low", "expected": 2, "got": 1 });
+    refused(&folder, &mut host, "system", &one, &token, wanted);
+
+    let token = grant(&folder, &["append", "--caller", "uid:4242"]);
+    let wanted = json!({ "reason": "caller mismatch", "expected": "uid:4242", "got": us });
+    refused(&folder, &mut host, "append", &one, &token, wanted);
+
+    let token = grant(&folder, &["append", "--input", r#"{"two":2}"#]);
+    let digest = |value: &Value| callgate_call::Digest::of_json(value).to_hex();
+    let (expected, got) = (digest(&json!({ "two": 2 })), digest(&one));
+    let wanted = json!({ "reason": "input mismatch", "expected": expected, "got": got });
+    refused(&folder, &mut host, "append", &one, &token, wanted);
+    let reply = host.ask(&request("AID.TEST.APPEND.v1", &json!({ "two": 2 }), &token));
+    assert_eq!(reply["status"], "OK", "{reply}");
+
+    let token = grant(&folder, &["append"]);
+    cli(&folder, &["lease", "revoke", &token]).good();
+    let reply = host.ask(&request("AID.TEST.APPEND.v1", &one, &token));
+    assert_eq!(
+        (&reply["ok"], &reply["error"]),
+        (&json!(false), &json!("lease_rejected"))
+    );
+
+    assert_eq!(effects(&folder), 2);
+    assert!(host.end().success());
+    verified(&folder);
+}
+
+/// F-8, TH-66, TH-67, G-5: no token, an empty one, and a tool that needs none.
+#[test]
+fn calls_without_a_token() {
+    let folder = workspace();
+    let mut host = Host::start(&folder, place(&folder));
+    let wanted =
+        json!({ "ok": false, "error": "lease_required", "tier": 1, "aid": "AID.TEST.APPEND.v1" });
+    assert_eq!(host.ask(&json!({ "aid": "AID.TEST.APPEND.v1" })), wanted);
+    assert_eq!(
+        host.ask(&json!({ "aid": "AID.TEST.APPEND.v1", "_lease_token": "" })),
+        wanted
+    );
+    let called = cli(&folder, &["call", "--standalone", "append", "{}"]);
+    assert_eq!(called.code(), 1);
+    assert!(
+        called.err.contains("callgate lease grant append"),
+        "{}",
+        called.err
+    );
+    assert_eq!(effects(&folder), 0);
+    let token = grant(&folder, &["append"]);
+    let free = host.ask(&request("AID.TEST.FREE.v1", &json!({}), &token));
+    assert_eq!(free["status"], "OK");
+    let spent = host.ask(&request("AID.TEST.APPEND.v1", &json!({}), &token));
+    assert_eq!(spent["status"], "OK", "tier 0 spends no token: {spent}");
+}
+
+/// T-5, G-5: a lease is good for 60 s, or for what `--ttl` says, an hour at most.
+#[cfg(feature = "failpoints")]
+#[test]
+fn leases_expire() {
+    let folder = workspace();
+    let try_at = |token: &str, ahead_ms: u64| {
+        let body = json!({ "_lease_token": token }).to_string();
+        let mut command = callgate(&folder);
+        command.args(["toolhost", "--run", place(&folder), "AID.TEST.APPEND.v1"]);
+        command.env("CALLGATE_CLOCK_AHEAD_MS", ahead_ms.to_string());
+        run_with(&mut command, body.as_bytes()).good().json()
+    };
+    let expired = json!({ "ok": false, "error": "lease_rejected", "reason": "expired" });
+    let usual = grant(&folder, &["append"]);
+    assert_eq!(try_at(&usual, 61_000), expired);
+    let long = grant(&folder, &["append", "--ttl", "1h"]);
+    assert_eq!(try_at(&long, 3_601_000), expired);
+    assert_eq!(try_at(&long, 3_500_000)["status"], "OK");
+    assert_eq!(
+        try_at(&usual, 0)["status"],
+        "OK",
+        "a refused token is not spent"
+    );
+    assert_eq!(effects(&folder), 2);
+    for ttl in ["0s", "3601s", "2h"] {
+        assert_eq!(
+            cli(&folder, &["lease", "grant", "append", "--ttl", ttl]).code(),
+            1,
+            "{ttl}"
+        );
+    }
+    verified(&folder);
+}
+
+/// TH-62, G-3: a retry with the same key needs no second lease and spends none.
+#[test]
+fn a_retry_needs_no_second_lease() {
+    let folder = workspace();
+    let mut host = Host::start(&folder, place(&folder));
+    let token = grant(&folder, &["append"]);
+    let mut asked = request("AID.TEST.APPEND.v1", &json!({}), &token);
+    asked["idempotency_key"] = json!("k");
+    assert_eq!(host.ask(&asked)["status"], "OK");
+    for retry in [
+        asked.clone(),
+        json!({ "aid": "AID.TEST.APPEND.v1", "idempotency_key": "k" }),
+    ] {
+        let reply = host.ask(&retry);
+        assert_eq!(
+            (&reply["status"], &reply["idempotent_hit"]),
+            (&json!("OK"), &json!(true))
+        );
+    }
+    let unused = grant(&folder, &["append"]);
+    asked["_lease_token"] = json!(unused);
+    assert_eq!(host.ask(&asked)["idempotent_hit"], true);
+    assert_eq!(
+        host.ask(&request("AID.TEST.APPEND.v1", &json!({}), &unused))["status"],
+        "OK"
+    );
+    assert_eq!(effects(&folder), 2);
+}
+
+/// True if a file under `folder` has these bytes.
+fn has_bytes(folder: &Path, wanted: &[u8]) -> Option<std::path::PathBuf> {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        let kind = entry.file_type().expect("its type");
+        if kind.is_dir() {
+            if let Some(found) = has_bytes(&path, wanted) {
+                return Some(found);
+            }
+        } else if kind.is_file() {
+            let bytes = std::fs::read(&path).expect("a file of ours");
+            if bytes.windows(wanted.len()).any(|window| window == wanted) {
+                return Some(path);
+            }
+        }
+    }
+    None
+}
+
+/// G-5: the store has hashes of tokens, never a token, whatever became of it; the words of the
+/// daemon and its log have none either.
+#[test]
+fn tokens_are_not_on_disk() {
+    let folder = workspace();
+    let serve = Serve::spawn(
+        callgate(&folder).arg("serve").env("CALLGATE_LOG", "trace"),
+        folder.join("state/gate.sock"),
+    );
+    let tokens: Vec<String> = (0..4).map(|_| grant(&folder, &["append"])).collect();
+    for tool in ["append", "other"] {
+        for token in &tokens[..2] {
+            serve.call(&json!({ "tool": tool, "input": {}, "lease_token": token }));
+        }
+    }
+    cli(&folder, &["lease", "revoke", &tokens[2]]).good();
+    let listed = cli(&folder, &["lease", "list", "--json"]).good();
+    cli(&folder, &["audit", "export", "exported"]).good();
+    let said = serve.said();
+    assert!(said.contains("call finished"), "the log is on: {said}");
+    assert!(serve.stop().success());
+    for token in &tokens {
+        let hex = token.strip_prefix("lease_").expect("its form");
+        assert_eq!(has_bytes(folder.path(), hex.as_bytes()), None);
+        assert!(!said.contains(hex) && !listed.out.contains(hex));
+    }
+    let states: Vec<&str> = listed.json()["leases"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|lease| match lease["state"].as_str() {
+            Some("spent") => "spent",
+            Some("revoked") => "revoked",
+            _ => "active",
+        })
+        .collect();
+    assert_eq!(states.iter().filter(|state| **state == "spent").count(), 2);
+    assert_eq!(
+        states.iter().filter(|state| **state == "revoked").count(),
+        1
+    );
+    assert_eq!(states.iter().filter(|state| **state == "active").count(), 1);
+}

@@ -1,0 +1,62 @@
+//! Looking at processes from outside.
+
+use std::collections::HashMap;
+
+/// The processes that descend from `pid`, nearest first; zombies excepted.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for pid in all() {
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
+        let Some((_, rest)) = stat.rsplit_once(')') else {
+            continue;
+        };
+        let mut fields = rest.split_whitespace();
+        if fields.next() == Some("Z") {
+            continue;
+        }
+        if let Some(parent) = fields.next().and_then(|text| text.parse().ok()) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(children.remove(pid).unwrap_or_default());
+        next += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// The words a process was started with, joined by blanks.
+pub fn words_of(pid: u32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
+}
+
+/// The processes started with `word` among their words; zombies have none.
+pub fn started_with(word: &str) -> Vec<u32> {
+    all().filter(|&pid| words_of(pid).contains(word)).collect()
+}
+
+/// Resident memory of a process, in bytes.
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .expect("it has memory");
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .expect("a number");
+    kib * 1024
+}
+
+fn all() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").expect("a /proc").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}

@@ -1,0 +1,241 @@
+//! How each fault reads on this wire, and which replies fit a line. What it takes to provoke
+//! them is in the vectors.
+
+use callgate_call::{Digest, LeaseRefusal};
+use serde_json::json;
+
+use super::*;
+
+fn text(words: &str) -> String {
+    words.to_owned()
+}
+
+/// Every fault once, with the status it is answered with; `None` is `ok` false. Table F.
+fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
+    let second = Duration::from_secs(1);
+    let error = Some(Status::ToolError);
+    let trip = Some(Status::BreakerTrip);
+    vec![
+        // F-1 to F-5
+        (
+            Fault::UnknownTool { tool: text("A") },
+            None,
+            "tool not found: A",
+        ),
+        (Fault::BadRequest { reason: text("no") }, None, "no"),
+        (
+            Fault::BadInput {
+                field: text("name"),
+                reason: text("is required"),
+            },
+            Some(Status::InvalidPick),
+            "bad input: name: is required",
+        ),
+        (
+            Fault::BadValue {
+                message: text("k must be 1"),
+            },
+            error,
+            "k must be 1",
+        ),
+        (
+            Fault::NotFound {
+                message: text("no such plan"),
+            },
+            error,
+            "no such plan",
+        ),
+        // F-6 to F-9
+        (
+            Fault::Denied {
+                reason: text("policy"),
+            },
+            error,
+            "denied: policy",
+        ),
+        (
+            Fault::NeedsApproval {
+                approval: text("a-1"),
+            },
+            error,
+            "needs approval a-1: ask the owner to run `callgate approvals grant a-1`",
+        ),
+        (
+            Fault::LeaseRequired {
+                tier: 2,
+                tool: text("t"),
+                aid: text("A"),
+            },
+            None,
+            "lease_required",
+        ),
+        (
+            Fault::LeaseRejected {
+                refusal: LeaseRefusal::Expired,
+            },
+            None,
+            "lease_rejected",
+        ),
+        // F-10, F-11
+        (
+            Fault::Conflict {
+                message: text("used"),
+            },
+            error,
+            "idempotency_conflict: used",
+        ),
+        (
+            Fault::OutcomeUnknown { call: text("7") },
+            error,
+            "outcome unknown: call 7 started and its end was never recorded",
+        ),
+        // F-12 to F-14
+        (
+            Fault::RateLimited {
+                retry_after: second,
+            },
+            trip,
+            "rate limited: try again in 1000 ms",
+        ),
+        (
+            Fault::BreakerOpen {
+                retry_after: second,
+            },
+            trip,
+            "breaker open after repeated failures: try again in 1000 ms",
+        ),
+        (
+            Fault::Unavailable {
+                reason: text("down"),
+            },
+            trip,
+            "unavailable: down",
+        ),
+        // F-17 to F-23
+        (
+            Fault::TooLarge {
+                what: text("output"),
+                max_bytes: 1 << 20,
+            },
+            error,
+            "output exceeds 1 MiB",
+        ),
+        (
+            Fault::Timeout { after: second },
+            error,
+            "timed out after 1000 ms",
+        ),
+        (
+            Fault::Crash {
+                message: text("exit 3"),
+            },
+            error,
+            "exit 3",
+        ),
+        (
+            Fault::BadOutput {
+                reason: text("not JSON"),
+            },
+            error,
+            "bad output: not JSON",
+        ),
+        (
+            Fault::ToolFailed {
+                error_type: text("ValueError"),
+                message: text("own words"),
+            },
+            error,
+            "own words",
+        ),
+        (Fault::Cancelled, error, "cancelled"),
+        (
+            Fault::Internal {
+                message: text("disk"),
+            },
+            error,
+            "internal: disk",
+        ),
+    ]
+}
+
+/// TH-49, TH-50: `ok` false is kept for what the host could not take.
+#[test]
+fn every_fault_has_its_words() {
+    for (fault, status, words) in table() {
+        assert_eq!(status_of(&fault), status, "{fault:?}");
+        let said = match status {
+            Some(_) => fault.to_string(),
+            None => refusal_of("A", &fault).0,
+        };
+        assert_eq!(said, words, "{fault:?}");
+    }
+}
+
+/// F-8, F-9, TH-67, TH-68: what stands beside the lease errors.
+#[test]
+fn lease_refusals_say_why() {
+    let required = Fault::LeaseRequired {
+        tier: 2,
+        tool: text("t"),
+        aid: text("A"),
+    };
+    assert_eq!(
+        refusal_of("A", &required).1,
+        [("tier", json!(2)), ("aid", json!("A"))]
+    );
+    let rejected = |refusal| refusal_of("A", &Fault::LeaseRejected { refusal }).1;
+    for (refusal, reason) in [
+        (LeaseRefusal::NotFound, "not found"),
+        (LeaseRefusal::Expired, "expired"),
+        (LeaseRefusal::AlreadyConsumed, "already consumed"),
+    ] {
+        assert_eq!(rejected(refusal), [("reason", json!(reason))]);
+    }
+    let [one, other] = ["a", "b"].map(|text| Digest::of_bytes(text.as_bytes()).to_hex());
+    let pair = (one.clone(), other.clone());
+    for (refusal, reason, expected, got) in [
+        (
+            LeaseRefusal::ToolMismatch {
+                expected: text("a"),
+                got: text("b"),
+            },
+            "tool mismatch",
+            json!("a"),
+            json!("b"),
+        ),
+        (
+            LeaseRefusal::TierTooLow {
+                expected: 2,
+                got: 1,
+            },
+            "tier too low",
+            json!(2),
+            json!(1),
+        ),
+        (
+            LeaseRefusal::CallerMismatch {
+                expected: text("uid:1"),
+                got: text("uid:2"),
+            },
+            "caller mismatch",
+            json!("uid:1"),
+            json!("uid:2"),
+        ),
+        (
+            LeaseRefusal::InputMismatch {
+                expected: pair.0,
+                got: pair.1,
+            },
+            "input mismatch",
+            json!(one),
+            json!(other),
+        ),
+    ] {
+        let wanted = [
+            ("reason", json!(reason)),
+            ("expected", expected),
+            ("got", got),
+        ];
+        assert_eq!(rejected(refusal), wanted);
+    }
+}

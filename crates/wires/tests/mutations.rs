@@ -1,0 +1,287 @@
+//! Seeded mutations against every decoder of this crate, 100,000 each: none panics, and what is
+//! accepted is read the same when it is written and read again. Every decoder that is fed bytes
+//! is fed them at every split.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the seed may come from the environment"
+)]
+
+#[path = "../../app/tests/support/mutate.rs"]
+mod mutate;
+#[path = "../../app/tests/support/random.rs"]
+mod random;
+
+use callgate_wires::json;
+use callgate_wires::line::{Line, LineSplitter};
+use callgate_wires::toolhost::{
+    LeaseCommand, Manifest, Request, RequestInput, StateMessage, write_delta, write_snapshot,
+};
+use mutate::mutant;
+use random::Random;
+use serde_json::{Value, json};
+
+const CASES: usize = 100_000;
+
+/// What JSON is made of, and what it must not be.
+const WORDS: [&[u8]; 34] = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b",",
+    b"\"",
+    b"\\",
+    b"null",
+    b"true",
+    b"0",
+    b"-1",
+    b"1e308",
+    b"1e309",
+    b"18446744073709551616",
+    b"\"\\ud83d\\ude00\"",
+    b"\\ud800",
+    b"\xff",
+    b"\xc3\x28",
+    b"\0",
+    b"\n",
+    b"\"aid\":",
+    b"\"aid\":\"A\",",
+    b"\"slots\":",
+    b"\"delta\":true,",
+    b"\"256\"",
+    b"\"removed_slots\":[1]",
+    b"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+    b"{\"a\":{\"a\":{\"a\":",
+    b"NaN",
+    b"\"input_json\":\"{\\\"a\\\":1}\"",
+    b"\"tools\":[",
+    b"4.9e-324",
+    b"0.1",
+];
+
+const REQUESTS: [&[u8]; 5] = [
+    br#"{"aid":"AID.TEST.ECHO.v1","input_json":"{\"a\":[1,2.5,null]}","idempotency_key":"k"}"#,
+    br#"{"aid":"AID.TEST.ECHO.v1","inputs":{"text":"h\u00e9llo","n":-3},"_lease_token":"lease_00"}"#,
+    br#"{"aid":"A","ds_state":{"delta":true,"slots":{"6":{"type":"t","content_json":"{}","size_bytes":2}},"removed_slots":[1,"2"]},"other":[{}]}"#,
+    br#"{"ds_state":{"slots":{"0":{"type":"x","provenance":"p","content_json":"1","size_bytes":0}}},"aid":"B"}"#,
+    br#"{"aid":"_lease.issue","tool_aid":"AID.TEST.ECHO.v1","tier":1,"ttl_ms":5000}"#,
+];
+
+const STATES: [&[u8]; 3] = [
+    br#"{"delta":true,"slots":{"6":{"type":"t","content_json":"{}","size_bytes":2}},"removed_slots":[1,"2"]}"#,
+    br#"{"slots":{"0":{"type":"x","provenance":"p","content_json":"1","size_bytes":18446744073709551615},"255":{}}}"#,
+    br#"{"delta":false,"slots":null,"removed_slots":null}"#,
+];
+
+const MANIFESTS: [&[u8]; 2] = [
+    br#"{"toolpack_id":"toolpack.x","toolpack_version":"1","trust_tier":"tier1_signed","tools":[{"aid":"AID.X.Y.v1","name":"y","tags":["t"],"inputs_schema":{"type":"object"},"side_effects":["none"],"tier":2,"runner":{"kind":"process","command":["x"]}}]}"#,
+    br#"{"tools":[{"aid":"A","name":"a","deterministic":false,"timeout_ms":5},{"aid":"B","name":"b","slots":true,"aliases":["c"]}]}"#,
+];
+
+/// Runs the cases; says how many were accepted, which must be some and not all.
+fn cases(what: &str, seeds: &[&[u8]], mut accepts: impl FnMut(&[u8]) -> bool) {
+    let mut random = Random::new(what);
+    let accepted = (0..CASES)
+        .filter(|_| accepts(&mutant(&mut random, seeds, &WORDS)))
+        .count();
+    eprintln!("{what}: {accepted} of {CASES} accepted");
+    assert!(accepted > 0 && accepted < CASES, "{accepted} of {CASES}");
+}
+
+/// G-1, TH-36: strict JSON, at both depths.
+#[test]
+fn json_texts() {
+    let seeds: Vec<&[u8]> = REQUESTS
+        .into_iter()
+        .chain(STATES)
+        .chain(MANIFESTS)
+        .collect();
+    cases("json", &seeds, |bytes| {
+        for depth_max in [32, json::DEPTH_MAX] {
+            let Ok(value) = json::parse(bytes, depth_max) else {
+                continue;
+            };
+            let text = value.to_string();
+            assert_eq!(
+                json::parse(text.as_bytes(), depth_max).unwrap(),
+                value,
+                "{text}"
+            );
+            let plain: Value = serde_json::from_slice(bytes).expect("strict JSON is JSON");
+            assert_eq!(plain, value, "what is read is what any parser reads");
+        }
+        json::parse(bytes, json::DEPTH_MAX).is_ok()
+    });
+}
+
+/// A request written out again, field by field.
+fn rewritten(request: &Request) -> String {
+    let mut body = json!({});
+    let mut put = |name: &str, text: &Option<String>| {
+        if let Some(text) = text {
+            body[name] = json!(text);
+        }
+    };
+    put("aid", &request.aid);
+    put("idempotency_key", &request.idempotency_key);
+    put("_lease_token", &request.lease_token);
+    let input = match &request.input {
+        RequestInput::Json(_, text) => text.clone(),
+        RequestInput::Broken(_) => "{broken".to_owned(),
+    };
+    body["input_json"] = json!(input);
+    if let Some(state) = written(&request.state) {
+        body["ds_state"] = serde_json::from_slice(&state).expect("we wrote JSON");
+    }
+    body.to_string()
+}
+
+fn written(state: &StateMessage) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    match state {
+        StateMessage::Keep => return None,
+        StateMessage::Replace(slots) => {
+            write_snapshot(
+                slots.iter().map(|(&slot, artifact)| (slot, artifact)),
+                &mut out,
+            );
+        }
+        StateMessage::Change(delta) => {
+            let slots = delta.slots.iter().map(|(&slot, artifact)| (slot, artifact));
+            write_delta(slots, &delta.removed_slots, &mut out);
+        }
+    }
+    Some(out)
+}
+
+/// TH-25 to TH-36, T-1, T-24, T-25: requests and what is inside them.
+#[test]
+fn requests() {
+    cases("requests", &REQUESTS, |bytes| {
+        let _ = LeaseCommand::parse(bytes);
+        let Ok(request) = Request::parse(bytes) else {
+            return false;
+        };
+        let text = rewritten(&request);
+        let again = Request::parse(text.as_bytes()).unwrap();
+        if matches!(request.input, RequestInput::Broken(_)) {
+            assert!(matches!(again.input, RequestInput::Broken(_)), "{text}");
+            assert_eq!(
+                (again.aid, again.state),
+                (request.aid, request.state),
+                "{text}"
+            );
+        } else {
+            assert_eq!(again, request, "{text}");
+        }
+        true
+    });
+}
+
+/// TH-77 to TH-87, T-24: slots, as a whole and as a difference.
+#[test]
+fn states() {
+    cases("states", &STATES, |bytes| {
+        let Ok(value) = json::parse(bytes, 32) else {
+            return false;
+        };
+        let Ok(state) = StateMessage::from_value(value) else {
+            return false;
+        };
+        if let Some(bytes) = written(&state) {
+            let value = json::parse(&bytes, 32).unwrap();
+            assert_eq!(StateMessage::from_value(value).unwrap(), state);
+        }
+        true
+    });
+}
+
+/// TH-95 to TH-108: toolpack manifests.
+#[test]
+fn manifests() {
+    cases("manifests", &MANIFESTS, |bytes| {
+        let Ok(manifest) = Manifest::parse(bytes) else {
+            return false;
+        };
+        let value = json::parse(bytes, json::DEPTH_MAX).unwrap();
+        let again = Manifest::parse(value.to_string().as_bytes()).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{manifest:?}"));
+        true
+    });
+}
+
+/// The lines of a stream, fed in these pieces; `None` for one that was too long.
+fn split(pieces: &[&[u8]], line_bytes_max: usize) -> Vec<Option<Vec<u8>>> {
+    let mut splitter = LineSplitter::new(line_bytes_max);
+    let mut lines = Vec::new();
+    for piece in pieces {
+        splitter.feed(piece);
+        while let Some(line) = splitter.next_line() {
+            lines.push(match line {
+                Line::Text(text) => Some(text.to_vec()),
+                Line::TooLong => None,
+            });
+        }
+    }
+    lines.extend(splitter.finish().map(|rest| Some(rest.to_vec())));
+    lines
+}
+
+/// What the lines are by their definition.
+fn lines_by_definition(bytes: &[u8], line_bytes_max: usize) -> Vec<Option<Vec<u8>>> {
+    let mut parts: Vec<&[u8]> = bytes.split(|&byte| byte == b'\n').collect();
+    if parts.last().is_some_and(|last| last.is_empty()) {
+        parts.pop();
+    }
+    let whole = |part: &&[u8]| (part.len() <= line_bytes_max).then(|| part.to_vec());
+    parts.iter().map(whole).collect()
+}
+
+/// T-8, TH-34, TH-42: lines out of any bytes in any pieces are those of the definition.
+#[test]
+fn lines_in_any_pieces() {
+    let mut random = Random::new("lines");
+    let seeds: [&[u8]; 3] = [
+        b"one\n\ntwo words\nexactly8\nninechars\nlast",
+        b"\n\n\n",
+        b"a line that is much too long for the limit\nshort\n",
+    ];
+    for _ in 0..CASES {
+        let bytes = mutant(&mut random, &seeds, &WORDS);
+        let limit = random.below(16);
+        let mut cuts: Vec<usize> = (0..random.below(5))
+            .map(|_| random.below(bytes.len() + 1))
+            .collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+        assert_eq!(
+            split(&pieces, limit),
+            lines_by_definition(&bytes, limit),
+            "{bytes:?} {cuts:?}"
+        );
+    }
+}
+
+/// TH-44: requests in a stream of lines, at every split of the stream.
+#[test]
+fn every_split_of_a_stream_of_requests() {
+    let stream = [REQUESTS.join(&b'\n').as_slice(), b"\nbroken\n\n{}\n"].concat();
+    let read = |pieces: &[&[u8]]| -> Vec<Option<Request>> {
+        let lines = split(pieces, 1 << 20).into_iter().flatten();
+        lines.map(|line| Request::parse(&line).ok()).collect()
+    };
+    let wanted = read(&[&stream]);
+    assert_eq!(wanted.len(), REQUESTS.len() + 3);
+    for cut in 0..=stream.len() {
+        assert_eq!(
+            read(&[&stream[..cut], &stream[cut..]]),
+            wanted,
+            "cut at {cut}"
+        );
+    }
+    let single: Vec<&[u8]> = stream.chunks(1).collect();
+    assert_eq!(read(&single), wanted);
+}
