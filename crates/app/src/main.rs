@@ -16,7 +16,10 @@ mod paths;
 mod python;
 #[cfg(test)]
 #[path = "../tests/support/random.rs"]
-#[expect(clippy::disallowed_methods, reason = "a seed may come from the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a seed may come from the environment"
+)]
 mod random;
 mod show;
 mod trust;

@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// G-7, TH-62: open just before, at and past the edge of its time.
+    /// G-7: open just before, at and past the edge of its time.
     #[test]
     fn the_breaker_opens_and_lets_one_probe() {
         let policy = BreakerPolicy::default();

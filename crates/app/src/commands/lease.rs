@@ -1,5 +1,6 @@
 //! `callgate lease`: single-use permissions for one call.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use callgate_wires::json::{self, DEPTH_MAX};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::toolhost::{ToolhostPlace, load_plugin};
 use crate::cli::{Done, Place};
 use crate::compose::chain;
 use crate::environment::Environment;
@@ -36,6 +38,9 @@ enum LeaseCommand {
         /// Only for exactly this input (JSON)
         #[arg(long, value_name = "JSON")]
         input: Option<String>,
+        /// The tool is in this toolhost plugin (a pack's folder or manifest)
+        #[arg(long, value_name = "PATH")]
+        plugin: Option<PathBuf>,
         /// Only for this caller, such as uid:1000
         #[arg(long, value_name = "CALLER")]
         caller: Option<String>,
@@ -57,8 +62,24 @@ fn tier(text: &str) -> Result<Tier, String> {
 }
 
 pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
-    let parts = super::open(environment, place)?;
-    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let (parts, setup) = match &lease.command {
+        LeaseCommand::Grant {
+            plugin: Some(plugin),
+            ..
+        } => {
+            let place = ToolhostPlace {
+                workspace: Some(place.workspace.clone()),
+                state: place.state.clone(),
+            };
+            let (parts, setup, _) = load_plugin(environment, &place, plugin.as_os_str())?;
+            (parts, setup)
+        }
+        LeaseCommand::Grant { .. } | LeaseCommand::List | LeaseCommand::Revoke { .. } => {
+            let parts = super::open(environment, place)?;
+            let setup = parts.setup().map_err(|error| chain(&error))?;
+            (parts, setup)
+        }
+    };
     let gate = parts.gate(setup);
     match &lease.command {
         LeaseCommand::Grant {
@@ -67,6 +88,7 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
             ttl,
             input,
             caller,
+            plugin: _,
         } => {
             let input = match input {
                 None => None,

@@ -63,6 +63,8 @@ async fn until_stopped(
     parts: &Parts<'_>,
     socket: &Path,
 ) -> Result<(), String> {
+    // Before the socket is there: whoever sees it may tell us to stop.
+    let told_to_stop = told_to_stop()?;
     let watched = Watched::now(parts);
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = Arc::new(parts.gate(setup));
@@ -71,7 +73,7 @@ async fn until_stopped(
     announce(place, &gate, socket);
     let door = http::serve(Arc::clone(&gate), listener, stop.clone().cancelled_owned());
     let told = async {
-        told_to_stop().await;
+        told_to_stop.await;
         stop.cancel();
         std::future::pending::<()>().await;
     };
@@ -156,17 +158,19 @@ fn bind(socket: &Path) -> Result<UnixListener, String> {
     bound.map_err(|error| format!("bind {}: {error}", socket.display()))
 }
 
-async fn told_to_stop() {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+/// Ready once SIGINT or SIGTERM has come; from now on neither ends us by itself.
+fn told_to_stop() -> Result<impl Future<Output = ()>, String> {
+    let watch = |kind| signal(kind).map_err(|error| format!("watch for signals: {error}"));
+    let (mut interrupt, mut terminate) = (
+        watch(SignalKind::interrupt())?,
+        watch(SignalKind::terminate())?,
+    );
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 /// Reloads the configuration when it or the trust in it changes, and tends the store.

@@ -1,7 +1,7 @@
 //! `callgate toolhost` and `callgate tool_exec`, also under the names `toolhost` and
 //! `machina_cli`. Their argument rules are the contract's, not clap's.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -122,10 +122,11 @@ struct Words {
     help: bool,
 }
 
+/// Where things are, as far as the command line says.
 #[derive(Default)]
-struct ToolhostPlace {
-    workspace: Option<PathBuf>,
-    state: Option<PathBuf>,
+pub struct ToolhostPlace {
+    pub workspace: Option<PathBuf>,
+    pub state: Option<PathBuf>,
 }
 
 impl Words {
@@ -170,7 +171,7 @@ impl ToolhostPlace {
 
 /// What a configuration says of this wire.
 #[derive(Default)]
-struct Options {
+pub struct Options {
     strict_ok: bool,
     in_band_leases: bool,
 }
@@ -185,10 +186,10 @@ impl Options {
 }
 
 /// Loads what the plugin argument names; naming it on the command line is trust. T-11, T-21.
-fn load_plugin<'a>(
+pub fn load_plugin<'a>(
     environment: &'a Environment,
     place: &ToolhostPlace,
-    plugin: &OsString,
+    plugin: &OsStr,
 ) -> Result<(Parts<'a>, callgate_gate::Setup, Options), String> {
     let open = |paths: Paths| {
         Parts::open(environment, paths)
