@@ -56,14 +56,18 @@ pub fn tree(root: u32) -> Result<Duration, Failure> {
     let mut sum = Duration::ZERO;
     for pid in members {
         // One that has gone since is in its parent's sum the next time.
-        if let Ok(clock) = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())) {
-            sum += clock.now().map(Duration::from).unwrap_or_default();
-        }
+        sum += process(pid);
         if let Some(stat) = Stat::read(pid) {
             sum += TICK * u32::try_from(stat.children_ticks).unwrap_or(u32::MAX);
         }
     }
     Ok(sum)
+}
+
+/// Of one process alone.
+pub fn process(pid: u32) -> Duration {
+    let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed()));
+    clock.and_then(ClockId::now).map(Duration::from).unwrap_or_default()
 }
 
 /// Every process and its parent.

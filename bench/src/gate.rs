@@ -164,7 +164,7 @@ async fn taken_apart(
     let mut digests = Vec::with_capacity(lines.len());
     for ((value, _), request) in inputs.iter().zip(&requests) {
         let key = request.idempotency_key.as_deref();
-        let key = key.map(|key| KeyId::new(&caller, "bench/rows_0", key));
+        let key = key.map(|key| KeyId::new(&caller, key));
         // The input's and the output's.
         digests.push((Digest::of_json(value), Digest::of_json(value), key));
     }
@@ -242,7 +242,7 @@ fn record(
     let Some(key) = key else {
         return Ok(store.record_pure(start, finish));
     };
-    black_box(store.peek(key, input, view)?);
+    black_box(store.peek(key, "bench/rows_0", input, view)?);
     match store.begin(start)? {
         Begun::Started(_) => Ok(store.finish(finish)?),
         other => Err(format!("not started: {other:?}").into()),

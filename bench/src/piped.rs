@@ -20,6 +20,8 @@ pub struct Spent {
     pub wall: Duration,
     /// Of the program and all it started.
     pub cpu: Duration,
+    /// Of the program alone.
+    pub own_cpu: Duration,
     /// Reads and writes of the program itself.
     pub io_calls: u64,
     pub lines: usize,
@@ -32,6 +34,10 @@ impl Spent {
 
     pub fn cpu_micros(&self) -> f64 {
         cpu::micros_each(self.cpu, self.lines)
+    }
+
+    pub fn own_cpu_micros(&self) -> f64 {
+        cpu::micros_each(self.own_cpu, self.lines)
     }
 }
 
@@ -57,18 +63,20 @@ impl Piped {
     }
 
     /// Sends every line, `window` of them unanswered at any time, and waits for the answers.
-    /// A window must fit into a pipe, or both sides could wait for each other.
+    /// Each line is a write of its own, as a client sends its calls. A window must fit into a
+    /// pipe, or both sides could wait for each other.
     pub fn exchange(&mut self, lines: &Lines, window: usize) -> Result<Spent, Failure> {
-        let (cpu_before, io_before) = (cpu::tree(self.pid())?, cpu::io_calls(self.pid()));
+        let pid = self.pid();
+        let (cpu_before, io_before) = (cpu::tree(pid)?, cpu::io_calls(pid));
+        let own_before = cpu::process(pid);
         let began = Instant::now();
         let stdin = self.stdin.as_mut().ok_or("its stdin is closed")?;
         let count = lines.len();
         let (mut sent, mut answered) = (0, 0);
         while answered < count {
-            let next = count.min(answered + window);
-            if next > sent {
-                stdin.write_all(lines.slice(sent, next))?;
-                sent = next;
+            while sent < count.min(answered + window) {
+                stdin.write_all(lines.slice(sent, sent + 1))?;
+                sent += 1;
             }
             let read = self.stdout.read(&mut self.buffer)?;
             if read == 0 {
@@ -77,10 +85,11 @@ impl Piped {
             answered += memchr::memchr_iter(b'\n', &self.buffer[..read]).count();
         }
         let wall = began.elapsed();
-        let io_after = cpu::io_calls(self.pid());
+        let io_after = cpu::io_calls(pid);
         Ok(Spent {
             wall,
-            cpu: cpu::tree(self.pid())?.saturating_sub(cpu_before),
+            cpu: cpu::tree(pid)?.saturating_sub(cpu_before),
+            own_cpu: cpu::process(pid).saturating_sub(own_before),
             io_calls: io_after.unwrap_or(0).saturating_sub(io_before.unwrap_or(0)),
             lines: count,
         })

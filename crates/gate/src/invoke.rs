@@ -110,7 +110,7 @@ impl Gate {
         let tool = &entry.tool;
         entry.input.check_input(call.input.value())?;
         let decision = setup.policy.decide(&call.caller, tool)?;
-        let key = key_of(call, tool);
+        let key = key_of(call);
         loop {
             if let Some(earlier) = self.earlier(call, tool, key).await? {
                 return Ok(self.replay(call, tool, earlier));
@@ -424,10 +424,10 @@ impl std::ops::Deref for CatalogRef {
     }
 }
 
-fn key_of(call: &Call, tool: &Tool) -> Option<KeyId> {
+fn key_of(call: &Call) -> Option<KeyId> {
     call.key
         .as_ref()
-        .map(|key| KeyId::new(&call.caller, &tool.name, key.as_str()))
+        .map(|key| KeyId::new(&call.caller, key.as_str()))
 }
 
 pub(crate) fn view_of(call: &Call) -> View {

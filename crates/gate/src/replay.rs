@@ -25,11 +25,13 @@ impl Gate {
         let (input, view) = (call.input.digest(), view_of(call));
         let mut seen = self
             .store
-            .peek(&key, &input, view)
+            .peek(&key, &tool.name, &input, view)
             .map_err(|error| internal(&error))?;
         if matches!(seen, Seen::InFlight { .. }) {
             let patience = call.timeout(tool.timeout);
-            let waited = self.store.wait_finished(&key, &input, view, patience);
+            let waited = self
+                .store
+                .wait_finished(&key, &tool.name, &input, view, patience);
             seen = tokio::select! {
                 seen = waited => seen.map_err(|error| internal(&error))?,
                 () = call.cancel.cancelled() => return Err(Fault::Cancelled),
@@ -42,7 +44,7 @@ impl Gate {
                 after: call.timeout(tool.timeout),
             }),
             Seen::Conflict { call } => Err(Fault::Conflict {
-                message: format!("the key was used with another input by call {call}"),
+                message: format!("the key was used with another tool or input by call {call}"),
             }),
             Seen::Unknown { .. } if tool.idempotent => Ok(None),
             Seen::Unknown { call } => Err(Fault::OutcomeUnknown {

@@ -142,43 +142,56 @@ pub(crate) fn write_number(mut number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
+/// The two digits of every byte.
+const HEX_PAIRS: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 fn write_hex(raw: &[u8], out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut text = [0; 64];
     let text = &mut text[..raw.len() * 2];
     for (pair, byte) in text.chunks_exact_mut(2).zip(raw) {
-        pair[0] = HEX[usize::from(byte >> 4)];
-        pair[1] = HEX[usize::from(byte & 15)];
+        pair.copy_from_slice(&HEX_PAIRS[usize::from(*byte)]);
     }
     out.extend_from_slice(text);
 }
 
 fn write_text(text: &str, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    out.push(b'"');
     let bytes = text.as_bytes();
-    let mut start = 0;
-    for (index, &byte) in bytes.iter().enumerate() {
-        let short = match byte {
-            b'"' | b'\\' => byte,
-            b'\n' => b'n',
-            b'\r' => b'r',
-            b'\t' => b't',
-            0x00..=0x1F => 0,
-            _ => continue,
-        };
-        out.extend_from_slice(&bytes[start..index]);
-        start = index + 1;
-        if short == 0 {
-            out.extend_from_slice(b"\\u00");
-            out.push(HEX[usize::from(byte >> 4)]);
-            out.push(HEX[usize::from(byte & 15)]);
-        } else {
-            out.extend_from_slice(&[b'\\', short]);
+    let plain = |byte: &u8| *byte >= 0x20 && *byte != b'"' && *byte != b'\\';
+    out.push(b'"');
+    // Nearly every text; counting does not stop midway and so takes many bytes at a time.
+    if bytes.iter().filter(|byte| !plain(byte)).count() == 0 {
+        out.extend_from_slice(bytes);
+    } else {
+        write_escaped(bytes, out);
+    }
+    out.push(b'"');
+}
+
+fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            0x0C => out.extend_from_slice(b"\\f"),
+            0x00..=0x1F => {
+                out.extend_from_slice(b"\\u00");
+                out.extend_from_slice(&HEX_PAIRS[usize::from(byte)]);
+            }
+            _ => out.push(byte),
         }
     }
-    out.extend_from_slice(&bytes[start..]);
-    out.push(b'"');
 }
 
 #[cfg(test)]
@@ -191,7 +204,7 @@ mod tests {
         let mut body = BodyWriter::new(&mut bytes);
         body.number(key!("at"), 1_700_000_000_000)
             .call(key!("call"), CallId(0xAB))
-            .text(key!("caller"), "a\"\\\n\u{1}é")
+            .text(key!("caller"), "a\"\\\n\u{1}\u{8}\u{c}é")
             .digest(key!("input"), &Digest([0x0F; 32]))
             .kind_and_seq("start")
             .maybe(key!("trace"), None)
@@ -202,7 +215,7 @@ mod tests {
         write_number(u64::MAX, &mut whole);
         whole.extend_from_slice(&bytes[seq_at..]);
         let value: serde_json::Value = serde_json::from_slice(&whole).unwrap();
-        assert_eq!(value["caller"], "a\"\\\n\u{1}é");
+        assert_eq!(value["caller"], "a\"\\\n\u{1}\u{8}\u{c}é");
         assert_eq!(value["seq"], u64::MAX);
         assert_eq!(value["call"], "000000000000000000000000000000ab");
         assert_eq!(value["wire"].as_str().unwrap(), "é".repeat(512));

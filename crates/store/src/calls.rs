@@ -8,24 +8,29 @@ use serde_json::Value;
 
 use crate::{Approval, LeaseId, OwnerId};
 
-/// An idempotency key bound to its caller and tool: BLAKE3 over `caller 0 tool 0 key`, cut to
-/// 128 bits. The key itself is never stored.
+/// An idempotency key of one caller: BLAKE3 over `caller 0 key`, cut to 128 bits. The key
+/// itself is never stored. Which tool and input it was used for is kept beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(pub [u8; 16]);
 
 impl KeyId {
-    /// The id of a caller's key for a tool, by the tool's canonical name.
+    /// The id of a caller's key.
     #[must_use]
-    pub fn new(caller: &Caller, tool: &str, key: &str) -> Self {
+    pub fn new(caller: &Caller, key: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
-        for part in [caller.as_str(), tool] {
-            hasher.update(part.as_bytes()).update(&[0]);
-        }
+        hasher.update(caller.as_str().as_bytes()).update(&[0]);
         hasher.update(key.as_bytes());
         let mut id = [0; 16];
         id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         Self(id)
     }
+}
+
+/// What a key is good for: one tool, by its canonical name, with one input.
+pub(crate) fn bond(tool: &str, input: &Digest) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(tool.as_bytes()).update(&[0]).update(&input.0);
+    Digest(*hasher.finalize().as_bytes())
 }
 
 impl std::fmt::Display for KeyId {
@@ -76,7 +81,7 @@ pub enum Seen {
         /// The call that runs.
         call: CallId,
     },
-    /// The key was used with another input.
+    /// The key was used with another tool or another input.
     Conflict {
         /// The call that used it.
         call: CallId,

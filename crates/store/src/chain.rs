@@ -82,7 +82,8 @@ impl Store {
         filter: &Filter,
         each: &mut dyn FnMut(Record<'_>) -> bool,
     ) -> Result<(), StoreError> {
-        self.write_pending(&mut self.inner())?;
+        // On a damaged chain what waits cannot be written, but the rest can be shown.
+        let _ = self.write_pending(&mut self.inner());
         let dir = self.dir.join("journal");
         let Some(last) = filter.last else {
             let from = first_segment(&dir, filter.from_seq.unwrap_or(1))?;

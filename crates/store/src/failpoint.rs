@@ -14,9 +14,9 @@ pub(crate) fn armed(_name: &str) -> bool {
 }
 
 #[cfg(feature = "failpoints")]
-pub use armed::{arm, arm_from, failpoint};
+pub(crate) use armed::armed;
 #[cfg(feature = "failpoints")]
-pub(crate) use armed::{armed, die};
+pub use armed::{arm, arm_from, failpoint};
 
 #[cfg(feature = "failpoints")]
 mod armed {
@@ -72,7 +72,7 @@ mod armed {
     }
 
     /// SIGKILL to ourselves.
-    pub(crate) fn die() -> ! {
+    fn die() -> ! {
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         loop {

@@ -2,6 +2,8 @@
 //! stands for. Nothing is decided here, and nothing is lost if it fails: the journal has it all.
 //! The commit lock is not needed, since only what is in the journal is folded.
 
+use std::time::Duration;
+
 use callgate_call::Timestamp;
 use rusqlite::{Connection, ErrorCode, params};
 
@@ -40,9 +42,12 @@ impl Inner {
         let here = self.journal.position();
         let known = self.mark.as_ref().map_or(0, |mark| mark.seq);
         let index = self.index.as_mut().expect("opened above");
+        index.db.busy_timeout(Duration::ZERO)?;
         let begun = index.db.execute_batch("BEGIN IMMEDIATE");
+        index.db.busy_timeout(index::BUSY_TIMEOUT)?;
         if begun.as_ref().is_err_and(is_busy) {
-            // Somebody else folds.
+            // Somebody else folds: a look a little later is soon enough.
+            self.journal.passed_bytes = self.options.tuning.fold_bytes / 4 * 3;
             return Ok(());
         }
         begun?;
@@ -81,6 +86,7 @@ impl Inner {
         }
         index.changed()?;
         self.folds += 1;
+        self.absent = None;
         self.overlay.reset(mark.small());
         self.journal.passed_bytes = 0;
         // Without the copy others read a little more of the journal.

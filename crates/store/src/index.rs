@@ -18,10 +18,14 @@ use crate::journal::{Place, Position};
 use crate::leases::LeaseDoc;
 use crate::overlay::{Entry, EntryState, Small};
 use crate::runs::{self, Run};
+use crate::sieve::Sieve;
 use crate::{BreakerState, KeyId, OwnerId, StoreError};
 
-/// After so many lookups a process is worth the memory of the filters.
-const FILTER_LOOKUPS: u32 = 32;
+/// How long a reader waits for a moment that only recovery takes.
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// After so many lookups a process is worth the memory of a sieve.
+const SIEVE_LOOKUPS: u32 = 32;
 
 /// The schema, one step after another; a step is never changed once released.
 const MIGRATIONS: &[&str] = &[concat!(
@@ -143,6 +147,9 @@ impl Mark {
 pub(crate) struct Index {
     pub(crate) db: Connection,
     runs: Vec<Run>,
+    sieve: Option<Sieve>,
+    /// All runs are in the sieve.
+    sifted: bool,
     open: HashMap<KeyId, Entry>,
     version: i64,
     lookups: u32,
@@ -173,8 +180,11 @@ impl Index {
         }
         let mut db = Connection::open_with_flags(&path, flags)?;
         db.set_prepared_statement_cache_capacity(64);
-        db.busy_timeout(Duration::from_millis(100))?;
+        db.busy_timeout(BUSY_TIMEOUT)?;
         if writable {
+            // A fold writes whole runs of keys; fewer, larger pages make that half as dear. It
+            // takes effect only while the file is empty.
+            db.pragma_update(None, "page_size", 16384)?;
             db.pragma_update(None, "journal_mode", "wal")?;
             db.pragma_update(None, "synchronous", "normal")?;
             migrate(&mut db)?;
@@ -182,6 +192,8 @@ impl Index {
         let mut index = Self {
             db,
             runs: Vec::new(),
+            sieve: None,
+            sifted: false,
             open: HashMap::new(),
             version: -1,
             lookups: 0,
@@ -219,8 +231,9 @@ impl Index {
         }
         self.runs = runs::load(&self.db)?;
         self.open = load_open(&self.db)?;
-        if self.lookups >= FILTER_LOOKUPS {
-            runs::load_filters(&self.db, &mut self.runs)?;
+        if let Some(sieve) = &mut self.sieve {
+            runs::sift(&self.db, &self.runs, sieve)?;
+            self.sifted = self.runs.iter().all(|run| sieve.has(run.id));
         }
         self.version = version;
         Ok(())
@@ -233,20 +246,45 @@ impl Index {
     }
 
     /// What the index says of a key. What others folded since is in the caller's overlay, so
-    /// an old filter that says no is right.
+    /// an old sieve that says no is right.
     pub(crate) fn find(&mut self, key: &KeyId) -> Result<Option<Found>, StoreError> {
         self.lookups = self.lookups.saturating_add(1);
-        if self.lookups == FILTER_LOOKUPS {
-            runs::load_filters(&self.db, &mut self.runs)?;
+        if self.lookups == SIEVE_LOOKUPS {
+            let mut sieve = Sieve::new();
+            runs::sift(&self.db, &self.runs, &mut sieve)?;
+            self.sifted = self.runs.iter().all(|run| sieve.has(run.id));
+            self.sieve = Some(sieve);
         }
-        if !self.open.contains_key(key) && !self.runs.iter().any(|run| run.may_have(key)) {
+        let absent = self.sifted
+            && self
+                .sieve
+                .as_ref()
+                .is_some_and(|sieve| sieve.look(key).is_none());
+        if absent && !self.open.contains_key(key) {
             return Ok(None);
         }
-        self.refresh()?;
+        // Another process may merge runs between two looks; then all is looked at again.
+        loop {
+            self.refresh()?;
+            let version = self.version;
+            let found = self.search(key)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            self.refresh()?;
+            if self.version == version {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn search(&self, key: &KeyId) -> Result<Option<Found>, StoreError> {
         if let Some(entry) = self.open.get(key) {
             return Ok(Some(Found::Open(*entry)));
         }
-        for run in self.runs.iter().rev().filter(|run| run.may_have(key)) {
+        let sieve = self.sieve.as_ref().map(|sieve| sieve.look(key));
+        let may_hold = |run: &&Run| sieve.as_ref().is_none_or(|sieve| sieve.may_hold(run.id));
+        for run in self.runs.iter().rev().filter(may_hold) {
             if let Some(place) = run.find(&self.db, key)? {
                 return Ok(Some(Found::Finished(place)));
             }
@@ -349,7 +387,7 @@ pub(crate) fn encode_entry(entry: &Entry) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(81);
     bytes.push(u8::from(owner.is_some()));
     bytes.extend_from_slice(&entry.call.0.to_le_bytes());
-    bytes.extend_from_slice(&entry.input.0);
+    bytes.extend_from_slice(&entry.bond.0);
     bytes.extend_from_slice(&entry.at.to_le_bytes());
     bytes.extend_from_slice(&owner.unwrap_or_default().0.to_le_bytes());
     bytes.extend_from_slice(&entry.seq.to_le_bytes());
@@ -366,7 +404,7 @@ fn decode_entry(bytes: &[u8]) -> Option<Entry> {
             EntryState::Unknown
         },
         call: CallId(u128::from_le_bytes(bytes.get(1..17)?.try_into().ok()?)),
-        input: Digest(bytes.get(17..49)?.try_into().ok()?),
+        bond: Digest(bytes.get(17..49)?.try_into().ok()?),
         at: u64_at(49)?,
         seq: u64_at(65)?,
     })

@@ -3,6 +3,8 @@
 //! rewritten. What a killed process left half-written at the very end is cut off by whoever next
 //! holds the lock; anything else that is no frame is damage, and then nothing is appended.
 
+mod append;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -12,7 +14,6 @@ use std::sync::Arc;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::StoreError;
-use crate::failpoint;
 use crate::frame::{
     self, FRAME_HEADER_BYTES, Front, HASH_ZERO, Hash, RECORD_HEADER_BYTES, ROLL_BYTES,
     SEGMENT_HEADER_BYTES, SegmentHeader,
@@ -256,7 +257,8 @@ impl Journal {
                 if !locked || inside {
                     return Ok(false);
                 }
-                write_header(&file, &path, &wanted)?;
+                self.check_unsigned("the header of its segment is broken")?;
+                append::write_header(&file, &path, &wanted)?;
                 header = wanted.encode();
             }
             Err(e) => return Err(StoreError::read(&path, e)),
@@ -389,112 +391,37 @@ impl Journal {
     /// Cuts off what a killed process left, if that is what it is.
     fn mend(&mut self, rest: &[u8], file: &File) -> Result<(), StoreError> {
         let seq = self.at.seq + 1;
-        if self.goes_on() || frame::any_frame(&rest[1..]) {
+        // A frame that is begun and reaches past the end has nothing behind it. What is no
+        // frame at all may have: then it was not the end that broke.
+        let is_bad = matches!(frame::front(rest), Front::Bad(_));
+        if self.goes_on() || is_bad && frame::any_frame(&rest[1..]) {
             return Err(self.set_damaged(seq, "bytes in the middle are not as written"));
         }
-        let signed = self.dir.parent().and_then(crate::head::signed_seq);
-        if signed.is_some_and(|signed| signed >= seq) {
-            return Err(self.set_damaged(seq, "it is covered by the signed head and broken"));
+        self.check_unsigned("it is broken")?;
+        if is_bad {
+            // No killed process leaves this; a power cut may. It is kept for whoever wonders.
+            let kept = self.dir.join(format!("{seq:020}.cut"));
+            let mut options = OpenOptions::new();
+            let kept = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(kept);
+            let _ = kept.and_then(|mut kept| kept.write_all(rest));
         }
         file.set_len(self.at.offset)
             .map_err(|e| StoreError::write(&self.dir, e))
     }
 
-    /// True if there are records in a next segment, which this one does not tell of. The next
-    /// segment is made before this one is closed, and has only a header then.
-    fn goes_on(&self) -> bool {
-        let next = self.dir.join(segment_name(self.at.segment + 1));
-        !self.rolled
-            && std::fs::metadata(&next).is_ok_and(|next| next.len() > SEGMENT_HEADER_BYTES as u64)
-    }
-
-    /// Looks, once and under the lock, for an end that was cut off: records that a signed head
-    /// or the next segment tell of and that are not there.
-    pub(crate) fn check_end(&mut self) -> Result<(), StoreError> {
-        let seq = self.at.seq;
+    /// What a signed head covers was on disk whole, so nothing of it is mended.
+    fn check_unsigned(&mut self, reason: &str) -> Result<(), StoreError> {
+        let seq = self.at.seq + 1;
         let signed = self.dir.parent().and_then(crate::head::signed_seq);
-        if signed.is_some_and(|signed| signed > seq) || self.goes_on() {
-            return Err(self.set_damaged(seq + 1, "it is missing"));
+        if signed.is_some_and(|signed| signed >= seq) {
+            return Err(self.set_damaged(seq, reason));
         }
         Ok(())
-    }
-
-    /// Appends one frame of `count` records, under the lock and after `tail`. `hash` is the
-    /// chain's hash after it. Returns where the frame begins.
-    pub(crate) fn append(
-        &mut self,
-        bytes: &[u8],
-        count: usize,
-        hash: Hash,
-    ) -> Result<Position, StoreError> {
-        self.check()?;
-        let room = self.segment_bytes_max.saturating_sub(ROLL_BYTES as u64);
-        let begun = self.file.is_some() && !self.rolled;
-        let fresh = self.at.offset == SEGMENT_HEADER_BYTES as u64;
-        if !begun || (self.at.offset + bytes.len() as u64 > room && !fresh) {
-            self.roll()?;
-        }
-        let file = Arc::clone(self.file.as_ref().expect("rolled above"));
-        if failpoint::armed("append.torn") {
-            self.write(&file, &bytes[..bytes.len() / 2])?;
-            failpoint::failpoint("append.torn");
-        }
-        self.write(&file, bytes)?;
-        let begin = self.at;
-        self.at.offset += bytes.len() as u64;
-        self.at.seq += count as u64;
-        self.at.hash = hash;
-        self.passed_bytes += bytes.len() as u64;
-        self.frames += 1;
-        Ok(begin)
-    }
-
-    /// Closes the current segment, if there is one, and begins the next.
-    fn roll(&mut self) -> Result<(), StoreError> {
-        if self.goes_on() {
-            return Err(self.set_damaged(self.at.seq + 1, "the end of its segment is missing"));
-        }
-        let number = self.at.segment + 1;
-        let path = self.dir.join(segment_name(number));
-        let next = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|e| StoreError::write(&path, e))?;
-        let header = SegmentHeader {
-            number,
-            first_seq: self.at.seq + 1,
-            hash: self.at.hash,
-        };
-        write_header(&next, &path, &header)?;
-        if let Some(file) = self.file.clone()
-            && !self.rolled
-        {
-            self.write(&file, &frame::roll_frame(self.at.seq, &self.at.hash))?;
-            self.passed_bytes += ROLL_BYTES as u64;
-        }
-        if let Some(left) = self.file.take() {
-            self.leave(left);
-        }
-        self.dirty_dir = true;
-        self.file = Some(Arc::new(next));
-        self.rolled = false;
-        self.at.segment = number;
-        self.at.offset = SEGMENT_HEADER_BYTES as u64;
-        Ok(())
-    }
-
-    /// All of `bytes` at the end of the file, or none of them.
-    fn write(&mut self, file: &File, bytes: &[u8]) -> Result<(), StoreError> {
-        self.writes += 1;
-        let mut to = file;
-        to.write_all(bytes).map_err(|e| {
-            // If even this fails, the next holder of the lock cuts the rest off.
-            let _ = file.set_len(self.at.offset);
-            StoreError::write(&self.dir.join(segment_name(self.at.segment)), e)
-        })
     }
 
     /// The side bytes of a record somewhere in the journal.
@@ -516,13 +443,6 @@ impl Journal {
         let (_, file) = self.older.as_ref().expect("opened above");
         read_side(file, place).map_err(|e| StoreError::read(&self.dir, e))
     }
-}
-
-fn write_header(file: &File, path: &Path, header: &SegmentHeader) -> Result<(), StoreError> {
-    let mut to = file;
-    file.set_len(0)
-        .and_then(|()| to.write_all(&header.encode()))
-        .map_err(|e| StoreError::write(path, e))
 }
 
 fn read_side(file: &File, place: Place) -> io::Result<Vec<u8>> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use callgate_call::{Digest, Timestamp};
 
+use crate::calls::bond;
 use crate::leases;
 use crate::overlay::{Entry, EntryState};
 use crate::side::{Change, Claim, Ended, EndedKey, INLINE_BYTES_MAX, Kept, fault_parts};
@@ -24,12 +25,19 @@ const POLL_MAX: Duration = Duration::from_millis(50);
 
 impl Store {
     /// What the key says, without the commit lock: one `fstat` when nothing is new.
-    pub fn peek(&self, key: &KeyId, input: &Digest, view: View) -> Result<Seen, StoreError> {
-        match self.read(|inner, now| inner.judge(key, input, view, now))? {
+    pub fn peek(
+        &self,
+        key: &KeyId,
+        tool: &str,
+        input: &Digest,
+        view: View,
+    ) -> Result<Seen, StoreError> {
+        let bond = &bond(tool, input);
+        match self.read(|inner, now| inner.judge(key, bond, view, now))? {
             Judged::Seen { seen, .. } => Ok(seen),
             Judged::Dead { .. } => self.commit(|inner, now| {
                 // Nobody writes while we hold the lock, so a dead owner's last word is read.
-                Ok(match inner.judge(key, input, view, now)? {
+                Ok(match inner.judge(key, bond, view, now)? {
                     Judged::Seen { seen, .. } => seen,
                     Judged::Dead { entry, owner } => inner.declare_unknown(key, &entry, owner, now),
                 })
@@ -110,6 +118,7 @@ impl Store {
     pub async fn wait_finished(
         &self,
         key: &KeyId,
+        tool: &str,
         input: &Digest,
         view: View,
         within: Duration,
@@ -121,7 +130,7 @@ impl Store {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            let seen = self.peek(key, input, view)?;
+            let seen = self.peek(key, tool, input, view)?;
             let Seen::InFlight { owner, .. } = &seen else {
                 return Ok(seen);
             };
@@ -132,7 +141,7 @@ impl Store {
                 .is_some_and(|own| own.id() == *owner);
             // Losing an arm loses nothing: the key is looked at again.
             tokio::select! {
-                () = &mut deadline => return self.peek(key, input, view),
+                () = &mut deadline => return self.peek(key, tool, input, view),
                 () = ended => {}
                 () = tokio::time::sleep(pause), if !ours => pause = POLL_MAX.min(pause * 2),
             }
@@ -153,7 +162,7 @@ impl Store {
             return Ok(digest);
         }
         let fresh = dir.join(format!(".{:016x}", crate::random_u64()?));
-        let write = || {
+        let write = || -> std::io::Result<()> {
             let mut file = OpenOptions::new()
                 .write(true)
                 .create_new(true)
@@ -163,7 +172,11 @@ impl Store {
             if self.durability == Durability::Power {
                 file.sync_data()?;
             }
-            std::fs::rename(&fresh, &path)
+            std::fs::rename(&fresh, &path)?;
+            if self.durability == Durability::Power {
+                std::fs::File::open(&dir)?.sync_all()?;
+            }
+            Ok(())
         };
         write().map_err(|e| {
             let _ = std::fs::remove_file(&fresh);
@@ -185,7 +198,7 @@ impl Inner {
     fn judge(
         &mut self,
         key: &KeyId,
-        input: &Digest,
+        bond: &Digest,
         view: View,
         now: Timestamp,
     ) -> Result<Judged, StoreError> {
@@ -208,7 +221,7 @@ impl Inner {
                 held: entry.state.is_open(),
             });
         }
-        if entry.input != *input {
+        if entry.bond != *bond {
             return seen(Seen::Conflict { call: entry.call });
         }
         match entry.state {
@@ -280,7 +293,7 @@ impl Inner {
     ) -> Seen {
         let claim = Claim {
             key: *key,
-            input: entry.input,
+            bond: entry.bond,
             call: entry.call,
             owner,
             at: now.0,
@@ -294,7 +307,8 @@ impl Inner {
         let mut again = None;
         let mut held = false;
         if let Some(key) = &start.key {
-            let seen = match self.judge(key, &start.input, start.view, now)? {
+            let bond = bond(start.tool, &start.input);
+            let seen = match self.judge(key, &bond, start.view, now)? {
                 Judged::Seen {
                     seen,
                     held: counted,
@@ -341,7 +355,7 @@ impl Inner {
             None => None,
             Some(key) => Some(Claim {
                 key,
-                input: start.input,
+                bond: bond(start.tool, &start.input),
                 call: start.call,
                 owner: self.owner()?,
                 at: now.0,
@@ -397,7 +411,7 @@ impl Inner {
         let recent = result.is_some() && matches!(finish.view, View::Recent { .. });
         let key = finish.key.map(|key| EndedKey {
             key,
-            input: finish.input,
+            bond: bond(finish.tool, &finish.input),
             call: finish.call,
             recent,
             ordinal: 0,

@@ -5,7 +5,7 @@
 //! ```text
 //! journal/…seg     segments of at most 4 MiB, appended to, never rewritten   journal.rs, frame.rs
 //! journal.lock     held while deciding and appending, by one process at a time
-//! state.db         the index                                                 index.rs, runs.rs, fold.rs
+//! state.db         the index                                                 index.rs, runs.rs, sieve.rs, fold.rs
 //! state.mark       how much of the journal the index holds
 //! owners/…         a lock file of each living process                        owner.rs
 //! head.json        the newest signed head; head.pub, signing.key             head.rs
@@ -37,6 +37,7 @@ mod pending;
 mod records;
 mod runs;
 mod side;
+mod sieve;
 mod state;
 mod sync;
 mod trust;
@@ -130,7 +131,7 @@ impl Default for Tuning {
             segment_bytes: SEGMENT_BYTES_MAX,
             fold_bytes: 16 * 1024 * 1024,
             close_bytes: 1024 * 1024,
-            run_keys: 131_072,
+            run_keys: 65_536,
         }
     }
 }

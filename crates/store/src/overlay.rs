@@ -21,7 +21,7 @@ pub(crate) struct Entry {
     /// The record that made it so.
     pub(crate) seq: u64,
     pub(crate) call: CallId,
-    pub(crate) input: Digest,
+    pub(crate) bond: Digest,
     /// When it started, ended or became unknown.
     pub(crate) at: u64,
 }
@@ -168,7 +168,7 @@ impl Overlay {
             state,
             seq,
             call: key.call,
-            input: key.input,
+            bond: key.bond,
             at: ended.at,
         };
         self.keys.insert(key.key, entry);
@@ -212,7 +212,7 @@ impl Overlay {
             state,
             seq: u64::MAX,
             call: key.call,
-            input: key.input,
+            bond: key.bond,
             at: ended.at,
         };
         self.keys.insert(key.key, entry);
@@ -285,7 +285,7 @@ fn entry(state: EntryState, seq: u64, claim: &Claim) -> Entry {
         state,
         seq,
         call: claim.call,
-        input: claim.input,
+        bond: claim.bond,
         at: claim.at,
     }
 }

@@ -1,24 +1,21 @@
-//! Finished keys in the index: runs of at most some 131,072 keys each, in the order they ended.
+//! Finished keys in the index: runs of at most some 65,536 keys each, in the order they ended.
 //! A fold adds to the newest run only, so its cost does not grow with the number of keys, and
 //! the oldest leave a run at a time. A run is a list of pages found by the key's first bits, as
-//! keys are hashes; a small filter tells most absent keys without a look at the disk. A key's
+//! keys are hashes; a filter (sieve.rs) tells absent keys without a look at the disk. A key's
 //! newest run wins. All that is kept of a key is the place of its record in the journal.
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, params};
 
 use crate::KeyId;
 use crate::journal::Place;
+use crate::sieve::{Sieve, filter_of};
 
-/// Keys of a page, about.
-const PAGE_KEYS: usize = 128;
+/// Keys of a page, about: one row then fills most of a page of the database.
+const PAGE_KEYS: usize = 512;
 /// Bytes of a key in a page: the id, the segment, the offset.
 const KEY_BYTES: usize = 24;
 /// Bits of a page number in a row id.
 const PAGE_BITS: u32 = 24;
-/// Bits of the filter for a key.
-const FILTER_BITS: usize = 16;
-/// Words of one block of the filter: a cache line.
-const BLOCK_WORDS: usize = 8;
 
 /// One run.
 pub(crate) struct Run {
@@ -26,7 +23,6 @@ pub(crate) struct Run {
     pages: u64,
     pub(crate) keys: u64,
     pub(crate) newest_at: u64,
-    filter: Option<Vec<u64>>,
 }
 
 /// Stands for a key that was set free: no segment has the number 0.
@@ -54,40 +50,27 @@ pub(crate) fn load(db: &Connection) -> rusqlite::Result<Vec<Run>> {
             pages: row.get::<_, i64>(1)?.max(1).unsigned_abs(),
             keys: row.get::<_, i64>(2)?.unsigned_abs(),
             newest_at: row.get::<_, i64>(3)?.unsigned_abs(),
-            filter: None,
         })
     })?;
     runs.collect()
 }
 
-/// Reads the filters that are not in memory yet.
-pub(crate) fn load_filters(db: &Connection, runs: &mut [Run]) -> rusqlite::Result<()> {
-    for run in runs.iter_mut().filter(|run| run.filter.is_none()) {
-        let filter: Option<Vec<u8>> = db
-            .prepare_cached("SELECT filter FROM run_filters WHERE run = ?1")?
-            .query_row([run.id], |row| row.get(0))
-            .optional()?;
-        let words = |bytes: Vec<u8>| -> Vec<u64> {
-            let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-            bytes.chunks_exact(8).map(word).collect()
-        };
-        run.filter = filter.map(words).filter(|words| words.len() >= BLOCK_WORDS);
+/// Brings a sieve up to date: a run never changes, it comes and goes.
+pub(crate) fn sift(db: &Connection, runs: &[Run], sieve: &mut Sieve) -> rusqlite::Result<()> {
+    sieve.retain(&runs.iter().map(|run| run.id).collect::<Vec<_>>());
+    for run in runs {
+        if !sieve.has(run.id) {
+            let mut select = db.prepare_cached("SELECT filter FROM run_filters WHERE run = ?1")?;
+            let mut rows = select.query([run.id])?;
+            if let Some(row) = rows.next()? {
+                sieve.add(run.id, row.get_ref(0)?.as_blob()?);
+            }
+        }
     }
     Ok(())
 }
 
 impl Run {
-    /// False if the key is surely not in this run.
-    pub(crate) fn may_have(&self, key: &KeyId) -> bool {
-        let Some(filter) = &self.filter else {
-            return true;
-        };
-        let (block, bits) = filter_bits(key, filter.len() / BLOCK_WORDS);
-        let block = &filter[block * BLOCK_WORDS..][..BLOCK_WORDS];
-        bits.into_iter()
-            .all(|bit| block[bit / 64] & (1 << (bit % 64)) != 0)
-    }
-
     /// The place of the key's record, if the key is in this run.
     pub(crate) fn find(&self, db: &Connection, key: &KeyId) -> rusqlite::Result<Option<Place>> {
         let mut select = db.prepare_cached("SELECT keys FROM key_pages WHERE id = ?1")?;
@@ -95,12 +78,9 @@ impl Run {
         let Some(row) = rows.next()? else {
             return Ok(None);
         };
-        let page = row.get_ref(0)?.as_blob()?;
-        Ok(page
-            .chunks_exact(KEY_BYTES)
-            .map(decode)
-            .find(|(id, _)| id == key)
-            .map(|(_, at)| at))
+        let (keys, _) = row.get_ref(0)?.as_blob()?.as_chunks::<KEY_BYTES>();
+        let found = keys.binary_search_by(|entry| entry[..16].cmp(&key.0[..]));
+        Ok(found.ok().map(|index| decode(&keys[index]).1))
     }
 }
 
@@ -214,7 +194,7 @@ fn write(db: &Connection, run: i64, keys: &[Indexed], newest_at: u64) -> rusqlit
         insert.execute(params![row_id(run, page_of(&of_page[0].0, pages)), page])?;
     }
     db.prepare_cached("INSERT INTO run_filters (run, filter) VALUES (?1, ?2)")?
-        .execute(params![run, filter_of(keys)])?;
+        .execute(params![run, filter_of(keys.iter().map(|(key, _)| key))])?;
     db.prepare_cached("INSERT INTO runs (id, pages, keys, newest_at) VALUES (?1, ?2, ?3, ?4)")?
         .execute(params![
             run,
@@ -246,31 +226,6 @@ fn page_of(key: &KeyId, pages: u64) -> u64 {
     (u64::from(first) * pages) >> 32
 }
 
-fn filter_of(keys: &[Indexed]) -> Vec<u8> {
-    let blocks = (keys.len() * FILTER_BITS).div_ceil(BLOCK_WORDS * 64).max(1);
-    let mut words = vec![0_u64; blocks * BLOCK_WORDS];
-    for (key, _) in keys {
-        let (block, bits) = filter_bits(key, blocks);
-        for bit in bits {
-            words[block * BLOCK_WORDS + bit / 64] |= 1 << (bit % 64);
-        }
-    }
-    words.into_iter().flat_map(u64::to_le_bytes).collect()
-}
-
-/// The block of a key and the bits to look at there: the key is a hash, so its bits serve.
-fn filter_bits(key: &KeyId, blocks: usize) -> (usize, [usize; 8]) {
-    let first = u32::from_be_bytes(key.0[..4].try_into().expect("4 bytes"));
-    let block = ((u64::from(first) * blocks as u64) >> 32) as usize;
-    let mut rest = u128::from_le_bytes(key.0) >> 32;
-    let bits = std::array::from_fn(|_| {
-        let bit = (rest & 511) as usize;
-        rest >>= 9;
-        bit
-    });
-    (block, bits)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,8 +247,10 @@ mod tests {
 
     fn find(db: &Connection, runs: &[Run], n: u64) -> Option<Place> {
         let key = key(n);
-        let may = runs.iter().rev().filter(|run| run.may_have(&key));
-        may.filter_map(|run| run.find(db, &key).unwrap()).next()
+        runs.iter()
+            .rev()
+            .filter_map(|run| run.find(db, &key).unwrap())
+            .next()
     }
 
     /// G-3: keys are found while they are kept, the oldest leave first.
@@ -307,24 +264,20 @@ mod tests {
                 .collect();
             add(&db, &keys, fold, 1000).unwrap();
         }
-        let mut runs = load(&db).unwrap();
+        let runs = load(&db).unwrap();
         assert_eq!(
             runs.iter().map(|run| run.keys).collect::<Vec<_>>(),
             [900, 900, 900, 300]
         );
-        for filters in [false, true] {
-            if filters {
-                load_filters(&db, &mut runs).unwrap();
-            }
-            for n in 0..3000 {
-                assert_eq!(find(&db, &runs, n), Some(place(n)));
-            }
-            for n in 3000..6000 {
-                assert_eq!(find(&db, &runs, n), None);
-            }
+        for n in 0..3000 {
+            assert_eq!(find(&db, &runs, n), Some(place(n)));
         }
-        let maybe = (3000..13_000).filter(|&n| runs.iter().any(|run| run.may_have(&key(n))));
-        assert!(maybe.count() < 200, "the filter tells absent keys");
+        for n in 3000..6000 {
+            assert_eq!(find(&db, &runs, n), None);
+        }
+        let mut sieve = Sieve::new();
+        sift(&db, &runs, &mut sieve).unwrap();
+        assert!((0..3000).all(|n| !sieve.look(&key(n)).is_none()));
 
         add(&db, &[(key(1), place(9999))], 11, 1000).unwrap();
         let runs = load(&db).unwrap();

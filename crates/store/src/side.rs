@@ -44,7 +44,7 @@ pub(crate) enum Change<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) key: KeyId,
-    pub(crate) input: Digest,
+    pub(crate) bond: Digest,
     pub(crate) call: CallId,
     pub(crate) owner: OwnerId,
     pub(crate) at: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Ended<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EndedKey<'a> {
     pub(crate) key: KeyId,
-    pub(crate) input: Digest,
+    pub(crate) bond: Digest,
     pub(crate) call: CallId,
     /// It counts among the newest entries of a `View::Recent`.
     pub(crate) recent: bool,
@@ -196,7 +196,7 @@ pub(crate) fn fault_parts<'a>(message: &'a str, data: &'a str) -> (&'a str, &'a 
 fn encode_claim(tag: u8, claim: &Claim, out: &mut Vec<u8>) {
     out.push(tag);
     out.extend_from_slice(&claim.key.0);
-    out.extend_from_slice(&claim.input.0);
+    out.extend_from_slice(&claim.bond.0);
     out.extend_from_slice(&claim.call.0.to_le_bytes());
     out.extend_from_slice(&claim.owner.0.to_le_bytes());
     out.extend_from_slice(&claim.at.to_le_bytes());
@@ -206,7 +206,7 @@ fn encode_claim(tag: u8, claim: &Claim, out: &mut Vec<u8>) {
 fn decode_claim(from: &mut Reader<'_>) -> Option<Claim> {
     Some(Claim {
         key: KeyId(from.array()?),
-        input: Digest(from.array()?),
+        bond: Digest(from.array()?),
         call: CallId(u128::from_le_bytes(from.array()?)),
         owner: OwnerId(from.u64()?),
         at: from.u64()?,
@@ -231,7 +231,7 @@ fn encode_end(ended: &Ended<'_>, out: &mut Vec<u8>) {
     };
     out.push(1);
     out.extend_from_slice(&key.key.0);
-    out.extend_from_slice(&key.input.0);
+    out.extend_from_slice(&key.bond.0);
     out.extend_from_slice(&key.call.0.to_le_bytes());
     out.push(u8::from(key.recent));
     out.extend_from_slice(&key.ordinal.to_le_bytes());
@@ -272,7 +272,7 @@ fn decode_end<'a>(from: &mut Reader<'a>) -> Option<Ended<'a>> {
         0 => None,
         1 => Some(EndedKey {
             key: KeyId(from.array()?),
-            input: Digest(from.array()?),
+            bond: Digest(from.array()?),
             call: CallId(u128::from_le_bytes(from.array()?)),
             recent: from.u8()? == 1,
             ordinal: from.u64()?,
@@ -344,7 +344,7 @@ mod tests {
     fn changes_survive_their_bytes() {
         let claim = Claim {
             key: KeyId([1; 16]),
-            input: Digest([2; 32]),
+            bond: Digest([2; 32]),
             call: CallId(3),
             owner: OwnerId(4),
             at: 5,
@@ -360,7 +360,7 @@ mod tests {
         };
         let key = |result| EndedKey {
             key: KeyId([7; 16]),
-            input: Digest([8; 32]),
+            bond: Digest([8; 32]),
             call: CallId(9),
             recent: true,
             ordinal: 0x0102_0304_0506_0708,

@@ -36,8 +36,12 @@ pub(crate) struct Inner {
     pub(crate) lost_through: Ticket,
     /// The newest record a head was signed for, as far as this process knows.
     pub(crate) signed_seq: u64,
+    /// At so many pending bytes the store writes without being asked.
+    write_at_bytes: usize,
     end_checked: bool,
     segment_seen: u64,
+    /// The last key the index did not have; until the overlay goes into the index.
+    pub(crate) absent: Option<KeyId>,
 }
 
 impl Store {
@@ -115,11 +119,18 @@ impl Store {
 
     /// Bounds what is pending: writes it, or gives it up if that has long been impossible.
     pub(crate) fn bound_pending(&self, inner: &mut Inner) {
-        if inner.pending.bytes_len() < PENDING_BYTES_MAX || self.write_pending(inner).is_ok() {
+        if inner.pending.bytes_len() < inner.write_at_bytes {
             return;
         }
+        if self.write_pending(inner).is_ok() {
+            inner.write_at_bytes = PENDING_BYTES_MAX;
+            return;
+        }
+        // Not at every record: a try is not free.
+        inner.write_at_bytes = inner.pending.bytes_len() + PENDING_BYTES_MAX / 16;
         if inner.pending.bytes_len() >= 2 * PENDING_BYTES_MAX {
             inner.give_up(self.clock.now());
+            inner.write_at_bytes = PENDING_BYTES_MAX;
         }
     }
 }
@@ -151,8 +162,10 @@ impl Inner {
             lost: 0,
             lost_through: Ticket(0),
             signed_seq: 0,
+            write_at_bytes: PENDING_BYTES_MAX,
             end_checked: false,
             segment_seen: 0,
+            absent: None,
         }
     }
 
@@ -261,6 +274,7 @@ impl Inner {
     /// Forgets what another process folded.
     pub(crate) fn trim(&mut self) -> Result<(), StoreError> {
         let known = self.mark.as_ref().map_or(0, |mark| mark.seq);
+        self.absent = None;
         let Some(told) = Mark::read(&self.dir).filter(|told| told.seq > known) else {
             return Ok(());
         };
@@ -271,7 +285,7 @@ impl Inner {
         let Some(mark) = index.mark()?.filter(|mark| mark.seq > known) else {
             return Ok(());
         };
-        // The filters must know what the overlay forgets.
+        // The sieve must know what the overlay forgets.
         index.changed()?;
         if mark.seq > self.journal.position().seq {
             return Ok(());
@@ -300,11 +314,19 @@ impl Inner {
         {
             return Ok(None);
         }
+        // A call that starts looks twice.
+        if self.absent == Some(*key) {
+            return Ok(None);
+        }
         let Some(index) = self.index()? else {
             return Ok(self.overlay.keys.get(key).copied());
         };
         match index.find(key)? {
-            None => Ok(self.overlay.keys.get(key).copied()),
+            None => {
+                let newer = self.overlay.keys.get(key).copied();
+                self.absent = newer.is_none().then_some(*key);
+                Ok(newer)
+            }
             Some(Found::Open(entry)) => Ok(Some(entry)),
             Some(Found::Finished(place)) if place == runs::FREE => Ok(None),
             Some(Found::Finished(place)) => {
@@ -321,7 +343,7 @@ impl Inner {
                                 },
                                 seq: 0,
                                 call: ended_key.call,
-                                input: ended_key.input,
+                                bond: ended_key.bond,
                                 at: ended.at,
                             })
                     }

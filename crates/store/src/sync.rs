@@ -50,10 +50,15 @@ impl Store {
                 Next::Safe => return Ok(()),
                 Next::Wait => done.await,
                 Next::Lead => {
+                    let lead = Lead(&self.sync);
+                    // Whoever is ready to write does so first, and is in this sync.
+                    tokio::task::yield_now().await;
                     let dirty = self.inner().dirty();
                     let sync = Arc::clone(&self.sync);
                     let led = tokio::task::spawn_blocking(move || sync.run(dirty));
-                    // The result is in the state, also for us.
+                    // From here on the thread ends the lead, whatever becomes of this task. The
+                    // result is in the state, also for us.
+                    std::mem::forget(lead);
                     let _ = led.await;
                 }
             }
@@ -104,6 +109,16 @@ impl crate::state::Inner {
             dir: dir.then(|| self.journal.dir().to_owned()),
             through: self.pending.written(),
         }
+    }
+}
+
+/// The right to sync for all; given back if its task goes away before it does.
+struct Lead<'a>(&'a Sync);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.0.lock().syncing = false;
+        self.0.done.notify_waiters();
     }
 }
 

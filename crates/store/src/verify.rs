@@ -211,7 +211,7 @@ impl<'a> Walk<'a> {
                     }
                     return Ok(Ended::Rolled);
                 }
-                Front::Torn if is_last && !frame::any_frame(&rest[1..]) => {
+                Front::Torn if is_last => {
                     return Ok(Ended::Torn(rest.len() as u64));
                 }
                 Front::Torn => return Err(self.bad("its transaction is not whole")),

@@ -1,4 +1,5 @@
 //! Idempotency keys: what they say, in one process and between several.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -27,7 +28,7 @@ fn a_key_tells_its_story() {
             ..
         }
     ));
-    let other = store.peek(&key("a"), &input("y"), View::Full).unwrap();
+    let other = store.peek(&key("a"), "files/write", &input("y"), View::Full).unwrap();
     assert_eq!(other, Seen::Conflict { call: CallId(1) });
     let again = store.begin(start(2, Some(key("a")), &me)).unwrap();
     assert!(matches!(
@@ -154,7 +155,7 @@ fn a_dead_owner_leaves_the_outcome_unknown() {
     let begun_again = b.begin(start(2, Some(key("a")), &me())).unwrap();
     assert_eq!(begun_again, Begun::Seen(unknown));
     assert_eq!(kinds(&b), ["start", "unknown"]);
-    let conflict = b.peek(&key("a"), &input("y"), View::TOOLHOST).unwrap();
+    let conflict = b.peek(&key("a"), "files/write", &input("y"), View::TOOLHOST).unwrap();
     assert_eq!(conflict, Seen::Conflict { call: CallId(1) });
 
     let me = me();
@@ -177,7 +178,7 @@ fn unknown_lasts_a_day() {
     let _ = begun(&a, start(1, Some(key("a")), &me()));
     drop(a);
     let b = open_with(&folder, Options::default(), &clock);
-    let look = |store: &Store| store.peek(&key("a"), &input("x"), View::TOOLHOST).unwrap();
+    let look = |store: &Store| store.peek(&key("a"), "files/write", &input("x"), View::TOOLHOST).unwrap();
     assert_eq!(look(&b), Seen::Unknown { call: CallId(1) });
     clock.advance(Duration::from_secs(61));
     assert_eq!(look(&b), Seen::Unknown { call: CallId(1) });
@@ -208,7 +209,7 @@ fn the_toolhost_sees_a_minute() {
     for (ms, seen) in [(59_999, true), (1, false), (1, false)] {
         clock.advance(Duration::from_millis(ms));
         for store in [&store, &open_with(&folder, Options::default(), &clock)] {
-            let found = store.peek(&key("a"), &input("x"), View::TOOLHOST).unwrap();
+            let found = store.peek(&key("a"), "files/write", &input("x"), View::TOOLHOST).unwrap();
             assert_eq!(matches!(found, Seen::Finished(_)), seen, "{found:?}");
             assert_eq!(replay(store, key("a")), "1");
         }
@@ -246,7 +247,7 @@ fn the_toolhost_sees_1024_entries() {
     };
     let seen = |store: &Store, n: u32| {
         let seen = store
-            .peek(&key(&n.to_string()), &input("x"), View::TOOLHOST)
+            .peek(&key(&n.to_string()), "files/write", &input("x"), View::TOOLHOST)
             .unwrap();
         matches!(seen, Seen::Finished(_))
     };
@@ -321,7 +322,7 @@ fn unfinished_keys_are_bounded() {
     assert_eq!(assert_good(&store), 5);
 }
 
-/// G-3: several stores on one folder claim each key exactly once.
+/// D-2, G-3: several stores on one folder claim each key exactly once.
 #[test]
 fn keys_are_claimed_once() {
     let folder = Folder::new("race");
@@ -365,14 +366,14 @@ async fn waiting_for_a_call_in_flight() {
     let _ = begun(&a, start(1, Some(key("a")), &me()));
     let short = Duration::from_millis(20);
     let seen = b
-        .wait_finished(&key("a"), &input("x"), View::Full, short)
+        .wait_finished(&key("a"), "files/write", &input("x"), View::Full, short)
         .await
         .unwrap();
     assert!(matches!(seen, Seen::InFlight { .. }));
     let key_a = key("a");
     let digest = input("x");
-    let here = a.wait_finished(&key_a, &digest, View::Full, minute);
-    let there = b.wait_finished(&key_a, &digest, View::Full, minute);
+    let here = a.wait_finished(&key_a, "files/write", &digest, View::Full, minute);
+    let there = b.wait_finished(&key_a, "files/write", &digest, View::Full, minute);
     let ends = async {
         tokio::task::yield_now().await;
         let ticket = a.finish(finish(1, Some(key_a), "7")).unwrap();
@@ -387,7 +388,7 @@ async fn waiting_for_a_call_in_flight() {
 
     let _ = begun(&a, start(2, Some(key("dies")), &me()));
     let key_dies = key("dies");
-    let waits = b.wait_finished(&key_dies, &digest, View::Full, minute);
+    let waits = b.wait_finished(&key_dies, "files/write", &digest, View::Full, minute);
     let dies = async move { drop(a) };
     let (seen, ()) = tokio::join!(waits, dies);
     assert_eq!(seen.unwrap(), Seen::Unknown { call: CallId(2) });
@@ -474,4 +475,28 @@ fn breakers_are_shared() {
     settle(&c, ends(&c, Health::Works));
     assert_eq!(b.breaker("files/write").unwrap().failures, 0);
     assert_eq!(a.breaker("other").unwrap().failures, 0);
+}
+
+/// D-6, D-7: a start is in the file before the run, everything else that is ready together
+/// goes there in one write.
+#[test]
+fn answers_share_a_write() {
+    let folder = Folder::new("batch");
+    let store = open(&folder);
+    let me = me();
+    let mut last = store.record_pure(start(0, None, &me), finish(0, None, "{}"));
+    for n in 1..64 {
+        last = store.record_pure(start(n, None, &me), finish(n, None, "{}"));
+    }
+    assert_eq!(store.stats().writes, 0);
+    settle(&store, last);
+    settle(&store, last);
+    let stats = store.stats();
+    assert_eq!((stats.records, stats.frames, stats.writes), (128, 1, 1));
+    let _ = begun(&store, start(99, Some(key("a")), &me));
+    assert_eq!(
+        assert_good(&open(&folder)),
+        129,
+        "seen by others before the run"
+    );
 }

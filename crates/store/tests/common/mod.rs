@@ -78,7 +78,7 @@ pub fn input(text: &str) -> Digest {
 }
 
 pub fn key(text: &str) -> KeyId {
-    KeyId::new(&me(), "files/write", text)
+    KeyId::new(&me(), text)
 }
 
 pub fn start<'a>(call: u128, key: Option<KeyId>, caller: &'a Caller) -> Start<'a> {
@@ -145,7 +145,7 @@ pub fn settle(store: &Store, ticket: Ticket) {
 }
 
 pub fn peek(store: &Store, key: KeyId) -> Seen {
-    store.peek(&key, &input("x"), View::Full).unwrap()
+    store.peek(&key, "files/write", &input("x"), View::Full).unwrap()
 }
 
 /// The text of a finished key.
