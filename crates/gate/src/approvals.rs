@@ -1,7 +1,7 @@
 //! Approvals: a call that policy wants a person to see first becomes a pending ask; once it
 //! is granted the same call passes, once. Decision G-6.
 
-use callgate_call::Fault;
+use callgate_call::{Call, Fault, Secrets};
 use callgate_store::{Approval, ApprovalId, ApprovalState, Start};
 
 use crate::invoke::{Gate, internal};
@@ -9,7 +9,13 @@ use crate::leases::not_found;
 
 impl Gate {
     /// The fault of a call that was not approved, after seeing to it that somebody is asked.
-    pub(crate) fn ask(&self, start: &Start<'_>, latest: Option<Approval>) -> Fault {
+    pub(crate) fn ask(
+        &self,
+        secrets: &Secrets,
+        call: &Call,
+        start: &Start<'_>,
+        latest: Option<Approval>,
+    ) -> Fault {
         match latest.as_ref().map(|approval| &approval.state) {
             Some(ApprovalState::Denied { by, .. }) => {
                 return Fault::Denied {
@@ -18,10 +24,11 @@ impl Gate {
             }
             Some(ApprovalState::Pending) => {}
             None | Some(_) => {
-                return match self
-                    .store
-                    .ask(start.caller, start.tool, start.input, start.tier)
-                {
+                let text = call.input.text();
+                let clean = secrets.cleaned(text);
+                let shown = clean.as_deref().unwrap_or(text);
+                let (caller, tool, input) = (start.caller, start.tool, start.input);
+                return match self.store.ask(caller, tool, input, start.tier, shown) {
                     Ok(asked) => Fault::NeedsApproval {
                         approval: asked.id.to_string(),
                     },

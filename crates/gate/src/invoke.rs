@@ -119,7 +119,7 @@ impl Gate {
             let _places = self.admit(setup, call, entry)?;
             let plan = self.planner.plan(tool)?;
             let start = start_of(call, tool, key, lease, decision, &plan);
-            if self.begin(&start, tool).await? == Begin::KeyTaken {
+            if self.begin(setup, call, &start, tool).await? == Begin::KeyTaken {
                 continue; // another call took the key since we looked
             }
             let began = self.clock.now();
@@ -172,7 +172,13 @@ impl Gate {
     /// Claims the key, spends lease and approval and records the start, as one change. What
     /// can have an effect waits until that is safe; a pure tool without any of them needs no
     /// record before it runs.
-    async fn begin(&self, start: &Start<'_>, tool: &Tool) -> Result<Begin, Fault> {
+    async fn begin(
+        &self,
+        setup: &Setup,
+        call: &Call,
+        start: &Start<'_>,
+        tool: &Tool,
+    ) -> Result<Begin, Fault> {
         if is_unrecorded_start(start, tool) {
             return Ok(Begin::Go);
         }
@@ -193,7 +199,7 @@ impl Gate {
             }
             Begun::Seen(_) => Ok(Begin::KeyTaken),
             Begun::LeaseRefused(refusal) => Err(Fault::LeaseRejected { refusal }),
-            Begun::NotApproved(latest) => Err(self.ask(start, latest)),
+            Begun::NotApproved(latest) => Err(self.ask(&setup.secrets, call, start, latest)),
             Begun::Full => Err(Fault::Unavailable {
                 reason: "too many unfinished keyed calls; wait for some to finish".to_owned(),
             }),

@@ -1,6 +1,8 @@
 //! The pipeline stage by stage, with a real store and tools that are closures: what is
 //! refused, what is run, how often, and what the chain says of it.
 
+#![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

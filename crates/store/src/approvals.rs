@@ -10,6 +10,9 @@ use crate::index::Index;
 use crate::state::Inner;
 use crate::{Start, Store, StoreError, records};
 
+/// So much of an input is kept for the person who decides.
+const SHOWN_BYTES_MAX: usize = 2048;
+
 /// Names an approval, short enough to type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ApprovalId(pub String);
@@ -31,6 +34,9 @@ pub struct Approval {
     pub tool: String,
     /// With which input.
     pub input: Digest,
+    /// The beginning of that input, for the person who decides. Kept beside the chain, not
+    /// in it.
+    pub shown: String,
     /// The tool's tier.
     pub tier: u8,
     /// When it was asked.
@@ -78,6 +84,9 @@ pub(crate) struct ApprovalDoc {
     pub(crate) caller: String,
     pub(crate) tool: String,
     pub(crate) input: String,
+    /// The beginning of the input's text.
+    #[serde(default)]
+    pub(crate) shown: String,
     pub(crate) tier: u8,
     pub(crate) asked_at: u64,
     /// Tells asks of one millisecond apart: the chain's newest record at the time.
@@ -119,6 +128,7 @@ impl ApprovalDoc {
             caller: self.caller.clone(),
             tool: self.tool.clone(),
             input: Digest::from_hex(&self.input).unwrap_or(Digest([0; 32])),
+            shown: self.shown.clone(),
             tier: self.tier,
             asked_at: Timestamp(self.asked_at),
             state,
@@ -134,7 +144,7 @@ fn bond_of(caller: &Caller, tool: &str, input: &Digest) -> String {
 }
 
 impl Store {
-    /// Asks. A pending or granted approval for the same caller, tool and input is returned
+    /// Asks, showing the beginning of `shown`. A pending or granted approval for the same caller, tool and input is returned
     /// instead of a new one.
     pub fn ask(
         &self,
@@ -142,7 +152,13 @@ impl Store {
         tool: &str,
         input: Digest,
         tier: Tier,
+        shown: &str,
     ) -> Result<Approval, StoreError> {
+        let cut = (0..=SHOWN_BYTES_MAX.min(shown.len())).rev();
+        let shown = &shown[..cut
+            .into_iter()
+            .find(|&at| shown.is_char_boundary(at))
+            .unwrap_or(0)];
         let id = format!("a-{:012x}", crate::random_u64()? >> 16);
         let life = self.key_life;
         self.commit(|inner, now| {
@@ -162,6 +178,7 @@ impl Store {
                 caller: caller.to_string(),
                 tool: tool.to_owned(),
                 input: input.to_hex(),
+                shown: shown.to_owned(),
                 tier: tier.number(),
                 asked_at: now.0,
                 asked_seq: inner.journal.position().seq,

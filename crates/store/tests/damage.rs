@@ -424,7 +424,12 @@ fn mutations_never_pass() {
         }
         if round % 50 == 0 {
             let store = open_with(&folder, small(), &clock());
-            let _ = store.peek(&key("3"), "files/write", &input("x"), callgate_store::View::Full);
+            let _ = store.peek(
+                &key("3"),
+                "files/write",
+                &input("x"),
+                callgate_store::View::Full,
+            );
             let _ = store.show(&Default::default(), &mut |_| true);
             let _ = store.begin(start(1, Some(key("0")), &me()));
             drop(store);

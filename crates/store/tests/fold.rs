@@ -156,7 +156,7 @@ impl World {
                 let me = me();
                 let what = input(&format!("ask {}", number % 6));
                 let asked = self.stores[at]
-                    .ask(&me, "files/write", what, Tier::Write)
+                    .ask(&me, "files/write", what, Tier::Write, "{}")
                     .unwrap();
                 let known = self.model.approvals.iter().find(|(id, _)| *id == asked.id);
                 match known {
@@ -280,7 +280,12 @@ impl World {
         for number in 0..40 {
             for text in INPUTS {
                 let seen = store
-                    .peek(&key(&number.to_string()), "files/write", &input(text), View::Full)
+                    .peek(
+                        &key(&number.to_string()),
+                        "files/write",
+                        &input(text),
+                        View::Full,
+                    )
                     .unwrap();
                 match (self.expected(number, text), seen) {
                     (Seen::InFlight { call: a, .. }, Seen::InFlight { call: b, .. }) => {

@@ -28,7 +28,9 @@ fn a_key_tells_its_story() {
             ..
         }
     ));
-    let other = store.peek(&key("a"), "files/write", &input("y"), View::Full).unwrap();
+    let other = store
+        .peek(&key("a"), "files/write", &input("y"), View::Full)
+        .unwrap();
     assert_eq!(other, Seen::Conflict { call: CallId(1) });
     let again = store.begin(start(2, Some(key("a")), &me)).unwrap();
     assert!(matches!(
@@ -155,7 +157,9 @@ fn a_dead_owner_leaves_the_outcome_unknown() {
     let begun_again = b.begin(start(2, Some(key("a")), &me())).unwrap();
     assert_eq!(begun_again, Begun::Seen(unknown));
     assert_eq!(kinds(&b), ["start", "unknown"]);
-    let conflict = b.peek(&key("a"), "files/write", &input("y"), View::TOOLHOST).unwrap();
+    let conflict = b
+        .peek(&key("a"), "files/write", &input("y"), View::TOOLHOST)
+        .unwrap();
     assert_eq!(conflict, Seen::Conflict { call: CallId(1) });
 
     let me = me();
@@ -178,7 +182,11 @@ fn unknown_lasts_a_day() {
     let _ = begun(&a, start(1, Some(key("a")), &me()));
     drop(a);
     let b = open_with(&folder, Options::default(), &clock);
-    let look = |store: &Store| store.peek(&key("a"), "files/write", &input("x"), View::TOOLHOST).unwrap();
+    let look = |store: &Store| {
+        store
+            .peek(&key("a"), "files/write", &input("x"), View::TOOLHOST)
+            .unwrap()
+    };
     assert_eq!(look(&b), Seen::Unknown { call: CallId(1) });
     clock.advance(Duration::from_secs(61));
     assert_eq!(look(&b), Seen::Unknown { call: CallId(1) });
@@ -209,7 +217,9 @@ fn the_toolhost_sees_a_minute() {
     for (ms, seen) in [(59_999, true), (1, false), (1, false)] {
         clock.advance(Duration::from_millis(ms));
         for store in [&store, &open_with(&folder, Options::default(), &clock)] {
-            let found = store.peek(&key("a"), "files/write", &input("x"), View::TOOLHOST).unwrap();
+            let found = store
+                .peek(&key("a"), "files/write", &input("x"), View::TOOLHOST)
+                .unwrap();
             assert_eq!(matches!(found, Seen::Finished(_)), seen, "{found:?}");
             assert_eq!(replay(store, key("a")), "1");
         }
@@ -247,7 +257,12 @@ fn the_toolhost_sees_1024_entries() {
     };
     let seen = |store: &Store, n: u32| {
         let seen = store
-            .peek(&key(&n.to_string()), "files/write", &input("x"), View::TOOLHOST)
+            .peek(
+                &key(&n.to_string()),
+                "files/write",
+                &input("x"),
+                View::TOOLHOST,
+            )
             .unwrap();
         matches!(seen, Seen::Finished(_))
     };

@@ -260,7 +260,7 @@ fn approvals_are_spent_once() {
     assert_eq!(store.begin(needs(1)).unwrap(), Begun::NotApproved(None));
     let ask = || {
         store
-            .ask(&me, "files/write", input("x"), Tier::Write)
+            .ask(&me, "files/write", input("x"), Tier::Write, "{}")
             .unwrap()
     };
     let asked = ask();

@@ -53,7 +53,7 @@ pub fn run(environment: &Environment, place: &Place, approvals: &Approvals) -> D
     } else {
         let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
         show::table(
-            &["ID", "STATE", "TOOL", "TIER", "CALLER", "INPUT", "ASKED"],
+            &["ID", "STATE", "TOOL", "TIER", "CALLER", "ASKED", "INPUT"],
             &rows,
         );
     }
@@ -79,6 +79,7 @@ fn approval_json(approval: &Approval) -> Value {
         "tier": approval.tier,
         "caller": approval.caller,
         "input": approval.input.to_hex(),
+        "input_begins": approval.shown,
         "asked_at_ms": approval.asked_at.0,
     })
 }
@@ -90,7 +91,7 @@ fn row(approval: &Approval) -> Vec<String> {
         approval.tool.clone(),
         approval.tier.to_string(),
         approval.caller.clone(),
-        approval.input.to_hex()[..12].to_owned(),
         show::time(approval.asked_at.0),
+        approval.shown.chars().take(80).collect(),
     ]
 }

@@ -145,7 +145,9 @@ pub fn settle(store: &Store, ticket: Ticket) {
 }
 
 pub fn peek(store: &Store, key: KeyId) -> Seen {
-    store.peek(&key, "files/write", &input("x"), View::Full).unwrap()
+    store
+        .peek(&key, "files/write", &input("x"), View::Full)
+        .unwrap()
 }
 
 /// The text of a finished key.
