@@ -100,7 +100,7 @@ pub fn end_of(child: &mut Child, what: &str) -> ExitStatus {
         }
         if std::time::Instant::now() > deadline {
             let pid = child.id();
-            eprintln!("XXX {}", String::from_utf8_lossy(&Command::new("sh").arg("-c").arg(format!("gdb -p {pid} -batch -ex 'thread apply all bt 40' 2>/dev/null; ls -l /proc/{pid}/fd; cat /proc/{pid}/wchan; ps -ef --forest | grep -v ']$' | tail -60; ss -xp | grep gate; cat /proc/locks; ls -li /tmp/callgate-test-*/state/ /tmp/callgate-test-*/state/owners")).output().unwrap().stdout));
+            eprintln!("XXX {}", String::from_utf8_lossy(&Command::new("sh").arg("-c").arg(format!("gdb -p {pid} -batch -ex 'thread apply all bt 60' 2>/dev/null; ls -l /proc/{pid}/fd; cat /proc/{pid}/wchan; pstree -pa {pid}; ss -xp | grep pid={pid}; ls -la /tmp/callgate-test-*/state/ /tmp/callgate-test-*/state/owners")).output().unwrap().stdout));
             let _ = child.kill();
             panic!("{what} did not end");
         }
@@ -297,7 +297,17 @@ impl Serve {
         });
         if gone.is_some() {
             thread::sleep(Duration::from_secs(1));
-            eprintln!("XXX {}", String::from_utf8_lossy(&Command::new("sh").arg("-c").arg("cat /proc/locks; ls -li /tmp/callgate-test-*/; ps -ef --forest | grep -v ']$' | tail -60").output().unwrap().stdout));
+            eprintln!(
+                "XXX {}",
+                String::from_utf8_lossy(
+                    &Command::new("sh")
+                        .arg("-c")
+                        .arg("true")
+                        .output()
+                        .unwrap()
+                        .stdout
+                )
+            );
         }
         assert!(gone.is_none(), "the gate ended: {gone:?}: {}", serve.said());
         serve
