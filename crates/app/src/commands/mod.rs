@@ -10,6 +10,11 @@ pub mod toolhost;
 pub mod tools;
 pub mod trust;
 
+use std::time::Duration;
+
+use callgate_store::Store;
+use tokio::time::MissedTickBehavior;
+
 use crate::cli::Place;
 use crate::compose::{Parts, chain};
 use crate::environment::Environment;
@@ -25,8 +30,21 @@ pub fn close(parts: &Parts<'_>) -> Result<(), String> {
     parts.store.close().map_err(|error| chain(&error))
 }
 
+/// Keeps the store in order while a process stays: folds and signs heads now and then.
+pub async fn tend(store: &Store) {
+    let mut tick = tokio::time::interval(Duration::from_secs(5));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tick.tick().await;
+    loop {
+        tick.tick().await;
+        if let Err(error) = store.maintain() {
+            tracing::warn!(error = chain(&error), "tend the store");
+        }
+    }
+}
+
 /// Reads `60`, `60s`, `500ms`, `5m` or `1h`.
-pub fn duration(text: &str) -> Result<std::time::Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -41,5 +59,5 @@ pub fn duration(text: &str) -> Result<std::time::Duration, String> {
         "h" => 3_600_000,
         _ => return Err(format!("unknown unit `{unit}`: use ms, s, m or h")),
     };
-    Ok(std::time::Duration::from_millis(number.saturating_mul(ms)))
+    Ok(Duration::from_millis(number.saturating_mul(ms)))
 }

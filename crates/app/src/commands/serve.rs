@@ -23,7 +23,7 @@ use crate::environment::Environment;
 use crate::show;
 use crate::workspace::{CONFIG_FILE, Source};
 
-/// How often the configuration and the store are looked after.
+/// How often the configuration is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How often, and how long apart, a lock that nobody answers for is tried.
@@ -80,7 +80,8 @@ async fn until_stopped(
     tokio::select! {
         served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
         () = told => unreachable!("waits for the door to close"),
-        () = look_after(parts, &gate, watched) => unreachable!("never ends"),
+        () = watch(parts, &gate, watched) => unreachable!("never ends"),
+        () = super::tend(&parts.store) => unreachable!("never ends"),
     }
 }
 
@@ -173,15 +174,12 @@ fn told_to_stop() -> Result<impl Future<Output = ()>, String> {
     })
 }
 
-/// Reloads the configuration when it or the trust in it changes, and tends the store.
-async fn look_after(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
+/// Reloads the configuration when it or the trust in it changes.
+async fn watch(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if let Err(error) = parts.store.maintain() {
-            tracing::warn!(error = chain(&error), "maintain the store");
-        }
         let seen = Watched::now(parts);
         if seen != watched {
             watched = seen;

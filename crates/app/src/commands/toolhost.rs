@@ -61,7 +61,7 @@ pub fn main(environment: &Environment, words: &[OsString]) -> ExitCode {
         (Some("--list"), _) => print(&toolhost::list(&gate), 0),
         (Some("--run"), Some(aid)) => once(&gate, &host, Entry::Run, aid),
         (Some("--run"), None) => refuse(Entry::Run, "missing aid", EXIT_USAGE),
-        (Some("--serve"), _) => serve(environment, &gate, host),
+        (Some("--serve"), _) => serve(environment, &parts, &gate, host),
         _ => {
             let error = format!("unknown mode: {}", mode.to_string_lossy());
             refuse(Entry::Run, &error, EXIT_USAGE)
@@ -258,7 +258,7 @@ fn once(gate: &Gate, host: &Host, entry: Entry, aid: &str) -> ExitCode {
     }
 }
 
-fn serve(environment: &Environment, gate: &Gate, mut host: Host) -> ExitCode {
+fn serve(environment: &Environment, parts: &Parts<'_>, gate: &Gate, mut host: Host) -> ExitCode {
     // The client gives up, kills and repeats at its own timeout; we answer before that. T-2.
     host.timeout_max = environment
         .text("MACHINA_TOOLHOST_TIMEOUT_MS")
@@ -275,6 +275,7 @@ fn serve(environment: &Environment, gate: &Gate, mut host: Host) -> ExitCode {
                     served.map_err(|error| format!("serve: {error}"))
                 }
                 () = stopping => unreachable!("waits for the host to end"),
+                () = super::tend(&parts.store) => unreachable!("never ends"),
             }
         })
     });
