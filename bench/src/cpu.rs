@@ -67,7 +67,10 @@ pub fn tree(root: u32) -> Result<Duration, Failure> {
 /// Of one process alone.
 pub fn process(pid: u32) -> Duration {
     let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed()));
-    clock.and_then(ClockId::now).map(Duration::from).unwrap_or_default()
+    clock
+        .and_then(ClockId::now)
+        .map(Duration::from)
+        .unwrap_or_default()
 }
 
 /// Every process and its parent.

@@ -13,6 +13,7 @@ const FILE: &str = "bench/RESULTS.md";
 pub struct Setting {
     commit: String,
     machine: String,
+    niceness: String,
     load_before: String,
     load_after: String,
     seed: u64,
@@ -23,6 +24,7 @@ impl Setting {
         Self {
             commit: commit(),
             machine: machine(),
+            niceness: niceness().unwrap_or_default(),
             load_before: load(),
             load_after: String::new(),
             seed,
@@ -42,14 +44,13 @@ impl fmt::Display for Setting {
         let Self {
             commit,
             machine,
+            niceness,
             load_before,
             load_after,
             seed,
         } = self;
-        write!(
-            f,
-            "commit {commit}; {machine}; load average {load_before} before"
-        )?;
+        write!(f, "commit {commit}; {machine}; niceness {niceness}; ")?;
+        write!(f, "load average {load_before} before")?;
         if !load_after.is_empty() {
             write!(f, ", {load_after} after")?;
         }
@@ -100,6 +101,15 @@ fn machine() -> String {
     });
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{cpus} x {model}, Linux {}", kernel.trim())
+}
+
+fn niceness() -> Option<String> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(16)
+        .map(str::to_owned)
 }
 
 fn load() -> String {

@@ -263,6 +263,42 @@ fn eight_processes_and_random_kills() {
     verified(&world.folder);
 }
 
+/// D-5, D-8: whoever verifies while others write, and leave torn frames behind, is not alarmed.
+#[test]
+fn verifying_while_others_write() {
+    let mut random = Random::new("verifying while others write");
+    let folder = workspace();
+    let writing = AtomicUsize::new(4);
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            let (folder, writing, mut random) = (&folder, &writing, random.fork());
+            scope.spawn(move || {
+                for round in 0..40 {
+                    let mut command = callgate(folder);
+                    command.args(["toolhost", "--serve", "builtin"]);
+                    let point = format!("append.torn=torn:{}", random.below(6));
+                    let mut host = Host::spawn(command.env("CALLGATE_FAILPOINT", point));
+                    for number in 0..6 {
+                        let input = json!({ "text": "x".repeat(random.below(3000)) });
+                        let key = format!("{writer}-{round}-{number}");
+                        host.send(&line("AID.BUILTIN.ECHO.v1", &input, &key));
+                    }
+                    host.end();
+                }
+                writing.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while writing.load(Ordering::Relaxed) > 0 {
+                    verified(&folder);
+                }
+            });
+        }
+    });
+    verified(&folder);
+}
+
 /// The journal's segments, in order.
 fn segments(state: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(state.join("journal"))

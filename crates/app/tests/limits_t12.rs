@@ -283,7 +283,7 @@ fn under_tight_limits_with_a_large_state() {
         ("AID.TEST.APPEND.v1", json!({ "text": "run" })),
         ("AID.TEST.GREET.v1", json!({ "name": "Ada" })),
     ] {
-        let keyed = json!({ "inputs": input, "idempotency_key": "by-run" });
+        let keyed = json!({ "inputs": input, "idempotency_key": format!("run-{aid}") });
         let first = place.run_tool(tight, &plugin, aid, &keyed);
         assert_eq!(status(&first), ("OK", false), "{first}");
         let second = place.run_tool(tight, &plugin, aid, &keyed);
@@ -310,11 +310,11 @@ fn under_tight_limits_with_a_large_state() {
     assert!(host.end().success());
     let mut host = place.host(tight, &plugin);
     for number in 0..10 {
-        let key = format!("tool-{number}");
         for (aid, input) in [
-            ("AID.TEST.APPEND.v1", json!({ "text": key })),
-            ("AID.TEST.GREET.v1", json!({ "name": key })),
+            ("AID.TEST.APPEND.v1", json!({ "text": number })),
+            ("AID.TEST.GREET.v1", json!({ "name": number.to_string() })),
         ] {
+            let key = format!("{aid}-{number}");
             assert_eq!(
                 status(&host.ask(&line(aid, &input, &key))),
                 ("OK", false),

@@ -720,6 +720,31 @@ fn one_gate_and_its_end() {
     );
 }
 
+/// Connections on which nothing, or half a request, has come do not hold up the end.
+#[test]
+fn idle_connections_do_not_hold_up_the_end() {
+    let folder = trusted(ONE);
+    let connect = |serve: &Serve, bytes: &[u8]| {
+        use std::io::Write as _;
+        let mut stream = std::os::unix::net::UnixStream::connect(&serve.socket).expect("connect");
+        stream.write_all(bytes).expect("write");
+        stream
+    };
+    for bytes in [
+        b"".as_slice(),
+        b"POST /v1/call HT",
+        b"POST /v1/call HTTP/1.1\r\ncontent-length: 100\r\n\r\n{\"tool\"",
+        b"GET /v1/health HTTP/1.1\r\nhost: gate\r\n\r\n",
+    ] {
+        let serve = Serve::start(&folder);
+        let held = connect(&serve, bytes);
+        // Answered after it was accepted, so the gate knows the one before as well.
+        assert_eq!(serve.get("/v1/health").1["ok"], true);
+        assert!(serve.stop().success(), "{}", String::from_utf8_lossy(bytes));
+        drop(held);
+    }
+}
+
 /// SIGTERM while a call runs: it is answered first, and its outcome recorded.
 #[test]
 fn calls_under_way_are_answered_at_the_end() {

@@ -157,34 +157,37 @@ impl<'de> Visitor<'de> for Key {
     }
 }
 
-/// Texts up to this are written byte by byte: outputs are JSON in JSON, so that every few
-/// bytes one needs an escape, and then looking for long runs does not pay.
-const SHORT_TEXT_BYTES: usize = 1024;
-
-/// Appends `text` as a JSON string.
+/// Appends `text` as a JSON string. Outputs are JSON in JSON, so that every few bytes a quote
+/// or a backslash comes along: their number is counted first, many bytes at a time, and then
+/// there is room for all.
 pub fn write_text(text: &str, out: &mut Vec<u8>) {
-    if text.len() > SHORT_TEXT_BYTES {
+    let is_marked = |byte: u8| (byte == b'"') | (byte == b'\\');
+    let bytes = text.as_bytes();
+    let marked: usize = bytes.iter().map(|&byte| usize::from(is_marked(byte))).sum();
+    if bytes.iter().fold(false, |any, &byte| any | (byte < 0x20)) {
         return serde_json::to_writer(out, text).expect("writing to a Vec does not fail");
     }
-    out.reserve(2 * text.len() + 2);
-    out.push(b'"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            0x20.. => out.push(byte),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            0x0C => out.extend_from_slice(b"\\f"),
-            _ => {
-                const HEX: &[u8; 16] = b"0123456789abcdef";
-                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', HEX[high], HEX[low]]);
-            }
-        }
+    if marked == 0 {
+        out.push(b'"');
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
     }
-    out.push(b'"');
+    let start = out.len() + 1;
+    // The first and the last of these stay as they are.
+    out.resize(out.len() + bytes.len() + marked + 2, b'"');
+    let mut places = out[start..].iter_mut();
+    let mut put = |byte: u8| {
+        if let Some(place) = places.next() {
+            *place = byte;
+        }
+    };
+    for &byte in bytes {
+        if is_marked(byte) {
+            put(b'\\');
+        }
+        put(byte);
+    }
 }
 
 /// Appends `value` as compact JSON.
@@ -292,9 +295,20 @@ mod tests {
         let mut out = Vec::new();
         write_text(&all, &mut out);
         assert_eq!(text_len(&all), out.len());
-        assert_eq!(out, serde_json::to_vec(&all).unwrap());
-        let mut long = Vec::new();
-        write_text(&all.repeat(8), &mut long);
-        assert_eq!(long, serde_json::to_vec(&all.repeat(8)).unwrap());
+        for text in [
+            &all,
+            "",
+            "plain",
+            "\"",
+            "\\",
+            "{\"a\":\"\\n\"}",
+            "é\"€",
+            "a\nb\"c",
+            "\u{7f}",
+        ] {
+            let mut out = b"before".to_vec();
+            write_text(text, &mut out);
+            assert_eq!(out[6..], serde_json::to_vec(text).unwrap(), "{text}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{Folder, callgate, wait_for};
 
 /// No single step takes this long; whoever waits longer has found something blocked for ever.
-pub const PATIENCE: Duration = Duration::from_secs(25);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// SIGKILL, as an exit status tells it.
 pub const KILLED: Option<i32> = Some(9);
@@ -99,8 +99,6 @@ pub fn end_of(child: &mut Child, what: &str) -> ExitStatus {
             return status;
         }
         if std::time::Instant::now() > deadline {
-            let pid = child.id();
-            eprintln!("XXX {}", String::from_utf8_lossy(&Command::new("sh").arg("-c").arg(format!("gdb -p {pid} -batch -ex 'thread apply all bt 60' 2>/dev/null; ls -l /proc/{pid}/fd; cat /proc/{pid}/wchan; pstree -pa {pid}; ss -xp | grep pid={pid}; ls -la /tmp/callgate-test-*/state/ /tmp/callgate-test-*/state/owners")).output().unwrap().stdout));
             let _ = child.kill();
             panic!("{what} did not end");
         }
@@ -295,20 +293,6 @@ impl Serve {
             gone = serve.child.try_wait().expect("wait for a child of ours");
             (gone.is_some() || UnixStream::connect(&serve.socket).is_ok()).then_some(())
         });
-        if gone.is_some() {
-            thread::sleep(Duration::from_secs(1));
-            eprintln!(
-                "XXX {}",
-                String::from_utf8_lossy(
-                    &Command::new("sh")
-                        .arg("-c")
-                        .arg("true")
-                        .output()
-                        .unwrap()
-                        .stdout
-                )
-            );
-        }
         assert!(gone.is_none(), "the gate ended: {gone:?}: {}", serve.said());
         serve
     }

@@ -40,7 +40,9 @@ fn spaces(bytes: &[u8]) -> &[u8] {
 /// A string without escapes, and what follows it. Not known to be UTF-8.
 fn plain_text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = bytes.strip_prefix(b"\"")?;
-    let end = inner.iter().position(|&byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
+    let end = inner
+        .iter()
+        .position(|&byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
     let (text, after) = inner.split_at(end);
     Some((text, after.strip_prefix(b"\"")?))
 }
