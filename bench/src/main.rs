@@ -18,6 +18,7 @@ mod figure;
 mod gate;
 mod in_process;
 mod lines;
+mod machine;
 mod piped;
 mod power;
 mod python;
@@ -45,8 +46,11 @@ callgate-bench --callgate PATH [--check] [--write] [--seed N] [NAME...]
   NAME              serve, gate, python, power, spawn, start; all if none is named
 ";
 
+/// A bench gives its figures.
+type Run = fn(&Bench) -> Result<Vec<Figure>, Failure>;
+
 /// Every bench, in the order they run.
-const BENCHES: [(&str, fn(&Bench) -> Result<Vec<Figure>, Failure>); 6] = [
+const BENCHES: [(&str, Run); 6] = [
     ("serve", serve::run),
     ("gate", gate::run),
     ("python", python::run),
@@ -144,10 +148,13 @@ fn measure(arguments: &Arguments) -> Result<bool, Failure> {
     let wanted =
         |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|n| n == name);
     let mut figures = Vec::new();
+    let mut samples = vec![machine::sample()];
     for (name, run) in BENCHES.into_iter().filter(|(name, _)| wanted(name)) {
         eprintln!("{name} …");
         figures.extend(run(&bench).map_err(|failure| format!("{name}: {failure}"))?);
+        samples.push(machine::sample());
     }
+    figures.push(machine::figure(&samples));
     let setting = setting.with_load_after();
     print!("{}", figure::table(&figures));
     if arguments.write {

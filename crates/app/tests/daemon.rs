@@ -1,0 +1,248 @@
+//! The daemon: whom it serves, that there is one for a socket, and how it ends.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::drive::{Serve, chain, cli, lines_of, python, run, run_with, verified};
+use support::{Folder, callgate, wait_for};
+
+const ONE: &str = r#"
+[[tool]]
+name = "one"
+aid = "AID.TEST.ONE.v1"
+tier = 1
+runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
+"#;
+
+const TOOL: &str = r#"
+read -r input
+printf '{"got":%s}' "$input"
+"#;
+
+/// Appends, waits until `go` is there, and answers.
+const SLOW: &str = r#"
+read -r input
+echo started >> effects
+while [ ! -e go ]; do sleep 0.02; done
+echo '{}'
+"#;
+
+fn trusted(tool: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("callgate.toml", ONE);
+    folder.write("tool.sh", tool);
+    cli(&folder, &["trust"]).good();
+    folder
+}
+
+/// G-11: the caller is `uid:N` on every wire of one user.
+#[test]
+fn the_caller_is_the_uid() {
+    let folder = trusted(TOOL);
+    let serve = Serve::start(&folder);
+    serve.call(&json!({ "tool": "one", "input": {} }));
+    cli(&folder, &["call", "one"]).good();
+    cli(&folder, &["call", "one", "--standalone"]).good();
+    run_with(
+        callgate(&folder).args(["tool_exec", "AID.TEST.ONE.v1"]),
+        b"{}",
+    )
+    .good();
+    run_with(
+        callgate(&folder).args(["toolhost", "--run", ".", "AID.TEST.ONE.v1"]),
+        b"{}",
+    )
+    .good();
+    assert!(serve.stop().success());
+    let us = format!("uid:{}", rustix::process::geteuid().as_raw());
+    let records = chain(&folder);
+    let starts: Vec<&Value> = records
+        .iter()
+        .filter(|record| record["kind"] == "start")
+        .collect();
+    assert_eq!(starts.len(), 5);
+    assert!(
+        starts.iter().all(|start| start["caller"] == us),
+        "{starts:?}"
+    );
+}
+
+/// G-10b: the socket is the owner's alone, and a peer of another uid is closed unread.
+#[test]
+fn another_user_is_not_served() {
+    let folder = trusted(TOOL);
+    let serve = Serve::start(&folder);
+    let mode = std::fs::metadata(&serve.socket)
+        .expect("the socket")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let state = std::fs::metadata(folder.join("state"))
+        .expect("the state")
+        .permissions()
+        .mode();
+    assert_eq!(state & 0o777, 0o700);
+    let other = std::env::var("CALLGATE_TEST_UID").ok();
+    if let Some(uid) = other.filter(|_| rustix::process::geteuid().is_root()) {
+        // Even where the modes would let it in.
+        let open = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("a mode");
+        };
+        open(&folder.join("state"), 0o755);
+        open(&serve.socket, 0o777);
+        let script = r#"
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+uid = int(sys.argv[1])
+if uid: os.setgroups([]); os.setgid(uid); os.setuid(uid)
+s.connect(sys.argv[2])
+answer = b""
+try:
+    s.sendall(b"GET /v1/health HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n")
+    while True:
+        more = s.recv(4096)
+        if not more: break
+        answer += more
+except (BrokenPipeError, ConnectionResetError):
+    pass
+print(len(answer))
+"#;
+        let answer = |uid: &str| {
+            let mut command = Command::new(python());
+            run(command.args(["-c", script, uid]).arg(&serve.socket))
+                .good()
+                .out
+        };
+        assert_eq!(answer(&uid).trim(), "0");
+        assert_ne!(answer("0").trim(), "0");
+    }
+    assert_eq!(serve.get("/v1/health").1["ok"], true);
+    assert!(serve.stop().success());
+}
+
+/// One gate for a socket: a second one refuses and says so; after a SIGKILL the next one takes
+/// the place; SIGTERM ends it in order, with the socket gone and a head signed.
+#[test]
+fn one_gate_and_its_end() {
+    let folder = trusted(TOOL);
+    let serve = Serve::start(&folder);
+    let second = cli(&folder, &["serve"]);
+    assert_eq!(second.code(), 1);
+    assert!(
+        second.err.contains("another `callgate serve`"),
+        "{}",
+        second.err
+    );
+    assert!(
+        second.err.contains("--socket"),
+        "it says what to do: {}",
+        second.err
+    );
+    assert_eq!(
+        serve.get("/v1/health").1["ok"],
+        true,
+        "the first is as before"
+    );
+    let beside = folder.join("beside.sock");
+    let mut command = callgate(&folder);
+    let third = Serve::spawn(
+        command.args(["serve", "--socket"]).arg(&beside),
+        beside.clone(),
+    );
+    assert_eq!(
+        third.call(&json!({ "tool": "one", "input": {} }))["ok"],
+        true
+    );
+    assert!(third.stop().success());
+    assert!(!beside.exists());
+
+    let socket = serve.socket.clone();
+    serve.kill();
+    assert!(socket.exists(), "a killed gate leaves its socket");
+    assert_eq!(
+        cli(&folder, &["call", "one"]).good().json(),
+        json!({ "got": {} }),
+        "stands alone"
+    );
+    let serve = Serve::start(&folder);
+    serve.call(&json!({ "tool": "one", "input": {} }));
+    let said = serve.said();
+    for words in [
+        "serves 4 tools",
+        "listening on",
+        "confinement: none",
+        "callgate call",
+    ] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+    assert!(serve.stop().success());
+    assert!(!socket.exists());
+    let verdict = cli(&folder, &["audit", "verify", "--json"]).good().json();
+    assert_eq!(
+        verdict["head"]["seq"], verdict["records"],
+        "signed to the end: {verdict}"
+    );
+}
+
+/// Connections on which nothing, or half a request, has come do not hold up the end.
+#[test]
+fn idle_connections_do_not_hold_up_the_end() {
+    let folder = trusted(TOOL);
+    let connect = |serve: &Serve, bytes: &[u8]| {
+        use std::io::Write as _;
+        let mut stream = std::os::unix::net::UnixStream::connect(&serve.socket).expect("connect");
+        stream.write_all(bytes).expect("write");
+        stream
+    };
+    for bytes in [
+        b"".as_slice(),
+        b"POST /v1/call HT",
+        b"POST /v1/call HTTP/1.1\r\ncontent-length: 100\r\n\r\n{\"tool\"",
+        b"GET /v1/health HTTP/1.1\r\nhost: gate\r\n\r\n",
+    ] {
+        let serve = Serve::start(&folder);
+        let held = connect(&serve, bytes);
+        // Answered after it was accepted, so the gate knows the one before as well.
+        assert_eq!(serve.get("/v1/health").1["ok"], true);
+        assert!(serve.stop().success(), "{}", String::from_utf8_lossy(bytes));
+        drop(held);
+    }
+}
+
+/// SIGTERM while a call runs: it is answered first, and its outcome recorded.
+#[test]
+fn calls_under_way_are_answered_at_the_end() {
+    let folder = trusted(SLOW);
+    let serve = Serve::start(&folder);
+    let socket = serve.socket.clone();
+    std::thread::scope(|scope| {
+        let body = json!({ "tool": "one", "input": {}, "idempotency_key": "k" });
+        let socket = &socket;
+        let call = scope.spawn(move || support::drive::post(socket, &body));
+        wait_for("its start", || {
+            (lines_of(&folder.join("effects")).len() == 1).then_some(())
+        });
+        support::drive::signal(serve.pid(), rustix::process::Signal::TERM);
+        folder.write("go", "");
+        assert!(serve.ended().success());
+        assert_eq!(
+            call.join().expect("no panic").expect("an answer")["ok"],
+            true
+        );
+    });
+    let again = cli(&folder, &["call", "one", "--key", "k", "--json"])
+        .good()
+        .json();
+    assert_eq!(again["idempotent_hit"], true);
+    verified(&folder);
+}
