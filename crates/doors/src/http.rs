@@ -6,16 +6,22 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use callgate_call::{Call, Caller, Fault, IdempotencyKey, Input, LeaseToken, Outcome, Tool, Wire};
+use callgate_call::{
+    Call, Caller, Cancel, Fault, IdempotencyKey, Input, LeaseToken, Outcome, Tool, Wire,
+};
 use callgate_gate::Gate;
 use callgate_wires::json;
 use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
+
+/// How long connections without a call may last once we stop.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Largest body of `POST /v1/call`.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -85,16 +91,49 @@ pub async fn serve(
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_path)
         .with_state(door);
-    axum::serve(listener, router)
-        .with_graceful_shutdown(stop)
-        .await?;
+    let stopping = Cancel::new();
+    let told = stopping.clone();
+    let graceful = async move {
+        stop.await;
+        told.cancel();
+    };
+    let served = axum::serve(listener, router).with_graceful_shutdown(graceful);
+    // A connection with half a request on it would hold us up for ever; calls would not.
+    let left_over = async {
+        stopping.cancelled().await;
+        calls.close();
+        calls.wait().await;
+        tokio::time::sleep(FAREWELL).await;
+    };
+    tokio::select! {
+        served = served.into_future() => served?,
+        () = left_over => {}
+    }
     calls.close();
     calls.wait().await;
     Ok(())
 }
 
-async fn call(State(door): State<Arc<Door>>, body: Bytes) -> Response {
+async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>) -> Response {
     let id = door.gate.next_id();
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) => {
+            let status = rejection.status();
+            let fault = if status == StatusCode::PAYLOAD_TOO_LARGE {
+                let max_bytes = BODY_BYTES_MAX as u64;
+                Fault::TooLarge {
+                    what: "request".to_owned(),
+                    max_bytes,
+                }
+            } else {
+                Fault::BadRequest {
+                    reason: rejection.body_text(),
+                }
+            };
+            return answer(status, &refusal(id.to_string(), &fault));
+        }
+    };
     let call = match read_call(&body) {
         Ok(asked) => asked.into_call(id, door.caller.clone()),
         Err(reason) => {

@@ -205,12 +205,13 @@ impl Streams {
     /// The near ends, and the far ones in their order.
     fn new(input: Vec<u8>, printed_bytes_max: usize) -> io::Result<(Self, [OwnedFd; 3])> {
         let (stdin_far, stdin) = io::pipe()?;
+        let (stdin, written) = fill(pipe::Sender::from_owned_fd(stdin.into())?, &input);
         let (stdout, stdout_far) = io::pipe()?;
         let (chatter, stderr_far) = Chatter::new(Stream::Stderr)?;
         let streams = Self {
             input,
-            written: 0,
-            stdin: Some(pipe::Sender::from_owned_fd(stdin.into())?),
+            written,
+            stdin,
             stdout: Some(pipe::Receiver::from_owned_fd(stdout.into())?),
             output: Vec::new(),
             printed_bytes_max,
@@ -274,7 +275,27 @@ impl Streams {
     }
 }
 
-/// Writes the input for as long as the program reads it. One that does not is free not to.
+/// Puts the input into the pipe before there is a program to read it: were we killed in
+/// between, it would else run on half an input. What the pipe does not take is fed later.
+fn fill(stdin: pipe::Sender, input: &[u8]) -> (Option<pipe::Sender>, usize) {
+    const PIPE_BYTES_MAX: usize = 1024 * 1024;
+    const PIPE_BYTES_USUAL: usize = 64 * 1024;
+    if input.len() > PIPE_BYTES_USUAL {
+        // Refused where the user's pipes are full; then the rest is fed later.
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdin, input.len().min(PIPE_BYTES_MAX));
+    }
+    let mut written = 0;
+    while written < input.len() {
+        match rustix::io::write(&stdin, &input[written..]) {
+            Ok(count) => written += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return (Some(stdin), written),
+        }
+    }
+    (None, written)
+}
+
+/// Writes the rest of the input for as long as the program reads it. One that does not is free not to.
 async fn feed(stdin: &mut Option<pipe::Sender>, input: &[u8], written: &mut usize) {
     while let Some(pipe) = stdin {
         if *written == input.len() || pipe.writable().await.is_err() {

@@ -6,7 +6,7 @@
 mod append;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,22 @@ use crate::frame::{
 
 /// Largest segment. Decision T-12: a process whose files may have 8 MiB can still append.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Opens a file of a state that may only be read, too: what needs a record is refused when that
+/// is to be written, the rest is served (T-12).
+fn open_or_read(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    match options.open(path) {
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            File::open(path)
+        }
+        opened => opened,
+    }
+}
 
 /// So many segments left behind are kept open until the next sync.
 const DIRTY_MAX: usize = 8;
@@ -114,14 +130,14 @@ impl Journal {
         segment_bytes_max: u64,
     ) -> Result<Self, StoreError> {
         let path = state.join("journal.lock");
-        let lock = OpenOptions::new()
+        let mut options = OpenOptions::new();
+        options
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|e| StoreError::open(&path, e))?;
+            .mode(0o600);
+        let lock = open_or_read(&options, &path).map_err(|e| StoreError::open(&path, e))?;
         Ok(Self {
             dir: state.join("journal"),
             lock: Arc::new(lock),
@@ -234,7 +250,7 @@ impl Journal {
             self.at.segment + 1
         };
         let path = self.dir.join(segment_name(number));
-        let file = match OpenOptions::new().read(true).append(true).open(&path) {
+        let file = match open_or_read(OpenOptions::new().read(true).append(true), &path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 if inside {

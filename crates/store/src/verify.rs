@@ -79,8 +79,16 @@ struct Walk<'a> {
 impl Store {
     /// Checks the whole chain on disk. Damage is in the verdict, not an error.
     pub fn verify(&self) -> Result<Verdict, StoreError> {
+        let mut inner = self.inner();
         // What waits here belongs to the chain; on a damaged one it cannot be written.
-        let _ = self.write_pending(&mut self.inner());
+        let _ = self.write_pending(&mut inner);
+        let verdict = verify_state(&self.dir)?;
+        if verdict.is_good() {
+            return Ok(verdict);
+        }
+        // Others may write just where we read, over what a crash left. Under the lock nobody
+        // does, so what is bad then is bad.
+        let _lock = inner.journal.lock()?;
         verify_state(&self.dir)
     }
 }
@@ -391,7 +399,9 @@ impl Walk<'_> {
                 head: None,
             } => {
                 let written = format!("{{\"hash\":\"{hash}\",\"record\":{}}}\n", body.get());
-                let Some(digest) = Digest::from_hex(hash).filter(|_| written == text) else {
+                let Some(digest) = Digest::from_hex(hash)
+                    .filter(|digest| written == text && digest.to_hex() == hash)
+                else {
                     return Err(self.bad("the line is not as it was written"));
                 };
                 self.record(body.get().as_bytes(), &digest.0, None)?;
