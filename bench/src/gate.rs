@@ -9,14 +9,14 @@ use callgate_gate::{Gate, Schema, Ticket};
 use callgate_store::{Begun, Durability, End, Finish, Health, KeyId, Start, Store, View};
 use callgate_wires::toolhost::{Reply, ReplyState, Request, RequestInput, Status, TookCall};
 
-use crate::figure::{Figure, median, number};
+use crate::figure::{Figure, number, quiet};
 use crate::in_process::{self, aid};
 use crate::lines::{Lines, Writer};
 use crate::scratch::Scratch;
 use crate::{Bench, Failure, chain, cpu};
 
-const ROUNDS: usize = 5;
-const CALLS: usize = 20_000;
+const ROUNDS: usize = 16;
+const CALLS: usize = 8_000;
 /// So many calls share one settling, as lines that came in one read do.
 const BATCH: usize = 64;
 const CPU_MICROS_MAX: f64 = 6.0;
@@ -32,7 +32,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// One round of the whole, then one of each of its parts; medians over the rounds.
+/// One round of the whole, then one of each of its parts.
 fn measure(bench: &Bench, name: &str, keyed: bool) -> Result<Figure, Failure> {
     let scratch = Scratch::new(if keyed { "gate-keyed" } else { "gate" })?;
     let parts = Scratch::new(if keyed { "parts-keyed" } else { "parts" })?;
@@ -66,11 +66,11 @@ fn measure(bench: &Bench, name: &str, keyed: bool) -> Result<Figure, Failure> {
     let calls = (ROUNDS + 1) * CALLS;
     chain::check(bench, &scratch, calls)?;
     chain::check(bench, &parts, calls)?;
-    let whole = median(&whole);
+    let whole = quiet(&whole);
     let mut accounted = 0.0;
     let mut words = Vec::new();
     for (stage, micros) in &stages {
-        let micros = median(micros);
+        let micros = quiet(micros);
         accounted += micros;
         words.push(format!("{} {}", &stage[2..], number(micros)));
     }

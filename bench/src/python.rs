@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::figure::{Figure, median, number};
+use crate::figure::{Figure, number, quiet};
 use crate::lines::Writer;
 use crate::piped::{Piped, Spent};
 use crate::scratch::Scratch;
@@ -16,7 +16,7 @@ const WARM_AID: &str = "AID.DEMO.GREET.v1";
 const COLD_AID: &str = "AID.BENCH.COLD.v1";
 const ROUNDS: usize = 5;
 /// A pool replaces a worker every 1,000 calls. Spells this short mostly miss that, so that
-/// their median is the warm call and their mean has the replacement in it.
+/// the quieter ones are the warm call and their mean has the replacement in it.
 const SPELLS: usize = 10;
 const SPELL_CALLS: usize = 100;
 const COLD_CALLS: usize = 8;
@@ -66,11 +66,11 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     host.finish()?;
     let calls = warm_up.len() + ROUNDS * (2 * SPELLS * SPELL_CALLS + COLD_CALLS);
     chain::check(bench, &scratch, calls)?;
-    let cold = median_of(&cold, Spent::cpu_micros);
+    let cold = quiet_of(&cold, Spent::cpu_micros);
     let figure = |name: &str, warm: &[Spent]| {
         let (all, ours) = (
-            median_of(warm, Spent::cpu_micros),
-            median_of(warm, Spent::own_cpu_micros),
+            quiet_of(warm, Spent::cpu_micros),
+            quiet_of(warm, Spent::own_cpu_micros),
         );
         Figure::new(name, all, "µs")
             .at_most(CPU_MICROS_MAX)
@@ -88,8 +88,8 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-fn median_of(spent: &[Spent], each: fn(&Spent) -> f64) -> f64 {
-    median(&spent.iter().map(each).collect::<Vec<_>>())
+fn quiet_of(spent: &[Spent], each: fn(&Spent) -> f64) -> f64 {
+    quiet(&spent.iter().map(each).collect::<Vec<_>>())
 }
 
 /// The search path with the interpreter itself first: what starts it may be a script, and

@@ -62,7 +62,8 @@ impl fmt::Display for Setting {
 pub fn write(setting: &Setting, figures: &[Figure]) -> Result<(), Failure> {
     let text = format!(
         "# Results\n\n\
-         Written by `cargo xtask bench --write`. CPU is user and system together; contestants are \
+         Written by `cargo xtask bench --write`. CPU is user and system together and the \
+         lower quartile of the rounds, because neighbours only ever add to it; contestants are \
          measured in the same run, in turns, and ratios are of medians. `near` is within what \
          `--check` lets pass (0.7 of what is wanted). After every bench the chain was verified and \
          its records counted against the calls.\n\n{setting}\n\n{}",

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::figure::{Figure, median, number, ratio};
+use crate::figure::{Figure, median, number, quiet, ratio};
 use crate::lines::{Lines, Writer};
 use crate::piped::{Piped, Spent};
 use crate::scratch::Scratch;
@@ -114,11 +114,11 @@ fn keyed(bench: &Bench) -> Result<Vec<Figure>, Failure> {
             .beside(beside),
         Figure::new(
             "serve, fresh keys: CPU of `--run` after many",
-            median(&starts),
+            quiet(&starts),
             "ms",
         )
         .at_most(start::CPU_MS_MAX)
-        .beside(format!("median of {STARTS}")),
+        .beside(format!("{STARTS} starts")),
     ])
 }
 
@@ -172,7 +172,7 @@ fn rate(spent: &[Spent]) -> f64 {
 }
 
 fn cpu_of(spent: &[Spent]) -> f64 {
-    median(&spent.iter().map(Spent::cpu_micros).collect::<Vec<_>>())
+    quiet(&spent.iter().map(Spent::cpu_micros).collect::<Vec<_>>())
 }
 
 fn io_calls(spent: &[Spent]) -> f64 {
