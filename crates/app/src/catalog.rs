@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use callgate_wires::toolhost::tier_of_side_effects;
 
 use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
 use crate::environment::Environment;
-use crate::workspace::any_object;
+use crate::workspace::{any_object, escapes};
 
 /// Calls of one tool at the same time, where nothing is said.
 const CONCURRENCY_MAX_DEFAULT: usize = 64;
@@ -71,7 +71,7 @@ impl Workshop<'_> {
             output_schema: schema(config.output_schema),
             tags: config.tags,
             tier,
-            timeout: config.timeout_ms.map(Duration::from_millis),
+            timeout: timeout(config.timeout_ms).map_err(about)?,
             rate_limit,
             concurrency_max: config.concurrency_max.unwrap_or(CONCURRENCY_MAX_DEFAULT),
             idempotent: config.idempotent,
@@ -87,6 +87,7 @@ impl Workshop<'_> {
     }
 
     fn runner(&mut self, config: &RunnerConfig) -> Result<Arc<dyn Runner>, String> {
+        check_bounds(config)?;
         match config {
             RunnerConfig::Process {
                 command,
@@ -186,6 +187,36 @@ impl Workshop<'_> {
     }
 }
 
+/// The longest a tool may be given.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn timeout(ms: Option<u64>) -> Result<Option<Duration>, String> {
+    match ms.map(Duration::from_millis) {
+        Some(timeout) if timeout.is_zero() || timeout > TIMEOUT_MAX => {
+            Err("timeout_ms is 1 to 86400000, a day".to_owned())
+        }
+        timeout => Ok(timeout),
+    }
+}
+
+/// Refuses numbers that could only be slips, before they become queues and buffers.
+fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
+    let (limits, pool) = match config {
+        RunnerConfig::Process { limits, .. } => (limits, &PoolConfig::default()),
+        RunnerConfig::Pool { limits, pool, .. } | RunnerConfig::Python { limits, pool, .. } => {
+            (limits, pool)
+        }
+    };
+    let within = |name: &str, value: Option<usize>, max: usize| match value {
+        Some(value) if value == 0 || value > max => Err(format!("{name} is 1 to {max}")),
+        _ => Ok(()),
+    };
+    within("output_bytes", limits.output_bytes, 1 << 30)?;
+    within("workers_max", pool.workers_max, 1024)?;
+    within("queue_max", pool.queue_max, 65_536)?;
+    within("crashes_max", pool.crashes_max, 1_000_000)
+}
+
 fn words(command: &[String]) -> Result<Vec<OsString>, String> {
     match command.first() {
         Some(program) if !program.is_empty() => Ok(command.iter().map(OsString::from).collect()),
@@ -199,14 +230,6 @@ fn schema(source: Option<SchemaSource>) -> Option<serde_json::Value> {
         // Files were read in `workspace.rs`.
         Some(SchemaSource::File(_)) | None => None,
     }
-}
-
-/// True for paths that could lie outside the workspace.
-fn escapes(path: &str) -> bool {
-    use std::path::Component;
-    Path::new(path)
-        .components()
-        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 fn child_limits(config: &LimitsConfig) -> Limits {

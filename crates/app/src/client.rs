@@ -15,12 +15,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// `None` if no gate answers there.
+    /// `None` if no gate of ours answers there: another user's may not have our input.
     pub async fn connect(socket: &Path) -> Option<Self> {
-        UnixStream::connect(socket)
-            .await
-            .ok()
-            .map(|stream| Self { stream })
+        let stream = UnixStream::connect(socket).await.ok()?;
+        let uid = rustix::process::geteuid().as_raw();
+        (stream.peer_cred().ok()?.uid() == uid).then_some(Self { stream })
     }
 
     /// One request, one answer.

@@ -11,7 +11,7 @@ use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
-use crate::config::{Config, DecisionConfig, DurabilityConfig};
+use crate::config::{Config, DecisionConfig, DurabilityConfig, StoreConfig};
 use crate::environment::Environment;
 use crate::paths::Paths;
 use crate::python;
@@ -37,14 +37,24 @@ pub enum Builtins {
 }
 
 impl<'a> Parts<'a> {
-    /// Opens the state of a workspace. How durable it is is part of the configuration, which
-    /// counts for that even before it is trusted: it can only make us slower.
+    /// Opens the state of a workspace, as its configuration says once that is trusted.
     pub fn open(environment: &'a Environment, paths: Paths) -> Result<Self, StoreError> {
-        let durability = match Source::of_workspace(&paths.workspace) {
-            Ok(source) => store_options(&source.config),
-            Err(_) => Options::default(),
-        };
-        Self::open_with(environment, paths, durability)
+        let parts = Self::open_with(environment, paths, Options::default())?;
+        match Found::look(&parts.paths, &parts.store)? {
+            Found::Trusted(source) if source.config.store != StoreConfig::default() => {
+                Self::open_for(environment, parts.paths, &source.config)
+            }
+            _ => Ok(parts),
+        }
+    }
+
+    /// Opens the state for a configuration that counts.
+    pub fn open_for(
+        environment: &'a Environment,
+        paths: Paths,
+        config: &Config,
+    ) -> Result<Self, StoreError> {
+        Self::open_with(environment, paths, store_options(config))
     }
 
     fn open_with(

@@ -271,7 +271,7 @@ fn thirty_seconds() -> u64 {
 }
 
 /// `[store]`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreConfig {
     #[serde(default)]

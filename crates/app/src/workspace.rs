@@ -1,11 +1,13 @@
 //! A workspace's configuration as files: read, digested, and parsed. Whether it counts is
 //! `trust.rs`; what it becomes is `catalog.rs`.
 
-use std::path::{Path, PathBuf};
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
 
 use callgate_call::Digest;
 use callgate_wires::json;
 use callgate_wires::toolhost::{Manifest, is_aid};
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
 use crate::config::{self, Config, RunnerConfig, SchemaSource, ToolConfig};
@@ -15,7 +17,7 @@ pub const CONFIG_FILE: &str = "callgate.toml";
 /// A toolpack's usual names.
 const MANIFEST_FILES: [&str; 2] = ["toolpack.json", "manifest.json"];
 
-/// Largest file a configuration may consist of.
+/// Most bytes a configuration may consist of.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// A configuration and everything it refers to, from one moment.
@@ -91,6 +93,7 @@ impl Source {
 struct Reader {
     root: PathBuf,
     hasher: Vec<u8>,
+    bytes: u64,
 }
 
 impl Reader {
@@ -98,6 +101,7 @@ impl Reader {
         Self {
             root: root.to_owned(),
             hasher: Vec::new(),
+            bytes: 0,
         }
     }
 
@@ -106,21 +110,48 @@ impl Reader {
             path: path.to_owned(),
             source,
         };
-        let length = std::fs::metadata(path).map_err(failed)?.len();
-        if length > FILE_BYTES_MAX {
-            let reason = format!("larger than {FILE_BYTES_MAX} bytes");
-            return Err(SourceError::Wrong {
-                path: path.to_owned(),
-                reason,
-            });
+        let wrong = |reason: String| SourceError::Wrong {
+            path: path.to_owned(),
+            reason,
+        };
+        // The file may be anything while nobody has trusted it: a pipe must not hold us up,
+        // and a device without an end must not fill us.
+        let file = rustix::fs::open(
+            path,
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|error| failed(error.into()))?;
+        let file = std::fs::File::from(file);
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(wrong("not a regular file".to_owned()));
         }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX + 1)
+            .read_to_string(&mut text)
+            .map_err(failed)?;
+        self.bytes += text.len() as u64;
+        if self.bytes > FILE_BYTES_MAX {
+            let reason = format!("with all it refers to, larger than {FILE_BYTES_MAX} bytes");
+            return Err(wrong(reason));
+        }
         let name = path.strip_prefix(&self.root).unwrap_or(path);
         for part in [name.as_os_str().as_encoded_bytes(), text.as_bytes()] {
             self.hasher.extend_from_slice(&part.len().to_be_bytes());
             self.hasher.extend_from_slice(part);
         }
         Ok(text)
+    }
+
+    /// The path of a file that the configuration refers to.
+    fn inside(&self, name: &str) -> Result<PathBuf, SourceError> {
+        if escapes(name) {
+            return Err(SourceError::Wrong {
+                path: PathBuf::from(name),
+                reason: "is not inside the folder of the configuration".to_owned(),
+            });
+        }
+        Ok(self.root.join(name))
     }
 
     fn toml(mut self, file: PathBuf) -> Result<Source, SourceError> {
@@ -136,7 +167,7 @@ impl Reader {
             return Err(wrong(&file, reason));
         }
         for pack in std::mem::take(&mut config.toolpacks) {
-            let path = self.root.join(&pack);
+            let path = self.inside(&pack)?;
             config.tools.extend(self.manifest(&path)?);
         }
         let mut tools = std::mem::take(&mut config.tools);
@@ -151,7 +182,7 @@ impl Reader {
     /// Puts a schema file's content in place of its path.
     fn load_schema(&mut self, schema: &mut Option<SchemaSource>) -> Result<(), SourceError> {
         if let Some(SchemaSource::File(name)) = schema {
-            let path = self.root.join(name.as_str());
+            let path = self.inside(name)?;
             let text = self.read(&path)?;
             let value = json::parse(text.as_bytes(), json::DEPTH_MAX).map_err(|error| {
                 SourceError::Wrong {
@@ -232,4 +263,11 @@ impl Reader {
 /// The schema of a tool that gives none: any object.
 pub fn any_object() -> Value {
     serde_json::json!({ "type": "object" })
+}
+
+/// True for paths that could lie outside the folder they are relative to.
+pub fn escapes(path: &str) -> bool {
+    Path::new(path)
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
 }

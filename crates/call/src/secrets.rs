@@ -1,5 +1,7 @@
 //! Values that must never be stored, logged or answered, and their removal.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 /// What stands in a secret's place.
@@ -45,6 +47,12 @@ impl Secrets {
             }
         }
         cleaned
+    }
+
+    /// The text without its secrets.
+    #[must_use]
+    pub fn clean<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.cleaned(text).map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
     /// Cleans every string and key inside `value`; true if anything was found.

@@ -208,7 +208,13 @@ fn read_call(body: &[u8]) -> Result<Asked, String> {
         input: members
             .remove("input")
             .unwrap_or_else(|| Value::Object(Map::new())),
-        idempotency_key: text(&mut members, "idempotency_key")?,
+        idempotency_key: match text(&mut members, "idempotency_key")? {
+            // Elsewhere the empty text is no key; here it is more likely a slip.
+            Some(key) if key.is_empty() => {
+                return Err("`idempotency_key` must not be empty".to_owned());
+            }
+            key => key,
+        },
         lease_token: text(&mut members, "lease_token")?,
         timeout: match members.remove("timeout_ms") {
             None | Some(Value::Null) => None,

@@ -110,7 +110,11 @@ pub async fn run_once(
         Entry::ToolExec => "invalid JSON on stdin",
         Entry::Run | Entry::Serve => "invalid JSON request on stdin",
     };
-    let bytes = match stdin.read_all(MAX_STDIN_BYTES).await? {
+    let whole = tokio::select! {
+        whole = stdin.read_all(MAX_STDIN_BYTES) => whole?,
+        () = host.stop.cancelled() => return Err(io::ErrorKind::Interrupted.into()),
+    };
+    let bytes = match whole {
         Whole::Bytes(bytes) => bytes,
         Whole::TooLarge => return refuse("stdin exceeds 10MB limit", None),
     };
@@ -177,6 +181,9 @@ pub async fn serve(
         };
         splitter.feed(&chunk[..count]);
         while let Some(line) = splitter.next_line() {
+            if host.stop.is_cancelled() {
+                return conversation.send(stdout).await; // what is not begun is not answered
+            }
             match line {
                 Line::Text([]) => return conversation.send(stdout).await,
                 Line::Text(line) => conversation.answer_line(line, stdout).await?,
@@ -298,7 +305,7 @@ impl<'a> Conversation<'a> {
         // One call at a time, and nothing else ends it: no token of its own.
         call.cancel = self.host.stop.clone();
         let answer = self.gate.invoke(&call).await;
-        self.ticket = Some(answer.ticket);
+        self.ticket = self.ticket.max(Some(answer.ticket));
         self.reply(aid, &call, answer.outcome);
     }
 
@@ -312,6 +319,10 @@ impl<'a> Conversation<'a> {
         });
         if status_of(&fault).is_some() {
             self.slots = merged;
+            let ticket = self
+                .gate
+                .refuse(aid, &self.host.caller, Wire::Toolhost, &fault);
+            self.ticket = self.ticket.max(Some(ticket));
         }
         self.reply_fault(aid, &fault);
     }

@@ -24,11 +24,12 @@ impl Gate {
             }
             Some(ApprovalState::Pending) => {}
             None | Some(_) => {
-                let text = call.input.text();
-                let clean = secrets.cleaned(text);
-                let shown = clean.as_deref().unwrap_or(text);
+                // By value, not by text: an escape must not hide a secret.
+                let mut value = call.input.value().clone();
+                secrets.clean_value(&mut value);
+                let shown = value.to_string();
                 let (caller, tool, input) = (start.caller, start.tool, start.input);
-                return match self.store.ask(caller, tool, input, start.tier, shown) {
+                return match self.store.ask(caller, tool, input, start.tier, &shown) {
                     Ok(asked) => Fault::NeedsApproval {
                         approval: asked.id.to_string(),
                     },

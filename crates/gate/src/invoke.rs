@@ -2,13 +2,14 @@
 //! commit, record. Each stage takes a value and gives the next one; only this file knows
 //! their order.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
-    Call, CallId, CallIds, Clock, Digest, Enforcement, Fault, Job, LeaseToken, NoSink, Outcome,
-    Output, Plan, Planner, ReplayWindow, Secrets, Timestamp, Tool,
+    Artifact, Call, CallId, CallIds, Caller, Clock, Digest, Enforcement, Fault, Job, LeaseToken,
+    NoSink, Outcome, Output, Plan, Planner, ReplayWindow, Secrets, Timestamp, Tool, Wire,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -111,14 +112,18 @@ impl Gate {
         entry.input.check_input(call.input.value())?;
         let decision = setup.policy.decide(&call.caller, tool)?;
         let key = key_of(call);
+        let trace_id = trace_id_of(setup, call);
         loop {
             if let Some(earlier) = self.earlier(call, tool, key).await? {
-                return Ok(self.replay(call, tool, earlier));
+                return Ok(self.replay(call, tool, earlier, trace_id.as_deref()));
             }
             let lease = setup.policy.lease(call, tool)?;
             let _places = self.admit(setup, call, entry)?;
             let plan = self.planner.plan(tool)?;
-            let start = start_of(call, tool, key, lease, decision, &plan);
+            if call.cancel.is_cancelled() {
+                return Err(Fault::Cancelled);
+            }
+            let start = start_of(call, tool, key, lease, decision, &plan, trace_id.as_deref());
             if self.begin(setup, call, &start, tool).await? == Begin::KeyTaken {
                 continue; // another call took the key since we looked
             }
@@ -226,9 +231,7 @@ impl Gate {
         let result = tool.runner.run(job).await;
         failpoint("run.after");
         let mut output = result.map_err(|fault| cleaned(fault, &setup.secrets))?;
-        if !setup.secrets.is_empty() && setup.secrets.clean_value(&mut output.value) {
-            output.text = output.value.to_string();
-        }
+        clean(&mut output, &setup.secrets);
         if let Some(schema) = &entry.output {
             schema.check_output(&output.value)?;
         }
@@ -297,7 +300,7 @@ impl Gate {
         }
     }
 
-    fn replay(&self, call: &Call, tool: &Tool, earlier: Earlier) -> Left {
+    fn replay(&self, call: &Call, tool: &Tool, earlier: Earlier, trace_id: Option<&str>) -> Left {
         let replay = Replay {
             call: call.id,
             earlier: earlier.call,
@@ -306,7 +309,7 @@ impl Gate {
             wire: call.wire.as_str(),
             input: call.input.digest(),
             key: earlier.key,
-            trace_id: call.trace_id.as_deref(),
+            trace_id,
         };
         let ticket = self.store.replayed(replay);
         Left::Replayed(earlier.result, ticket)
@@ -317,14 +320,15 @@ impl Gate {
             .catalog
             .find(&call.tool)
             .map_or(call.tool.as_str(), |e| &e.tool.name);
+        let trace_id = trace_id_of(setup, call);
         let refusal = Refusal {
             call: call.id,
-            tool,
+            tool: &setup.secrets.clean(tool),
             caller: &call.caller,
             wire: call.wire.as_str(),
             input: Some(call.input.digest()),
             fault: fault.kind(),
-            trace_id: call.trace_id.as_deref(),
+            trace_id: trace_id.as_deref(),
         };
         self.store.refuse(refusal)
     }
@@ -379,6 +383,20 @@ impl Gate {
         outcome
     }
 
+    /// Records that a door refused a call of a known tool before it could be one: its input
+    /// was not JSON.
+    pub fn refuse(&self, tool: &str, caller: &Caller, wire: Wire, fault: &Fault) -> Ticket {
+        self.store.refuse(Refusal {
+            call: self.next_id(),
+            tool,
+            caller,
+            wire: wire.as_str(),
+            input: None,
+            fault: fault.kind(),
+            trace_id: None,
+        })
+    }
+
     /// A fresh call id.
     pub fn next_id(&self) -> CallId {
         self.ids.next(self.clock.now())
@@ -430,6 +448,11 @@ impl std::ops::Deref for CatalogRef {
     }
 }
 
+/// The caller's trace id, without secrets.
+fn trace_id_of<'a>(setup: &Setup, call: &'a Call) -> Option<Cow<'a, str>> {
+    call.trace_id.as_deref().map(|id| setup.secrets.clean(id))
+}
+
 fn key_of(call: &Call) -> Option<KeyId> {
     call.key
         .as_ref()
@@ -456,6 +479,7 @@ fn start_of<'a>(
     lease: Option<&'a LeaseToken>,
     decision: Decision,
     plan: &Plan,
+    trace_id: Option<&'a str>,
 ) -> Start<'a> {
     Start {
         call: call.id,
@@ -471,7 +495,7 @@ fn start_of<'a>(
         needs_approval: decision == Decision::Ask,
         idempotent: tool.idempotent,
         enforcement: plan.enforcement.level.as_str(),
-        trace_id: call.trace_id.as_deref(),
+        trace_id,
     }
 }
 
@@ -492,12 +516,36 @@ fn health_of(fault: &Fault) -> Health {
     }
 }
 
+/// Takes known secrets out of all that a tool gave.
+fn clean(output: &mut Output, secrets: &Secrets) {
+    if secrets.is_empty() {
+        return;
+    }
+    if secrets.clean_value(&mut output.value) {
+        output.text = output.value.to_string();
+    }
+    for artifact in output.slots.put.values_mut() {
+        let Artifact {
+            kind,
+            provenance,
+            content_json,
+            size_bytes: _,
+        } = artifact;
+        for text in [kind, provenance, content_json] {
+            if let Some(cleaned) = secrets.cleaned(text) {
+                *text = cleaned;
+            }
+        }
+    }
+}
+
 /// A tool's own words, without secrets and no longer than anyone reads.
 fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
     const MESSAGE_BYTES_MAX: usize = 16 * 1024;
-    let message = fault.to_string();
+    let (message, mut data) = (fault.to_string(), fault.data());
     let clean = secrets.cleaned(&message);
-    if clean.is_none() && message.len() <= MESSAGE_BYTES_MAX {
+    let found = secrets.clean_value(&mut data);
+    if clean.is_none() && !found && message.len() <= MESSAGE_BYTES_MAX {
         return fault;
     }
     let mut text = clean.unwrap_or(message);
@@ -505,7 +553,7 @@ fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
         .rev()
         .find(|&at| text.is_char_boundary(at));
     text.truncate(cut.unwrap_or(0));
-    Fault::recorded(fault.kind(), &text, &fault.data())
+    Fault::recorded(fault.kind(), &text, &data)
 }
 
 pub(crate) fn internal(error: &StoreError) -> Fault {

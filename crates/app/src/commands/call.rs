@@ -8,6 +8,7 @@ use callgate_call::{Call, Caller, IdempotencyKey, Input, LeaseToken, Wire};
 use callgate_doors::http::outcome_body;
 use callgate_wires::json::{self, DEPTH_MAX};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
@@ -29,7 +30,7 @@ pub struct CallTool {
     #[arg(value_name = "INPUT")]
     input: Vec<String>,
     /// Makes a retry safe: the same key never runs the tool twice
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// A lease token from `callgate lease grant`
     #[arg(long, value_name = "TOKEN")]

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use callgate_call::Cancel;
 use callgate_doors::http::{self, SameUid};
 use callgate_gate::Gate;
+use callgate_store::StoreError;
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
@@ -52,7 +53,7 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
         .to_owned();
     let _lock = lock(&socket)?;
     runtime()?.block_on(until_stopped(environment, place, &parts, &socket))?;
-    let _ = std::fs::remove_file(&socket);
+    remove_socket(&socket)?;
     super::close(&parts)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -65,7 +66,7 @@ async fn until_stopped(
 ) -> Result<(), String> {
     // Before the socket is there: whoever sees it may tell us to stop.
     let told_to_stop = told_to_stop()?;
-    let watched = Watched::now(parts);
+    let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = Arc::new(parts.gate(setup));
     let listener = SameUid::new(bind(socket)?, environment.uid);
@@ -146,13 +147,21 @@ fn make_private_folder(folder: &Path) -> std::io::Result<()> {
         .create(folder)
 }
 
+/// Removes a socket, and nothing that is none.
+fn remove_socket(socket: &Path) -> Result<(), String> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let failed = |error: std::io::Error| format!("remove {}: {error}", socket.display());
+    match std::fs::symlink_metadata(socket) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(socket).map_err(failed),
+        Ok(_) => Err(format!("{} is there and is no socket", socket.display())),
+    }
+}
+
 /// Binds the socket 0600 from the start. We hold the lock, so what is there is stale.
 fn bind(socket: &Path) -> Result<UnixListener, String> {
-    match std::fs::remove_file(socket) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(format!("remove stale {}: {error}", socket.display())),
-    }
+    remove_socket(socket)?;
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(socket);
     rustix::process::umask(before);
@@ -180,11 +189,29 @@ async fn watch(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let seen = Watched::now(parts);
+        let Ok(seen) = Watched::now(parts) else {
+            continue; // the state can not be read just now: nothing is known to have changed
+        };
         if seen != watched {
+            let revoked = watched.trusted.is_some() && seen.trusted.is_none();
             watched = seen;
-            reload(parts, gate);
+            if revoked {
+                withdraw(parts, gate);
+            } else {
+                reload(parts, gate);
+            }
         }
+    }
+}
+
+/// The trust was taken back: only the built-in tools are left.
+fn withdraw(parts: &Parts<'_>, gate: &Gate) {
+    match parts.builtins() {
+        Ok(setup) => {
+            gate.replace(setup);
+            show::say("trust was taken back: only built-in tools are served");
+        }
+        Err(error) => show::complain(&format!("reload: {}", chain(&error))),
     }
 }
 
@@ -222,7 +249,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn now(parts: &Parts<'_>) -> Self {
+    fn now(parts: &Parts<'_>) -> Result<Self, StoreError> {
         let file = parts.paths.workspace.join(CONFIG_FILE);
         let config = std::fs::metadata(&file)
             .ok()
@@ -231,11 +258,11 @@ impl Watched {
         let digest = Source::of_workspace(&parts.paths.workspace)
             .ok()
             .map(|source| source.digest);
-        let trusted = parts.store.trusted(CONFIG_FILE).ok().flatten();
-        Self {
+        let trusted = parts.store.trusted(CONFIG_FILE)?;
+        Ok(Self {
             config,
             digest,
             trusted,
-        }
+        })
     }
 }

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{init_log, runtime};
 use crate::compose::{Builtins, Parts, chain};
+use crate::config::Config;
 use crate::environment::Environment;
 use crate::paths::Paths;
 use crate::show;
@@ -28,11 +29,15 @@ usage: callgate toolhost --list PLUGIN
        callgate toolhost --serve PLUGIN        one request a line, one reply a line
 
 PLUGIN is a folder with callgate.toml or toolpack.json, such a file itself, or the word
-`builtin`. --workspace DIR and --state DIR may come anywhere.";
+`builtin`. Its folder is the workspace; --workspace DIR says it for `builtin`. That and
+--state DIR may come anywhere.";
 
 const TOOL_EXEC_USAGE: &str = "\
 usage: callgate tool_exec AID [--workspace DIR] [--state DIR]
        one request on stdin, one reply on stdout; the workspace is MACHINA_ROOT if that is set";
+
+/// A longer timeout than this is a slip.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Usage, unknown mode, missing AID.
 const EXIT_USAGE: u8 = 2;
@@ -191,12 +196,12 @@ pub fn load_plugin<'a>(
     place: &ToolhostPlace,
     plugin: &OsStr,
 ) -> Result<(Parts<'a>, callgate_gate::Setup, Options), String> {
-    let open = |paths: Paths| {
-        Parts::open(environment, paths)
+    let open = |paths: Paths, config: &Config| {
+        Parts::open_for(environment, paths, config)
             .map_err(|error| format!("plugin not loadable: {}", chain(&error)))
     };
     if plugin == "builtin" {
-        let parts = open(place.paths(environment, None)?)?;
+        let parts = open(place.paths(environment, None)?, &Config::default())?;
         let setup = parts.builtins().map_err(|error| chain(&error))?;
         return Ok((parts, setup, Options::default()));
     }
@@ -212,7 +217,7 @@ pub fn load_plugin<'a>(
     } else {
         source.root.as_path()
     };
-    let parts = open(place.paths(environment, Some(root))?)?;
+    let parts = open(place.paths(environment, Some(root))?, &source.config)?;
     let options = Options::of(&source);
     let setup = parts
         .setup_of(source, Builtins::Without, String::new())
@@ -226,7 +231,7 @@ fn host(environment: &Environment, options: Options) -> Host {
         .text("MACHINA_TOOLHOST_TIMEOUT")
         .and_then(|text| text.trim().parse::<f64>().ok())
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|timeout| !timeout.is_zero())
+        .filter(|timeout| !timeout.is_zero() && *timeout <= TIMEOUT_MAX)
         .unwrap_or(Duration::from_secs(TIMEOUT_SECONDS_DEFAULT));
     Host {
         caller: Caller::uid(environment.uid),
@@ -263,7 +268,8 @@ fn serve(environment: &Environment, parts: &Parts<'_>, gate: &Gate, mut host: Ho
     host.timeout_max = environment
         .text("MACHINA_TOOLHOST_TIMEOUT_MS")
         .and_then(|text| text.trim().parse::<u64>().ok())
-        .map(|ms| Duration::from_millis(ms.saturating_sub(TIMEOUT_MARGIN_MS).max(1)));
+        .map(|ms| Duration::from_millis(ms.saturating_sub(TIMEOUT_MARGIN_MS).max(1)))
+        .filter(|timeout| *timeout <= TIMEOUT_MAX);
     let served = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let mut stdin = PipeReader::new(std::io::stdin().as_fd())
