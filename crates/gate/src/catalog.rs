@@ -65,6 +65,22 @@ impl Catalog {
             Some(schema) => Some(compile("output_schema", schema)?),
             None => None,
         };
+        self.enter(tool, input, output)
+    }
+
+    /// Adds a built-in tool, whose schemas are compiled when they are first needed.
+    pub fn add_builtin(&mut self, tool: Tool) -> Result<(), CatalogError> {
+        let input = Schema::builtin(&tool.input_schema);
+        let output = tool.output_schema.as_ref().map(Schema::builtin);
+        self.enter(tool, input, output)
+    }
+
+    fn enter(
+        &mut self,
+        tool: Tool,
+        input: Schema,
+        output: Option<Schema>,
+    ) -> Result<(), CatalogError> {
         let index = self.entries.len();
         let mut names: Vec<&String> = [&tool.name, &tool.aid]
             .into_iter()

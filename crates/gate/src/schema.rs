@@ -1,13 +1,25 @@
 //! JSON Schema 2020-12, compiled once. A failure names the field and the reason; a `$ref`
 //! to another document is never fetched.
 
+use std::sync::OnceLock;
+
 use callgate_call::Fault;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, ValidationError, Validator};
 use serde_json::Value;
 
-/// A compiled schema.
-pub struct Schema(Validator);
+/// A schema, compiled once.
+pub struct Schema(Kind);
+
+enum Kind {
+    /// `{"type": "object"}`, the schema of tools that say nothing else.
+    AnyObject,
+    /// Compiled when it was written.
+    Ready(Box<Validator>),
+    /// One of our own, compiled when it is first needed: a program that answers one call
+    /// should not pay for tools it does not use.
+    Later(Value, OnceLock<Option<Box<Validator>>>),
+}
 
 /// Why a schema does not compile.
 #[derive(Debug, thiserror::Error)]
@@ -29,42 +41,70 @@ impl jsonschema::Retrieve for NoFetching {
 impl Schema {
     /// Compiles a schema.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
-        jsonschema::options()
-            .with_draft(Draft::Draft202012)
-            .with_retriever(NoFetching)
-            .build(schema)
-            .map(Self)
-            .map_err(|error| SchemaError(error.to_string()))
+        if is_any_object(schema) {
+            return Ok(Self(Kind::AnyObject));
+        }
+        compile(schema).map(|validator| Self(Kind::Ready(validator)))
+    }
+
+    /// A schema of a built-in tool, which is known to compile.
+    #[must_use]
+    pub fn builtin(schema: &Value) -> Self {
+        if is_any_object(schema) {
+            return Self(Kind::AnyObject);
+        }
+        Self(Kind::Later(schema.clone(), OnceLock::new()))
+    }
+
+    /// The first thing that is wrong with `value`: the field and the reason.
+    fn problem(&self, value: &Value) -> Option<(String, String)> {
+        let validator = match &self.0 {
+            Kind::AnyObject if value.is_object() => return None,
+            Kind::AnyObject => return Some((String::new(), "must be an object".to_owned())),
+            Kind::Ready(validator) => validator,
+            Kind::Later(schema, ready) => {
+                match ready.get_or_init(|| compile(schema).ok()) {
+                    Some(validator) => validator,
+                    None => return Some((String::new(), "the schema does not compile".to_owned())),
+                }
+            }
+        };
+        validator.validate(value).err().map(|error| explain(&error))
     }
 
     /// Checks a call's input.
     pub fn check_input(&self, value: &Value) -> Result<(), Fault> {
-        match self.0.validate(value) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let (field, reason) = explain(&error);
-                Err(Fault::BadInput { field, reason })
-            }
+        match self.problem(value) {
+            None => Ok(()),
+            Some((field, reason)) => Err(Fault::BadInput { field, reason }),
         }
     }
 
     /// Checks a tool's output.
     pub fn check_output(&self, value: &Value) -> Result<(), Fault> {
-        match self.0.validate(value) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let (field, reason) = explain(&error);
-                let at = if field.is_empty() {
-                    String::new()
-                } else {
-                    format!("{field}: ")
-                };
-                Err(Fault::BadOutput {
-                    reason: format!("{at}{reason}"),
-                })
-            }
+        match self.problem(value) {
+            None => Ok(()),
+            Some((field, reason)) if field.is_empty() => Err(Fault::BadOutput { reason }),
+            Some((field, reason)) => Err(Fault::BadOutput {
+                reason: format!("{field}: {reason}"),
+            }),
         }
     }
+}
+
+fn is_any_object(schema: &Value) -> bool {
+    schema
+        .as_object()
+        .is_some_and(|members| members.len() == 1 && members.get("type") == Some(&"object".into()))
+}
+
+fn compile(schema: &Value) -> Result<Box<Validator>, SchemaError> {
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .with_retriever(NoFetching)
+        .build(schema)
+        .map(Box::new)
+        .map_err(|error| SchemaError(error.to_string()))
 }
 
 /// Which field, and what is wrong with it, without repeating the value: it may be large or
@@ -132,6 +172,19 @@ mod tests {
         assert!(reason.contains('3'), "{reason}");
         let (_, reason) = fault(schema, json!({"name": "a", "secret": 1}));
         assert_eq!(reason, "unexpected: secret");
+    }
+
+    /// The schema of tools that give none is checked without the library, with its words.
+    #[test]
+    fn any_object() {
+        let schema = Schema::compile(&json!({"type": "object"})).unwrap();
+        assert!(schema.check_input(&json!({"a": 1})).is_ok());
+        for no_object in [json!([]), json!("x"), json!(1), json!(null)] {
+            assert!(schema.check_input(&no_object).is_err(), "{no_object}");
+        }
+        let later = Schema::builtin(&json!({"type": "object", "required": ["a"]}));
+        assert!(later.check_input(&json!({})).is_err());
+        assert!(later.check_input(&json!({"a": 1})).is_ok());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! stands for. Nothing is decided here, and nothing is lost if it fails: the journal has it all.
 //! The commit lock is not needed, since only what is in the journal is folded.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use callgate_call::Timestamp;
@@ -11,11 +12,11 @@ use crate::index::{self, Index, Mark};
 use crate::journal::Place;
 use crate::overlay::{EntryState, Overlay};
 use crate::state::Inner;
-use crate::{KeyId, StoreError, failpoint, owner, runs};
+use crate::{KeyId, OwnerId, StoreError, failpoint, owner, runs};
 
 /// Leases and approvals are shown for a day after their end.
 const SHOWN_MS: u64 = 24 * 60 * 60 * 1000;
-/// So many dead owners' keys are looked for in one fold.
+/// So many unfinished keys are dropped in one fold.
 const DEAD_KEYS_MAX: usize = 256;
 
 impl Inner {
@@ -121,7 +122,7 @@ fn write(
     options: &crate::Options,
     folded_seq: u64,
     now: Timestamp,
-    alive: impl Fn(crate::OwnerId) -> bool,
+    alive: impl Fn(OwnerId) -> bool,
 ) -> Result<Counts, StoreError> {
     let db = &index.db;
     let life_ms = u64::try_from(options.key_life.as_millis()).unwrap_or(u64::MAX);
@@ -191,24 +192,24 @@ fn write_keys(
 fn expire_open(
     index: &Index,
     alive_from: u64,
-    alive: impl Fn(crate::OwnerId) -> bool,
+    alive: impl Fn(OwnerId) -> bool,
 ) -> Result<(), StoreError> {
     let entries = index::load_open(&index.db)?;
-    let old = entries
+    // A look at an owner is a system call or two, and few owners have many keys.
+    let mut living: HashMap<OwnerId, bool> = HashMap::new();
+    let over = entries
         .iter()
         .filter(|(_, entry)| entry.at <= alive_from)
-        .take(DEAD_KEYS_MAX);
-    for (key, entry) in old {
-        let over = match entry.state {
-            EntryState::InFlight { owner } => !alive(owner),
+        .filter(|(_, entry)| match entry.state {
+            EntryState::InFlight { owner } => !*living.entry(owner).or_insert_with(|| alive(owner)),
             _ => true,
-        };
-        if over {
-            index
-                .db
-                .prepare_cached("DELETE FROM open_keys WHERE key = ?1")?
-                .execute([key.0])?;
-        }
+        })
+        .take(DEAD_KEYS_MAX);
+    let mut drop_key = index
+        .db
+        .prepare_cached("DELETE FROM open_keys WHERE key = ?1")?;
+    for (key, _) in over {
+        drop_key.execute([key.0])?;
     }
     Ok(())
 }

@@ -54,23 +54,55 @@ impl Store {
     }
 
     /// Records the end of a call that was begun. In memory until `settle`.
+    ///
+    /// Fails only where a large output could not be kept for replay, and then the call has ended
+    /// all the same: with a fault (`internal`) that says so, which is what its key replays. As
+    /// the caller has no ticket then, that end is written at once, or else with the next write.
     pub fn finish(&self, finish: Finish<'_>) -> Result<Ticket, StoreError> {
-        let blob = match finish.end {
+        match finish.end {
             End::Output { text, .. }
                 if text.len() > INLINE_BYTES_MAX && finish.key.is_some() && finish.keep =>
             {
-                Some(self.keep_blob(text)?)
+                match self.keep_blob(text) {
+                    Ok(digest) => Ok(self.finish_with(&finish, Some(digest))),
+                    Err(error) => {
+                        self.finish_unkept(finish, &error);
+                        Err(error)
+                    }
+                }
             }
-            _ => None,
-        };
+            _ => Ok(self.finish_with(&finish, None)),
+        }
+    }
+
+    fn finish_with(&self, finish: &Finish<'_>, blob: Option<Digest>) -> Ticket {
         let mut inner = self.inner();
-        let ticket = inner.finish(&finish, blob, self.clock.now());
+        let ticket = inner.finish(finish, blob, self.clock.now());
         self.bound_pending(&mut inner);
         drop(inner);
         if finish.key.is_some() {
             self.ended.notify_waiters();
         }
-        Ok(ticket)
+        ticket
+    }
+
+    /// Ends a call whose output could not be kept, so that its key is not in flight for as long
+    /// as this process lives.
+    fn finish_unkept(&self, finish: Finish<'_>, error: &StoreError) {
+        // Not the path: the caller of the tool reads this.
+        let cause = match error {
+            StoreError::Full { source, .. } => source.to_string(),
+            error => error.to_string(),
+        };
+        let end = End::Fault {
+            kind: "internal",
+            message: &format!("the tool ran, but its output could not be kept: {cause}"),
+            data: &serde_json::json!({}),
+        };
+        self.finish_with(&Finish { end, ..finish }, None);
+        if let Err(error) = self.write_pending(&mut self.inner()) {
+            tracing::debug!(%error, "the end of a call waits to be written");
+        }
     }
 
     /// Records start and end of an unkeyed, unleased call in one go. In memory until `settle`.

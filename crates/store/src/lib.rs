@@ -159,7 +159,7 @@ pub struct Store {
     durability: Durability,
     key_life: Duration,
     clock: Arc<dyn Clock>,
-    inner: Mutex<Inner>,
+    inner: Arc<Mutex<Inner>>,
     sync: Arc<sync::Sync>,
     /// Rung when a keyed call of this process ends.
     ended: Notify,
@@ -194,7 +194,13 @@ impl Store {
             durability: options.durability,
             key_life: options.key_life,
             clock,
-            inner: Mutex::new(Inner::new(dir.to_owned(), options, may_fold, journal, mark)),
+            inner: Arc::new(Mutex::new(Inner::new(
+                dir.to_owned(),
+                options,
+                may_fold,
+                journal,
+                mark,
+            ))),
             sync: Arc::default(),
             ended: Notify::new(),
         })

@@ -218,6 +218,16 @@ impl Overlay {
         self.keys.insert(key.key, entry);
     }
 
+    /// All pending records were given up: as far as anyone can tell, the runs they ended never
+    /// ended.
+    pub(crate) fn given_up(&mut self) {
+        for entry in self.keys.values_mut() {
+            if matches!(entry.state, EntryState::Ending { .. }) {
+                entry.state = EntryState::Unknown;
+            }
+        }
+    }
+
     /// How many entries ever ended that count in a `View::Recent`.
     pub(crate) fn ordinal(&self) -> u64 {
         self.small.ordinal + self.pending_recent

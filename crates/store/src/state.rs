@@ -3,7 +3,7 @@
 //! `read` looks; `commit` decides and appends under the lock of all processes.
 
 use std::path::PathBuf;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use callgate_call::Timestamp;
 
@@ -44,10 +44,15 @@ pub(crate) struct Inner {
     pub(crate) absent: Option<KeyId>,
 }
 
+/// Takes the lock.
+pub(crate) fn locked(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    // A panic elsewhere leaves whole values behind: state changes only after a write.
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Store {
     pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves whole values behind: state changes only after a write.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.inner)
     }
 
     /// Looks at the newest state, without the commit lock.
@@ -228,6 +233,7 @@ impl Inner {
         self.lost += lost as u64;
         self.lost_through = self.pending.newest();
         self.pending.consume(lost);
+        self.overlay.given_up();
         crate::records::lost(&mut self.pending, now, lost as u64);
     }
 

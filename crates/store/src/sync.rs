@@ -9,11 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::state::locked;
 use crate::{Durability, Store, StoreError, Ticket};
 
 /// Which records the disk has confirmed.
 #[derive(Default)]
 pub(crate) struct Sync {
+    /// Held over a whole sync, from taking the dirty files on: a second one beside it would not
+    /// know of the files the first has taken, and could confirm records the disk does not have.
+    /// Taken before the lock of the state, never under it.
+    turn: Mutex<()>,
     state: Mutex<Synced>,
     done: Notify,
     pub(crate) count: AtomicU64,
@@ -50,15 +55,18 @@ impl Store {
                 Next::Safe => return Ok(()),
                 Next::Wait => done.await,
                 Next::Lead => {
-                    let lead = Lead(&self.sync);
+                    let lead = Lead(Arc::clone(&self.sync));
                     // Whoever is ready to write does so first, and is in this sync.
                     tokio::task::yield_now().await;
-                    let dirty = self.inner().dirty();
-                    let sync = Arc::clone(&self.sync);
-                    let led = tokio::task::spawn_blocking(move || sync.run(dirty));
-                    // From here on the thread ends the lead, whatever becomes of this task. The
+                    // A store that is dropped is not kept for a sync nobody waits for.
+                    let inner = Arc::downgrade(&self.inner);
+                    // From here on the thread has the lead, whatever becomes of this task. The
                     // result is in the state, also for us.
-                    std::mem::forget(lead);
+                    let led = tokio::task::spawn_blocking(move || {
+                        lead.0
+                            .run(|| inner.upgrade().map(|inner| locked(&inner).dirty()));
+                        drop(lead);
+                    });
                     let _ = led.await;
                 }
             }
@@ -76,8 +84,7 @@ impl Store {
 
     /// Syncs all that is written.
     pub(crate) fn sync_now(&self) -> Result<(), StoreError> {
-        let dirty = self.inner().dirty();
-        self.sync.run(dirty);
+        self.sync.run(|| Some(self.inner().dirty()));
         match self.sync.lock().failed {
             None => Ok(()),
             Some(kind) => Err(StoreError::Sync {
@@ -112,10 +119,10 @@ impl crate::state::Inner {
     }
 }
 
-/// The right to sync for all; given back if its task goes away before it does.
-struct Lead<'a>(&'a Sync);
+/// The right to sync for all; given back after the sync, or if its task goes away before it.
+struct Lead(Arc<Sync>);
 
-impl Drop for Lead<'_> {
+impl Drop for Lead {
     fn drop(&mut self) {
         self.0.lock().syncing = false;
         self.0.done.notify_waiters();
@@ -150,7 +157,10 @@ impl Sync {
         Ok(Next::Lead)
     }
 
-    fn run(&self, dirty: Dirty) {
+    /// Syncs what `take` gives, once no other sync runs: only then `take` is asked.
+    fn run(&self, take: impl FnOnce() -> Option<Dirty>) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(dirty) = take() else { return };
         let mut result = Ok(());
         for file in &dirty.files {
             self.count.fetch_add(1, Ordering::Relaxed);
@@ -161,12 +171,65 @@ impl Sync {
             result = result.and(File::open(dir).and_then(|dir| dir.sync_all()));
         }
         let mut state = self.lock();
-        state.syncing = false;
         match result {
             Ok(()) => state.through = state.through.max(dirty.through),
             Err(e) => state.failed = Some(e.kind()),
         }
         drop(state);
         self.done.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn dirty(through: u64) -> Option<Dirty> {
+        Some(Dirty {
+            files: Vec::new(),
+            dir: None,
+            through: Ticket(through),
+        })
+    }
+
+    /// G-8: a sync takes what is dirty only when no other runs, or it would confirm records
+    /// whose file the other is still syncing.
+    #[test]
+    fn syncs_are_serial() {
+        let sync = Sync::default();
+        let (taken, takes) = mpsc::sync_channel(1);
+        std::thread::scope(|scope| {
+            sync.run(|| {
+                let sync = &sync;
+                scope.spawn(move || {
+                    sync.run(|| {
+                        taken.send(()).unwrap();
+                        dirty(2)
+                    });
+                });
+                let early = takes.recv_timeout(Duration::from_millis(100));
+                assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
+                dirty(1)
+            });
+            takes.recv().unwrap();
+        });
+        assert_eq!(sync.lock().through, Ticket(2));
+    }
+
+    /// G-8: a sync beside the leader's does not end the lead.
+    #[test]
+    fn the_lead_is_the_leaders() {
+        let sync = Arc::new(Sync::default());
+        assert!(matches!(sync.next(Ticket(2)), Ok(Next::Lead)));
+        let lead = Lead(Arc::clone(&sync));
+        sync.run(|| dirty(1));
+        assert!(matches!(sync.next(Ticket(1)), Ok(Next::Safe)));
+        assert!(matches!(sync.next(Ticket(2)), Ok(Next::Wait)));
+        drop(lead);
+        assert!(matches!(sync.next(Ticket(2)), Ok(Next::Lead)));
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use callgate_call::{CallId, LeaseToken, ManualClock, Tier};
 use callgate_store::{
-    ApprovalId, Begun, Finish, Health, LeaseGrant, Options, Recorded, Seen, Start, Store, Tuning,
-    View,
+    ApprovalId, Begun, Finish, Health, LeaseGrant, Options, Recorded, Refusal, Seen, Start, Store,
+    Tuning, View,
 };
 use common::*;
 
@@ -454,6 +454,95 @@ fn a_mark_ahead_of_the_index_is_seen_through() {
         assert_eq!(replay(&store, key("a")), "1");
         assert_eq!(peek(&store, key("c")), Seen::New);
     }
+}
+
+/// T-12, G-3: an end that was given up for want of space leaves its key unknown, and what comes
+/// after is folded as ever.
+#[test]
+fn a_given_up_end_does_not_stop_folding() {
+    let (folder, store) = full("given-up", true);
+    store.finish(finish(2, Some(key("b")), "2")).unwrap();
+    assert_eq!(replay(&store, key("b")), "2", "known here, so far");
+    let caller = callgate_call::Caller::named(&"c".repeat(1000));
+    let mut last = None;
+    while store.stats().lost == 0 {
+        last = Some(store.refuse(Refusal {
+            call: CallId(3),
+            tool: "files/write",
+            caller: &caller,
+            wire: "gate",
+            input: None,
+            fault: "denied",
+            trace_id: None,
+        }));
+    }
+    let unknown = Seen::Unknown { call: CallId(2) };
+    assert_eq!(peek(&store, key("b")), unknown);
+    fs::remove_dir(folder.segment(2)).unwrap();
+    assert!(store.settle_now(last.unwrap()).is_err(), "given up");
+    settle(&store, run(&store, 4, key("d"), "4"));
+    store.close().unwrap();
+    assert_eq!(store.stats().folds, 1);
+    for store in [&store, &open(&folder)] {
+        assert_eq!(peek(store, key("b")), unknown);
+        assert_eq!(replay(store, key("a")), "1");
+        assert_eq!(replay(store, key("d")), "4");
+    }
+    let me = me();
+    let again = Start {
+        idempotent: true,
+        ..start(5, Some(key("b")), &me)
+    };
+    assert_eq!(begun(&store, again).again, Some(CallId(2)));
+    settle(
+        &store,
+        store.finish(finish(5, Some(key("b")), "5")).unwrap(),
+    );
+    store.close().unwrap();
+    assert_eq!(store.stats().folds, 2);
+    assert_eq!(replay(&open(&folder), key("b")), "5");
+    assert_good(&store);
+}
+
+/// G-3: keys of the dead make room, however many old ones of the living there are.
+#[test]
+fn dead_keys_expire_behind_living_ones() {
+    const LIVING: u128 = 600;
+    const DEAD: u128 = 20;
+    let folder = Folder::new("behind");
+    let clock = clock();
+    let options = Options {
+        keys_max: (LIVING + DEAD) as u64,
+        ..options(true)
+    };
+    let options = Options {
+        tuning: Tuning {
+            close_bytes: 0,
+            ..Tuning::default()
+        },
+        ..options
+    };
+    let store = open_with(&folder, options.clone(), &clock);
+    let other = open_with(&folder, options, &clock);
+    let me = me();
+    for n in 0..LIVING {
+        let _ = begun(&store, start(n, Some(key(&n.to_string())), &me));
+    }
+    for n in LIVING..LIVING + DEAD {
+        let _ = begun(&other, start(n, Some(key(&n.to_string())), &me));
+    }
+    drop(other);
+    let full = store.begin(start(9999, Some(key("new")), &me)).unwrap();
+    assert_eq!(full, Begun::Full);
+    clock.advance(Duration::from_secs(601));
+    store.close().unwrap();
+    assert_eq!(store.stats().folds, 1);
+    for n in 0..DEAD {
+        let _ = begun(&store, start(1000 + n, Some(key(&format!("new{n}"))), &me));
+    }
+    let full = store.begin(start(9999, Some(key("new")), &me)).unwrap();
+    assert_eq!(full, Begun::Full, "the living keep theirs");
+    assert!(matches!(peek(&store, key("7")), Seen::InFlight { .. }));
 }
 
 /// Notes are found by their words; a query has no syntax to abuse.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use callgate_call::{CallId, Digest};
 use callgate_store::{
     Begun, End, Finish, Health, Options, Recorded, RecordedFault, Replay, Seen, Start, Store,
-    Tuning, View,
+    StoreError, Tuning, View,
 };
 use common::*;
 use serde_json::json;
@@ -441,6 +441,44 @@ fn large_outputs_are_replayed() {
         8,
         "a changed blob is found"
     );
+}
+
+/// T-12, G-3: an output that cannot be kept is told, and the key is finished all the same: it
+/// replays a fault, and the tool does not run a second time.
+#[test]
+fn an_output_that_cannot_be_kept_ends_its_call() {
+    let folder = Folder::new("unkept");
+    let store = open(&folder);
+    let other = open(&folder);
+    let me = me();
+    let blobs = folder.0.join("blobs");
+    std::fs::remove_dir(&blobs).unwrap();
+    std::fs::write(&blobs, "").unwrap();
+    let text = format!("\"{}\"", "x".repeat(2_000_000));
+    let _ = begun(&store, start(1, Some(key("a")), &me));
+    let finished = store.finish(finish(1, Some(key("a")), &text));
+    assert!(
+        matches!(finished, Err(StoreError::Full { .. })),
+        "{finished:?}"
+    );
+    for store in [&store, &other] {
+        let Seen::Finished(recorded) = peek(store, key("a")) else {
+            panic!("{:?}", peek(store, key("a")));
+        };
+        assert_eq!(recorded.call, CallId(1));
+        let fault = recorded.result.unwrap_err();
+        assert_eq!(fault.kind, "internal");
+        let told = "the tool ran, but its output could not be kept: ";
+        assert!(fault.message.starts_with(told), "{}", fault.message);
+        assert_eq!(fault.data, json!({}));
+    }
+    assert_eq!(store.breaker("files/write").unwrap().failures, 0);
+    assert_eq!(kinds(&store), ["start", "outcome"]);
+    std::fs::remove_file(&blobs).unwrap();
+    std::fs::create_dir(&blobs).unwrap();
+    settle(&store, run(&store, 2, key("b"), &text));
+    assert!(replay(&store, key("b")) == text);
+    assert_good(&store);
 }
 
 /// G-7: consecutive failures are counted over all processes; a success starts anew.

@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::sync::Arc;
 
-use callgate_store::{Begun, Durability, Options, Refusal, Seen, Store, StoreError, Tuning};
+use callgate_store::{Begun, Durability, Options, Refusal, Seen, StoreError, Tuning};
 use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -50,37 +50,11 @@ fn a_small_file_size_limit_is_lived_with() {
     assert_eq!(assert_good(&free), 122);
 }
 
-/// Small segments, and a folder where the second one should be: the next write that needs it
-/// fails, as on a full disk.
-fn full(name: &str) -> (Folder, Store) {
-    let folder = Folder::new(name);
-    let tuning = Tuning {
-        segment_bytes: 3000,
-        ..Tuning::default()
-    };
-    let options = Options {
-        fold: false,
-        tuning,
-        ..Options::default()
-    };
-    let store = open_with(&folder, options, &clock());
-    settle(&store, run(&store, 1, key("a"), "1"));
-    let _ = begun(&store, start(2, Some(key("b")), &me()));
-    fs::create_dir(folder.segment(2)).unwrap();
-    for n in 0..10 {
-        let ticket = store.record_pure(start(n, None, &me()), finish(n, None, "{}"));
-        if store.settle_now(ticket).is_err() {
-            return (folder, store);
-        }
-    }
-    panic!("never full");
-}
-
 /// T-12: where nothing can be written, keyed and leased calls are refused clearly, nothing of
 /// them counts, and what was waiting is written once there is room.
 #[test]
 fn a_full_disk_refuses_what_needs_a_record() {
-    let (folder, store) = full("full");
+    let (folder, store) = full("full", false);
     let me = me();
     let refused = store.begin(start(3, Some(key("c")), &me));
     assert!(
@@ -110,7 +84,7 @@ fn a_full_disk_refuses_what_needs_a_record() {
 /// T-12: what waits is bounded; what had to be given up is counted, in the chain too.
 #[test]
 fn what_waits_is_bounded() {
-    let (folder, store) = full("lost");
+    let (folder, store) = full("lost", false);
     let caller = callgate_call::Caller::named(&"c".repeat(1000));
     let mut last = None;
     for n in 0..20_000 {
@@ -185,6 +159,41 @@ async fn syncs_are_shared() {
     let stats = store.stats();
     assert!(stats.fsyncs > 0 && stats.fsyncs * 10 <= 640, "{stats:?}");
     assert_eq!(assert_good(&store), 1280);
+}
+
+/// G-8: heads are signed beside calls that settle, and nobody waits for ever.
+#[tokio::test]
+async fn heads_are_signed_beside_calls() {
+    let folder = Folder::new("beside");
+    let options = Options {
+        durability: Durability::Power,
+        tuning: Tuning {
+            segment_bytes: 3000,
+            ..Tuning::default()
+        },
+        ..Options::default()
+    };
+    let store = Arc::new(open_with(&folder, options, &clock()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..8_u128 {
+        let store = Arc::clone(&store);
+        tasks.spawn(async move {
+            for n in 0..10 {
+                let ticket = run(&store, task * 100 + n, key(&format!("{task}/{n}")), "{}");
+                store.settle(ticket).await.unwrap();
+            }
+        });
+    }
+    let signer = Arc::clone(&store);
+    tasks.spawn_blocking(move || {
+        for _ in 0..20 {
+            signer.sign_head().unwrap();
+        }
+    });
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!(assert_good(&store), 160);
 }
 
 /// G-8: a task that goes away while it leads a sync leaves nobody waiting.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use callgate_call::{CallId, Caller, Digest, LeaseToken, ManualClock, Tier, Timestamp};
 use callgate_store::{
-    Begun, End, Finish, Health, KeyId, Options, Seen, Start, Started, Store, Ticket, View,
+    Begun, End, Finish, Health, KeyId, Options, Seen, Start, Started, Store, Ticket, Tuning, View,
 };
 
 /// When the tests' clocks start.
@@ -177,6 +177,33 @@ pub fn assert_good(store: &Store) -> u64 {
     let verdict = store.verify().unwrap();
     assert!(verdict.is_good(), "{verdict:?}");
     verdict.records
+}
+
+/// Small segments, and a folder where the second one should be: the next write that needs it
+/// fails, as on a full disk. `b` is begun by then, as call 2.
+pub fn full(name: &str, fold: bool) -> (Folder, Store) {
+    let folder = Folder::new(name);
+    let tuning = Tuning {
+        segment_bytes: 3000,
+        close_bytes: 0,
+        ..Tuning::default()
+    };
+    let options = Options {
+        fold,
+        tuning,
+        ..Options::default()
+    };
+    let store = open_with(&folder, options, &clock());
+    settle(&store, run(&store, 1, key("a"), "1"));
+    let _ = begun(&store, start(2, Some(key("b")), &me()));
+    std::fs::create_dir(folder.segment(2)).unwrap();
+    for n in 0..10 {
+        let ticket = store.record_pure(start(n, None, &me()), finish(n, None, "{}"));
+        if store.settle_now(ticket).is_err() {
+            return (folder, store);
+        }
+    }
+    panic!("never full");
 }
 
 /// Small numbers that look random; the seed is printed by whoever fails.
