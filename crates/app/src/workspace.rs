@@ -166,6 +166,15 @@ impl Reader {
             let reason = format!("aid {aid:?} is not of the form AID.NAME.v1");
             return Err(wrong(&file, reason));
         }
+        if let Some(tool) = config.tools.iter().find(|tool| tool.runner.is_none()) {
+            return Err(wrong(
+                &file,
+                format!(
+                    "tool `{}`: say how it runs: runner = {{ kind = … }}",
+                    tool.name
+                ),
+            ));
+        }
         for pack in std::mem::take(&mut config.toolpacks) {
             let path = self.inside(&pack)?;
             config.tools.extend(self.manifest(&path)?);

@@ -89,7 +89,7 @@ pub async fn serve(
         .route("/v1/health", get(health))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .fallback(unknown_path)
-        .method_not_allowed_fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
         .with_state(door);
     let stopping = Cancel::new();
     let told = stopping.clone();
@@ -320,14 +320,22 @@ async fn health(State(door): State<Arc<Door>>) -> Response {
 }
 
 async fn unknown_path() -> Response {
+    not_served(StatusCode::NOT_FOUND, "no such path")
+}
+
+async fn wrong_method() -> Response {
+    not_served(StatusCode::METHOD_NOT_ALLOWED, "no such method here")
+}
+
+fn not_served(status: StatusCode, what: &str) -> Response {
     let fault = Fault::BadRequest {
-        reason: "no such path: POST /v1/call, GET /v1/tools or GET /v1/health".to_owned(),
+        reason: format!("{what}: POST /v1/call, GET /v1/tools or GET /v1/health"),
     };
     let body = json!({
         "ok": false,
         "fault": { "kind": fault.kind(), "message": fault.to_string(), "data": {} },
     });
-    answer(StatusCode::NOT_FOUND, &body)
+    answer(status, &body)
 }
 
 fn answer(status: StatusCode, body: &Value) -> Response {

@@ -124,13 +124,14 @@ impl Gate {
                 return Err(Fault::Cancelled);
             }
             let start = start_of(call, tool, key, lease, decision, &plan, trace_id.as_deref());
-            if self.begin(setup, call, &start, tool).await? == Begin::KeyTaken {
+            let lazy = self.may_start_lazily(&start, tool);
+            if !lazy && self.begin(setup, call, &start).await? == Begin::KeyTaken {
                 continue; // another call took the key since we looked
             }
             let began = self.clock.now();
             let result = self.run(setup, call, entry, &plan).await;
             let took = self.clock.now().since(began);
-            let (result, ticket) = self.finish(&start, tool, result, took);
+            let (result, ticket) = self.finish(&start, lazy, result, took);
             return Ok(Left::Ran(result, plan.enforcement, ticket));
         }
     }
@@ -175,19 +176,19 @@ impl Gate {
         setup.breaker.check(state.failures, state.failed_at, now)
     }
 
-    /// Claims the key, spends lease and approval and records the start, as one change. What
-    /// can have an effect waits until that is safe; a pure tool without any of them needs no
-    /// record before it runs.
-    async fn begin(
-        &self,
-        setup: &Setup,
-        call: &Call,
-        start: &Start<'_>,
-        tool: &Tool,
-    ) -> Result<Begin, Fault> {
-        if is_unrecorded_start(start, tool) {
-            return Ok(Begin::Go);
-        }
+    /// True if the start may be recorded together with the end: the tool has no effect and
+    /// nothing is spent, so nothing is lost should we be killed in between. A key goes this
+    /// way only where records can be written; where not, it must be refused (T-12).
+    fn may_start_lazily(&self, start: &Start<'_>, tool: &Tool) -> bool {
+        tool.runner.is_pure()
+            && start.lease.is_none()
+            && !start.needs_approval
+            && (start.key.is_none() || self.store.writes_well())
+    }
+
+    /// Claims the key, spends lease and approval and records the start, as one change that is
+    /// safe before the tool runs.
+    async fn begin(&self, setup: &Setup, call: &Call, start: &Start<'_>) -> Result<Begin, Fault> {
         failpoint("begin.before");
         let begun = match self.store.begin(*start) {
             Ok(begun) => begun,
@@ -244,7 +245,7 @@ impl Gate {
     fn finish(
         &self,
         start: &Start<'_>,
-        tool: &Tool,
+        lazy: bool,
         result: Result<Output, Fault>,
         took: Duration,
     ) -> (Result<Output, Fault>, Ticket) {
@@ -290,7 +291,7 @@ impl Gate {
             keep,
             trace_id: start.trace_id,
         };
-        let recorded = if is_unrecorded_start(start, tool) {
+        let recorded = if lazy {
             Ok(self.store.record_pure(*start, finish))
         } else {
             self.store.finish(finish)
@@ -503,10 +504,6 @@ fn start_of<'a>(
 /// True if something is spent or claimed by starting.
 fn needs_record(start: &Start<'_>) -> bool {
     start.key.is_some() || start.lease.is_some() || start.needs_approval
-}
-
-fn is_unrecorded_start(start: &Start<'_>, tool: &Tool) -> bool {
-    tool.runner.is_pure() && !needs_record(start)
 }
 
 fn health_of(fault: &Fault) -> Health {

@@ -62,12 +62,10 @@ impl Schema {
             Kind::AnyObject if value.is_object() => return None,
             Kind::AnyObject => return Some((String::new(), "must be an object".to_owned())),
             Kind::Ready(validator) => validator,
-            Kind::Later(schema, ready) => {
-                match ready.get_or_init(|| compile(schema).ok()) {
-                    Some(validator) => validator,
-                    None => return Some((String::new(), "the schema does not compile".to_owned())),
-                }
-            }
+            Kind::Later(schema, ready) => match ready.get_or_init(|| compile(schema).ok()) {
+                Some(validator) => validator,
+                None => return Some((String::new(), "the schema does not compile".to_owned())),
+            },
         };
         validator.validate(value).err().map(|error| explain(&error))
     }

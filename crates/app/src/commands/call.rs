@@ -122,9 +122,6 @@ fn report(place: &Place, body: &Value) -> ExitCode {
         show::json(body);
     } else if ok {
         show::json(&body["output"]);
-        if body["idempotent_hit"] == true {
-            show::say("(recorded outcome of an earlier call with this key)");
-        }
     } else {
         let fault = &body["fault"];
         let kind = fault["kind"].as_str().unwrap_or("fault");
@@ -135,9 +132,20 @@ fn report(place: &Place, body: &Value) -> ExitCode {
                 "this tool needs a lease: callgate lease grant {} then --lease TOKEN",
                 fault["data"]["tool"].as_str().unwrap_or("TOOL")
             ),
+            "outcome_unknown" => {
+                format!("{message}; look at what it did, then use a new key to run it again")
+            }
+            "tool_failed" => format!(
+                "{}: {message}",
+                fault["data"]["type"].as_str().unwrap_or(kind)
+            ),
+            "lease_rejected" => message.replacen('_', " ", 1),
             kind if message.starts_with(&kind.replace('_', " ")) => message.to_owned(),
             kind => format!("{kind}: {message}"),
         });
+    }
+    if !place.json && body["idempotent_hit"] == true {
+        show::say("(recorded outcome of an earlier call with this key)");
     }
     if ok {
         ExitCode::SUCCESS

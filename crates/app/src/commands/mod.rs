@@ -13,6 +13,7 @@ pub mod trust;
 use std::time::Duration;
 
 use callgate_store::Store;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use crate::cli::Place;
@@ -41,6 +42,24 @@ pub async fn tend(store: &Store) {
             tracing::warn!(error = chain(&error), "tend the store");
         }
     }
+}
+
+/// Ready when we are told to stop: by Ctrl-C, by SIGTERM or by the end of the terminal. The
+/// signals are watched from the call on, so that an early one is not missed.
+pub fn told_to_stop() -> Result<impl Future<Output = ()>, String> {
+    let watch = |kind| signal(kind).map_err(|error| format!("watch for signals: {error}"));
+    let (mut interrupt, mut terminate, mut hangup) = (
+        watch(SignalKind::interrupt())?,
+        watch(SignalKind::terminate())?,
+        watch(SignalKind::hangup())?,
+    );
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    })
 }
 
 /// Reads `60`, `60s`, `500ms`, `5m` or `1h`.

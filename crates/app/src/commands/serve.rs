@@ -16,7 +16,6 @@ use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
 use tokio::net::UnixListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{Parts, chain};
@@ -65,7 +64,7 @@ async fn until_stopped(
     socket: &Path,
 ) -> Result<(), String> {
     // Before the socket is there: whoever sees it may tell us to stop.
-    let told_to_stop = told_to_stop()?;
+    let told_to_stop = super::told_to_stop()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = Arc::new(parts.gate(setup));
@@ -166,21 +165,6 @@ fn bind(socket: &Path) -> Result<UnixListener, String> {
     let bound = UnixListener::bind(socket);
     rustix::process::umask(before);
     bound.map_err(|error| format!("bind {}: {error}", socket.display()))
-}
-
-/// Ready once SIGINT or SIGTERM has come; from now on neither ends us by itself.
-fn told_to_stop() -> Result<impl Future<Output = ()>, String> {
-    let watch = |kind| signal(kind).map_err(|error| format!("watch for signals: {error}"));
-    let (mut interrupt, mut terminate) = (
-        watch(SignalKind::interrupt())?,
-        watch(SignalKind::terminate())?,
-    );
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
 }
 
 /// Reloads the configuration when it or the trust in it changes.

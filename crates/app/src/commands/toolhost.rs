@@ -12,7 +12,6 @@ use callgate_doors::pipe::{PipeReader, write_all};
 use callgate_doors::toolhost::{self, Answered, Host};
 use callgate_gate::Gate;
 use callgate_wires::toolhost::{Entry, Reply, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{init_log, runtime};
 use crate::compose::{Builtins, Parts, chain};
@@ -296,17 +295,10 @@ fn serve(environment: &Environment, parts: &Parts<'_>, gate: &Gate, mut host: Ho
 
 /// Ends the call under way, so that its end is recorded, and then the host.
 async fn stop_on_signal(stop: Cancel) {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    if let Ok(told) = super::told_to_stop() {
+        told.await;
+        stop.cancel();
     }
-    stop.cancel();
     std::future::pending().await
 }
 

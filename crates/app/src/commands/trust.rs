@@ -14,6 +14,9 @@ use crate::trust::Found;
 use crate::workspace::{CONFIG_FILE, Source};
 
 /// Trust this workspace's configuration as it is now.
+///
+/// The trust covers callgate.toml and the schemas and packs it refers to, not the code of the
+/// tools. A running gate follows within a second or two.
 #[derive(Args)]
 pub struct Trust {
     /// Only show what would be trusted
@@ -46,20 +49,22 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     parts
         .setup_of(source, Builtins::With, String::new())
         .map_err(|error| format!("not trusted: {}", chain(&error)))?;
-    if trust.show {
+    let trusted = if trust.show {
         let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
         show::say(&found.note());
+        matches!(found, Found::Trusted(_))
     } else {
         parts
             .store
             .trust(CONFIG_FILE, digest)
             .map_err(|error| chain(&error))?;
-    }
+        true
+    };
     if place.json {
         show::json(&json!({
             "file": file,
             "digest": digest.to_hex(),
-            "trusted": !trust.show,
+            "trusted": trusted,
             "tools": summary.iter().map(|row| json!({
                 "name": row[0], "tier": row[1], "runs": row[2],
             })).collect::<Vec<_>>(),
