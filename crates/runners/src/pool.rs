@@ -176,7 +176,15 @@ impl Pool {
             return Ok(turn);
         }
         let _place = Place::take(&self.waiting, self.settings.queue_max)?;
-        let turn = within(job, deadline, self.turns.acquire()).await?;
+        let turn = within(job, deadline, self.turns.acquire()).await;
+        let turn = turn.map_err(|fault| match fault {
+            // Nothing has run and the tool is well: neither its key nor its breaker may think
+            // otherwise.
+            Fault::Timeout { after } => Fault::Unavailable {
+                reason: format!("no worker was free within {} ms", after.as_millis()),
+            },
+            other => other,
+        })?;
         Ok(turn.expect("the semaphore is never closed"))
     }
 

@@ -341,7 +341,10 @@ async fn a_call_in_the_queue_can_time_out_and_be_cancelled() {
     let mut run = Box::pin(busy.run(json!({ "do": "hang" })));
     assert!(tokio::time::timeout(50 * MS, &mut run).await.is_err());
     waits.timeout = 50 * MS;
-    assert_eq!(waits.fault(ok()).await, "timeout: timed out after 50 ms");
+    assert_eq!(
+        waits.fault(ok()).await,
+        "unavailable: unavailable: no worker was free within 50 ms"
+    );
     waits.timeout = support::LONG;
     waits.cancel.cancel();
     assert_eq!(waits.run(ok()).await, Err(Fault::Cancelled));

@@ -134,7 +134,7 @@ impl Worker {
 
     /// Looks after a worker that has been idle.
     pub async fn find(&mut self) -> Found {
-        let [stream, ..] = self.ready();
+        let [stream, stdout, stderr] = self.ready();
         if stream {
             let mut byte = [0];
             return match rustix::io::read(&self.stream, &mut byte) {
@@ -143,8 +143,12 @@ impl Worker {
             };
         }
         // Said between calls: it belongs to none.
-        self.stdout.pass_rest(&mut self.tail, &NoSink);
-        self.stderr.pass_rest(&mut self.tail, &NoSink);
+        if stdout {
+            self.stdout.pass_rest(&mut self.tail, &NoSink);
+        }
+        if stderr {
+            self.stderr.pass_rest(&mut self.tail, &NoSink);
+        }
         Found::Ready
     }
 
