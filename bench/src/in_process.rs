@@ -63,24 +63,12 @@ pub fn gate(state: &Path, durability: Durability, seed: u64) -> Result<Arc<Gate>
     let mut catalog = Catalog::default();
     for number in 0..TOOLS {
         catalog.add(Tool {
-            name: format!("bench/rows_{number}"),
             aid: aid(number),
             description: "Gives back rows".to_owned(),
             input_schema: schema(),
-            output_schema: None,
-            tags: Vec::new(),
-            tier: Tier::Safe,
-            timeout: None,
-            rate_limit: None,
-            concurrency_max: 1024,
             idempotent: true,
             deterministic: true,
-            side_effects: Vec::new(),
-            replay_inputs: Vec::new(),
-            aliases: Vec::new(),
-            writes: Vec::new(),
-            slots: false,
-            runner: Arc::clone(&echo.runner),
+            ..Tool::new(&format!("bench/rows_{number}"), Arc::clone(&echo.runner))
         })?;
     }
     let setup = Setup {

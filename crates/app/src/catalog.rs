@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name};
+use callgate_call::{Face, Fault, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name};
 use callgate_runners::{
     Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, python_pool,
 };
@@ -66,6 +66,13 @@ impl Workshop<'_> {
             .transpose()?;
         Ok(Tool {
             aid,
+            face: Face {
+                title: config.title,
+                icons: config.icons,
+            },
+            gives_content: config.gives_content,
+            tasks: config.tasks.into(),
+            timeout_cap: timeout(config.timeout_max_ms).map_err(about)?,
             description: config.description,
             input_schema: schema(config.input_schema).unwrap_or_else(any_object),
             output_schema: schema(config.output_schema),

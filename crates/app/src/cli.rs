@@ -65,6 +65,8 @@ impl Place {
 enum Command {
     /// Start the workspace's gate and serve calls until stopped
     Serve(commands::serve::Serve),
+    /// Serve MCP on standard input and output
+    Mcp(commands::mcp::Mcp),
     /// Call a tool and print its output
     Call(commands::call::CallTool),
     /// List the tools, or show one
@@ -112,6 +114,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
     let place = &cli.place;
     let done = match cli.command {
         Command::Serve(serve) => commands::serve::run(environment, place, &serve),
+        Command::Mcp(mcp) => commands::mcp::run(environment, place, &mcp),
         Command::Call(call) => commands::call::run(environment, place, &call),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),

@@ -22,6 +22,11 @@ impl Client {
         (stream.peer_cred().ok()?.uid() == uid).then_some(Self { stream })
     }
 
+    /// The connection, for a conversation of another kind.
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
     /// One request, one answer.
     pub async fn ask(self, method: Method, path: &str, body: String) -> Result<Value, String> {
         let failed = |what: &str, error: &dyn std::error::Error| {

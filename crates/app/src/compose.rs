@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Clock, Secrets, Tier};
+use callgate_call::{Clock, Secrets, Shelf, Tier};
 use callgate_gate::{BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, Policy, Rule, Setup};
 use callgate_sandbox::{Confinement, Spawner};
 use callgate_store::{Durability, Options, Store, StoreError};
@@ -24,7 +24,8 @@ pub struct Parts<'a> {
     pub paths: Paths,
     pub store: Arc<Store>,
     pub spawner: Arc<Spawner>,
-    clock: Arc<dyn Clock>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Which tools a gate is to have.
@@ -153,6 +154,7 @@ impl<'a> Parts<'a> {
             policy,
             breaker,
             secrets,
+            shelf: Shelf::default(),
             note,
         })
     }
@@ -239,7 +241,8 @@ fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> 
         rules,
         leases: LeasePolicy {
             toolhost,
-            gate: configured,
+            local: configured,
+            tcp: Some(configured.unwrap_or(Tier::System)),
         },
     })
 }

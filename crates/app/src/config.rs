@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use callgate_call::RateLimit;
+use callgate_call::{RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -47,6 +47,12 @@ pub struct ToolConfig {
     pub aid: Option<String>,
     #[serde(default)]
     pub description: String,
+    /// A name for people.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// Pictures, as MCP writes them.
+    #[serde(default)]
+    pub icons: Vec<Value>,
     /// Inline, or the path of a JSON file beside the configuration.
     #[serde(default)]
     pub input_schema: Option<SchemaSource>,
@@ -58,6 +64,9 @@ pub struct ToolConfig {
     pub tier: Option<u64>,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// How long progress may keep a call alive.
+    #[serde(default)]
+    pub timeout_max_ms: Option<u64>,
     #[serde(default)]
     pub rate_limit: Option<RateLimitConfig>,
     #[serde(default)]
@@ -76,9 +85,34 @@ pub struct ToolConfig {
     pub writes: Vec<String>,
     #[serde(default)]
     pub slots: bool,
+    /// Its output is `{"content": [...]}` as MCP has it.
+    #[serde(default)]
+    pub gives_content: bool,
+    #[serde(default)]
+    pub tasks: TasksConfig,
     /// Absent only in toolpacks of other hosts: listed, and not available.
     #[serde(default)]
     pub runner: Option<RunnerConfig>,
+}
+
+/// Whether a long call may become a task.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TasksConfig {
+    #[default]
+    Allowed,
+    Required,
+    Forbidden,
+}
+
+impl From<TasksConfig> for Tasks {
+    fn from(config: TasksConfig) -> Self {
+        match config {
+            TasksConfig::Allowed => Self::Allowed,
+            TasksConfig::Required => Self::Required,
+            TasksConfig::Forbidden => Self::Forbidden,
+        }
+    }
 }
 
 /// Where a schema is.

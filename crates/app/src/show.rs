@@ -3,6 +3,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use callgate_call::Timestamp;
 use serde_json::Value;
 
 /// Writes data. A reader that went away is no error of ours.
@@ -70,20 +71,9 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) {
 
 /// Milliseconds since the epoch as `2026-11-15T22:28:27Z`.
 pub fn time(ms: u64) -> String {
-    let seconds = ms / 1000;
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Days to a civil date, counted from 0000-03-01 so that leap days come last.
-    let z = days + 719_468;
-    let era = z / 146_097;
-    let doe = z % 146_097;
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = doy - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    let year = yoe + era * 400 + u64::from(month <= 2);
-    let (h, m, s) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}Z")
+    let mut text = Timestamp(ms).rfc3339();
+    text.replace_range(19..23, "");
+    text
 }
 
 #[cfg(test)]

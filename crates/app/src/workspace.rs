@@ -10,7 +10,7 @@ use callgate_wires::toolhost::{Manifest, is_aid};
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
-use crate::config::{self, Config, RunnerConfig, SchemaSource, ToolConfig};
+use crate::config::{self, Config, RunnerConfig, SchemaSource, TasksConfig, ToolConfig};
 
 /// The configuration's usual name.
 pub const CONFIG_FILE: &str = "callgate.toml";
@@ -244,6 +244,11 @@ impl Reader {
                     tags: tool.tags,
                     tier: tool.tier,
                     timeout_ms: tool.timeout_ms,
+                    timeout_max_ms: None,
+                    title: None,
+                    icons: Vec::new(),
+                    gives_content: false,
+                    tasks: TasksConfig::default(),
                     rate_limit: None,
                     concurrency_max: None,
                     idempotent: tool.idempotent,

@@ -1,16 +1,15 @@
 //! One request to run a tool, as every door hands it to the gate.
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::{Cancel, Digest, Fault, Output, Slots, Timestamp};
+use crate::{Cancel, Digest, Fault, Output, Scope, Sink, Slots, Timestamp};
 
 /// One request to run a tool. Not serialisable: each wire converts by hand.
-#[derive(Debug)]
 pub struct Call {
     /// Names this call in replies, traces and the chain.
     pub id: CallId,
@@ -20,6 +19,8 @@ pub struct Call {
     pub input: Input,
     /// Who calls.
     pub caller: Caller,
+    /// What the caller's token allows at most; `None` allows all.
+    pub scope: Option<Arc<Scope>>,
     /// The wire it came by.
     pub wire: Wire,
     /// Makes a retry safe.
@@ -39,8 +40,21 @@ pub struct Call {
     /// Whether the caller's wire can carry this output back. An outcome that can not be
     /// told is a failure, and recorded as one.
     pub fits: fn(&Call, &Output) -> Result<(), Fault>,
+    /// What the caller's user answered to an earlier round of this call.
+    pub answers: Option<Answers>,
+    /// Where the tool's progress and words go while it runs.
+    pub sink: Option<Arc<dyn Sink>>,
     /// Ends the call early.
     pub cancel: Cancel,
+}
+
+/// The answers to what a tool asked for by `Fault::NeedsInput`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answers {
+    /// By the names the tool gave its questions.
+    pub responses: Map<String, Value>,
+    /// What the tool wanted to be reminded of.
+    pub state: Option<Value>,
 }
 
 impl Call {
@@ -52,6 +66,7 @@ impl Call {
             tool: tool.to_owned(),
             input,
             caller,
+            scope: None,
             wire,
             key: None,
             replay_window: None,
@@ -61,6 +76,8 @@ impl Call {
             trace_id: None,
             slots: Slots::default(),
             fits: |_, _| Ok(()),
+            answers: None,
+            sink: None,
             cancel: Cancel::new(),
         }
     }
@@ -70,6 +87,17 @@ impl Call {
     pub fn timeout(&self, own: Option<Duration>) -> Duration {
         let wanted = own.unwrap_or(self.default_timeout);
         self.timeout_max.map_or(wanted, |max| wanted.min(max))
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("id", &self.id)
+            .field("tool", &self.tool)
+            .field("caller", &self.caller)
+            .field("wire", &self.wire)
+            .finish_non_exhaustive()
     }
 }
 
@@ -214,6 +242,12 @@ pub enum Wire {
     Toolhost,
     /// HTTP on the gate's own socket, and the command line.
     Gate,
+    /// MCP over standard input and output or the gate's own socket.
+    Mcp,
+    /// MCP over HTTP on TCP.
+    McpHttp,
+    /// Length-prefixed JSON on the bridge's socket.
+    Bridge,
 }
 
 impl Wire {
@@ -223,6 +257,9 @@ impl Wire {
         match self {
             Self::Toolhost => "toolhost",
             Self::Gate => "gate",
+            Self::Mcp => "mcp",
+            Self::McpHttp => "mcp-http",
+            Self::Bridge => "bridge",
         }
     }
 
@@ -231,7 +268,7 @@ impl Wire {
     pub fn default_timeout(self) -> Duration {
         match self {
             Self::Toolhost => Duration::from_secs(30),
-            Self::Gate => Duration::from_secs(60),
+            Self::Gate | Self::Mcp | Self::McpHttp | Self::Bridge => Duration::from_secs(60),
         }
     }
 }

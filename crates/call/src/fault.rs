@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Why a call did not give an output.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -24,6 +24,11 @@ pub enum Fault {
         "needs approval {approval}: ask the owner to run `callgate approvals grant {approval}`"
     )]
     NeedsApproval { approval: String },
+    #[error("needs answers of the caller's user: {}", names(requests))]
+    NeedsInput {
+        requests: Map<String, Value>,
+        state: Option<Value>,
+    },
     #[error("lease_required")]
     LeaseRequired { tier: u8, tool: String, aid: String },
     #[error("lease_rejected: {refusal}")]
@@ -51,7 +56,11 @@ pub enum Fault {
     #[error("bad output: {reason}")]
     BadOutput { reason: String },
     #[error("{message}")]
-    ToolFailed { error_type: String, message: String },
+    ToolFailed {
+        error_type: String,
+        message: String,
+        content: Option<Value>,
+    },
     #[error("cancelled")]
     Cancelled,
     #[error("internal: {message}")]
@@ -64,6 +73,14 @@ fn bad_input(field: &str, reason: &str) -> String {
     } else {
         format!("bad input: {field}: {reason}")
     }
+}
+
+fn names(requests: &Map<String, Value>) -> String {
+    requests
+        .keys()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn limit_words(bytes: u64) -> String {
@@ -134,6 +151,7 @@ impl Fault {
             Self::NotFound { .. } => "not_found",
             Self::Denied { .. } => "denied",
             Self::NeedsApproval { .. } => "needs_approval",
+            Self::NeedsInput { .. } => "needs_input",
             Self::LeaseRequired { .. } => "lease_required",
             Self::LeaseRejected { .. } => "lease_rejected",
             Self::Conflict { .. } => "conflict",
@@ -160,6 +178,7 @@ impl Fault {
             Self::UnknownTool { tool } => json!({ "tool": tool }),
             Self::BadInput { field, reason } => json!({ "field": field, "reason": reason }),
             Self::NeedsApproval { approval } => json!({ "approval": approval }),
+            Self::NeedsInput { requests, .. } => json!({ "requests": requests }),
             Self::LeaseRequired { tier, tool, aid } => {
                 json!({ "tier": tier, "tool": tool, "aid": aid })
             }
@@ -175,7 +194,16 @@ impl Fault {
             }
             Self::TooLarge { what, max_bytes } => json!({ "what": what, "max_bytes": max_bytes }),
             Self::Timeout { after } => json!({ "after_ms": millis(*after) }),
-            Self::ToolFailed { error_type, .. } => json!({ "type": error_type }),
+            Self::ToolFailed {
+                error_type,
+                content: None,
+                ..
+            } => json!({ "type": error_type }),
+            Self::ToolFailed {
+                error_type,
+                content: Some(content),
+                ..
+            } => json!({ "type": error_type, "content": content }),
             Self::GuaranteeBlocked { guarantee } => json!({ "guarantee": guarantee }),
             Self::BadRequest { .. }
             | Self::BadValue { .. }
@@ -241,6 +269,7 @@ impl Fault {
             _ => Self::ToolFailed {
                 error_type: text("type"),
                 message,
+                content: data.get("content").cloned(),
             },
         }
     }
@@ -286,6 +315,12 @@ mod tests {
             Fault::ToolFailed {
                 error_type: "ValueError".into(),
                 message: "m".into(),
+                content: None,
+            },
+            Fault::ToolFailed {
+                error_type: "ToolError".into(),
+                message: "m".into(),
+                content: Some(json!([{ "type": "text", "text": "m" }])),
             },
             Fault::Cancelled,
             Fault::Internal {

@@ -8,20 +8,24 @@ mod fault;
 mod outcome;
 mod plan;
 mod runner;
+mod scope;
 mod secrets;
+mod shelf;
 mod slots;
 mod tool;
 
 pub use call::{
-    Call, CallId, CallIds, Caller, IdempotencyKey, Input, LeaseToken, ReplayWindow, Wire,
+    Answers, Call, CallId, CallIds, Caller, IdempotencyKey, Input, LeaseToken, ReplayWindow, Wire,
 };
 pub use canonical::{Digest, canonical_json};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use fault::{Fault, LeaseRefusal};
 pub use outcome::{Outcome, Output};
 pub use plan::{Enforcement, Level, Plan, Planner};
-pub use runner::{Job, NoSink, RunFuture, Runner, Sink, Stream};
+pub use runner::{Job, Log, LogLevel, NoSink, Patience, Progress, RunFuture, Runner, Sink, Stream};
+pub use scope::{Scope, fits, fits_any};
 pub use secrets::Secrets;
+pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};
 pub use tokio_util::sync::CancellationToken as Cancel;
-pub use tool::{RateLimit, Tier, Tool, ToolName, aid_of_name, is_name};
+pub use tool::{Face, RateLimit, Tasks, Tier, Tool, ToolName, aid_of_name, host_name, is_name};

@@ -26,6 +26,29 @@ impl Output {
         }
     }
 
+    /// The end of a tool that gives content blocks: `content`, and perhaps
+    /// `structuredContent` and `isError`. One that says it failed is a fault.
+    pub fn from_content(result: Value) -> Result<Self, Fault> {
+        let Some(content) = result.get("content").filter(|content| content.is_array()) else {
+            return Err(Fault::BadOutput {
+                reason: "its result has no list of content".to_owned(),
+            });
+        };
+        if result.get("isError") != Some(&Value::Bool(true)) {
+            return Ok(Self::from_value(result));
+        }
+        let words = content
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find_map(|block| block.get("text").and_then(Value::as_str));
+        Err(Fault::ToolFailed {
+            error_type: "ToolError".to_owned(),
+            message: words.unwrap_or("the tool failed").to_owned(),
+            content: Some(content.clone()),
+        })
+    }
+
     /// An output that has no text of its own yet.
     #[must_use]
     pub fn from_value(value: Value) -> Self {

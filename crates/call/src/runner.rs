@@ -2,7 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::{Call, Fault, Output, Plan, Tool};
 
@@ -17,7 +20,7 @@ pub struct Job<'a> {
     pub plan: &'a Plan,
     /// All the time there is, queueing included. A runner that overruns it ends what it
     /// started and answers `Timeout`.
-    pub timeout: Duration,
+    pub timeout: &'a Patience,
     /// Where the tool's own words go while it runs.
     pub sink: &'a dyn Sink,
 }
@@ -58,6 +61,19 @@ pub enum Stream {
 pub trait Sink: Send + Sync {
     /// Some bytes of one stream.
     fn chunk(&self, stream: Stream, bytes: &[u8]);
+
+    /// How far the tool has come.
+    fn progress(&self, progress: &Progress) {
+        let _ = progress;
+    }
+
+    /// Words for whoever watches the call.
+    fn log(&self, log: &Log) {
+        let _ = log;
+    }
+
+    /// The answer will take a while: the connection it was asked by may be let go of.
+    fn linger(&self) {}
 }
 
 /// Drops everything.
@@ -66,4 +82,139 @@ pub struct NoSink;
 
 impl Sink for NoSink {
     fn chunk(&self, _: Stream, _: &[u8]) {}
+}
+
+/// How far a running tool has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Grows from one report to the next.
+    pub done: f64,
+    /// What `done` will be at the end, where that is known.
+    pub total: Option<f64>,
+    /// Words for people.
+    pub message: Option<String>,
+}
+
+/// One report of a running tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// How grave it is.
+    pub level: LogLevel,
+    /// Who speaks, within the tool.
+    pub logger: Option<String>,
+    /// What it says.
+    pub data: Value,
+}
+
+/// How grave a report is, as RFC 5424 ranks them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the words are the standard's")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+impl LogLevel {
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Debug, "debug"),
+        (Self::Info, "info"),
+        (Self::Notice, "notice"),
+        (Self::Warning, "warning"),
+        (Self::Error, "error"),
+        (Self::Critical, "critical"),
+        (Self::Alert, "alert"),
+        (Self::Emergency, "emergency"),
+    ];
+
+    /// The level of a word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find_map(|(level, name)| (name == word).then_some(level))
+    }
+
+    /// The word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// How long a runner may take. Progress makes it longer, up to a cap.
+#[derive(Debug)]
+pub struct Patience {
+    /// From one sign of life to the next.
+    pub timeout: Duration,
+    /// From the start, however lively the tool is.
+    pub cap: Duration,
+    until_ms: AtomicU64,
+}
+
+impl Patience {
+    /// `timeout` from the start, until something extends it.
+    #[must_use]
+    pub fn new(timeout: Duration, cap: Duration) -> Self {
+        Self {
+            timeout,
+            cap: cap.max(timeout),
+            until_ms: AtomicU64::new(millis(timeout)),
+        }
+    }
+
+    /// Exactly this long.
+    #[must_use]
+    pub fn fixed(timeout: Duration) -> Self {
+        Self::new(timeout, timeout)
+    }
+
+    /// All the time there is at present, counted from the start.
+    #[must_use]
+    pub fn until(&self) -> Duration {
+        Duration::from_millis(self.until_ms.load(Ordering::Relaxed))
+    }
+
+    /// The tool showed signs of life `after` its start.
+    pub fn extend(&self, after: Duration) {
+        let until = (after + self.timeout).min(self.cap);
+        self.until_ms.fetch_max(millis(until), Ordering::Relaxed);
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_extends_up_to_the_cap() {
+        let seconds = Duration::from_secs;
+        let patience = Patience::new(seconds(60), seconds(100));
+        assert_eq!(patience.until(), seconds(60));
+        patience.extend(seconds(30));
+        assert_eq!(patience.until(), seconds(90));
+        patience.extend(seconds(10)); // reports may overtake each other
+        assert_eq!(patience.until(), seconds(90));
+        patience.extend(seconds(80));
+        assert_eq!(patience.until(), seconds(100));
+        assert_eq!(Patience::fixed(seconds(5)).cap, seconds(5));
+    }
+
+    #[test]
+    fn levels() {
+        for (level, word) in LogLevel::ALL {
+            assert_eq!(LogLevel::parse(word), Some(level));
+            assert_eq!(level.as_str(), word);
+        }
+        assert!(LogLevel::Debug < LogLevel::Emergency && LogLevel::parse("loud").is_none());
+    }
 }

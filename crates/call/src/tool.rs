@@ -4,9 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::Runner;
+use crate::{Digest, Runner};
+
+/// Calls at the same time of a tool that does not say.
+const CONCURRENCY_MAX_DEFAULT: usize = 1024;
+/// How long progress keeps a call alive.
+const TIMEOUT_CAP_DEFAULT: Duration = Duration::from_secs(3600);
 
 /// A tool as the gate holds it.
 pub struct Tool {
@@ -26,6 +31,8 @@ pub struct Tool {
     pub tier: Tier,
     /// The longest a call may take; else the wire's default.
     pub timeout: Option<Duration>,
+    /// The longest a call may take that shows progress; an hour if it does not say.
+    pub timeout_cap: Option<Duration>,
     /// Calls per second and caller.
     pub rate_limit: Option<RateLimit>,
     /// Calls at the same time; further ones are refused.
@@ -44,8 +51,73 @@ pub struct Tool {
     pub writes: Vec<String>,
     /// It takes and changes the slots.
     pub slots: bool,
+    /// How it is shown to models and people.
+    pub face: Face,
+    /// Its output is a list of content blocks and more, as MCP has them, not plain JSON.
+    pub gives_content: bool,
+    /// Whether a long call may be left running and asked after later.
+    pub tasks: Tasks,
     /// How it is carried out.
     pub runner: Arc<dyn Runner>,
+}
+
+impl Tool {
+    /// A safe tool that takes any object; what is known further is set afterwards.
+    #[must_use]
+    pub fn new(name: &str, runner: Arc<dyn Runner>) -> Self {
+        Self {
+            name: name.to_owned(),
+            aid: aid_of_name(name),
+            description: String::new(),
+            input_schema: json!({ "type": "object" }),
+            output_schema: None,
+            tags: Vec::new(),
+            tier: Tier::Safe,
+            timeout: None,
+            timeout_cap: None,
+            rate_limit: None,
+            concurrency_max: CONCURRENCY_MAX_DEFAULT,
+            idempotent: false,
+            deterministic: false,
+            side_effects: Vec::new(),
+            replay_inputs: Vec::new(),
+            aliases: Vec::new(),
+            writes: Vec::new(),
+            slots: false,
+            face: Face::default(),
+            gives_content: false,
+            tasks: Tasks::default(),
+            runner,
+        }
+    }
+
+    /// The longest a call may take while it shows progress, where one sign of life may be
+    /// `timeout` from the next.
+    #[must_use]
+    pub fn cap(&self, timeout: Duration) -> Duration {
+        self.timeout_cap.unwrap_or(TIMEOUT_CAP_DEFAULT).max(timeout)
+    }
+}
+
+/// What menus show of a tool, a prompt or a resource beside its name and description.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Face {
+    /// A name for people.
+    pub title: Option<String>,
+    /// Pictures, as MCP writes them: `src`, `mimeType`, `sizes`.
+    pub icons: Vec<Value>,
+}
+
+/// Whether a call may become a task that its caller asks after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tasks {
+    /// When it takes long and the caller knows tasks.
+    #[default]
+    Allowed,
+    /// Callers that do not know tasks are refused.
+    Required,
+    /// The caller always waits.
+    Forbidden,
 }
 
 impl fmt::Debug for Tool {
@@ -92,6 +164,31 @@ pub fn aid_of_name(name: &str) -> String {
         [single] => format!("AID.TOOL.{single}.v1"),
         several => format!("AID.{}.v1", several.join(".")),
     }
+}
+
+/// Most characters of a name that hosts of models accept.
+const HOST_NAME_MAX: usize = 64;
+
+/// The name hosts of models accept: at most 64 of `[A-Za-z0-9_-]`. It depends on nothing but
+/// the canonical name, so that it stays when tools come and go; a name that had to be cut ends
+/// in a piece of the whole name's digest.
+#[must_use]
+pub fn host_name(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '-' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    if plain.len() <= HOST_NAME_MAX {
+        return plain;
+    }
+    let digest = Digest::of_bytes(name.as_bytes()).to_hex();
+    format!("{}_{}", &plain[..HOST_NAME_MAX - 9], &digest[..8])
 }
 
 /// How dangerous a tool is.
@@ -143,6 +240,17 @@ mod tests {
         assert_eq!(aid_of_name("files/read"), "AID.FILES.READ.v1");
         assert_eq!(aid_of_name("greet"), "AID.TOOL.GREET.v1");
         assert_eq!(aid_of_name("a/b-c"), "AID.A.B_C.v1");
+    }
+
+    #[test]
+    fn names_for_hosts() {
+        assert_eq!(host_name("files/read"), "files_read");
+        assert_eq!(host_name("a.b/c-d"), "a_b_c-d");
+        let at = "x".repeat(64);
+        assert_eq!(host_name(&at), at);
+        let (long, other) = ("x".repeat(65), format!("{}y", "x".repeat(64)));
+        assert_eq!(host_name(&long).len(), 64);
+        assert_ne!(host_name(&long), host_name(&other));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use callgate_call::{
 use callgate_gate::Gate;
 use callgate_wires::json;
 use serde_json::{Map, Value, json};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
 
 /// How long connections without a call may last once we stop.
@@ -70,37 +70,40 @@ struct Door {
     calls: TaskTracker,
 }
 
-/// Serves until `stop` is ready; calls under way are answered first.
-pub async fn serve(
-    gate: Arc<Gate>,
-    listener: SameUid,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let caller = Caller::uid(listener.uid);
-    let calls = TaskTracker::new();
+/// The gate's own paths, for `caller`.
+pub fn router(gate: Arc<Gate>, caller: Caller, calls: TaskTracker) -> Router {
     let door = Arc::new(Door {
         gate,
         caller,
-        calls: calls.clone(),
+        calls,
     });
-    let router = Router::new()
+    Router::new()
         .route("/v1/call", post(call))
         .route("/v1/tools", get(tools))
         .route("/v1/health", get(health))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(door)
+}
+
+/// Serves `router` until `stop`; the calls it keeps track of are answered first.
+pub async fn serve<L>(
+    listener: L,
+    router: Router,
+    calls: TaskTracker,
+    stop: Cancel,
+) -> std::io::Result<()>
+where
+    L: axum::serve::Listener,
+    L::Addr: std::fmt::Debug,
+{
+    let router = router
         .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(door);
-    let stopping = Cancel::new();
-    let told = stopping.clone();
-    let graceful = async move {
-        stop.await;
-        told.cancel();
-    };
+        .method_not_allowed_fallback(wrong_method);
+    let graceful = stop.clone().cancelled_owned();
     let served = axum::serve(listener, router).with_graceful_shutdown(graceful);
     // A connection with half a request on it would hold us up for ever; calls would not.
     let left_over = async {
-        stopping.cancelled().await;
+        stop.cancelled().await;
         calls.close();
         calls.wait().await;
         tokio::time::sleep(FAREWELL).await;
@@ -346,4 +349,41 @@ fn answer(status: StatusCode, body: &Value) -> Response {
         header::HeaderValue::from_static("application/json"),
     );
     response
+}
+
+/// TCP connections without delay: an answer in several small writes would otherwise wait for
+/// the other side's acknowledgements, tens of milliseconds each.
+pub struct Prompt {
+    listener: TcpListener,
+}
+
+impl Prompt {
+    /// Accepts from `listener`.
+    #[must_use]
+    pub fn new(listener: TcpListener) -> Self {
+        Self { listener }
+    }
+}
+
+impl axum::serve::Listener for Prompt {
+    type Io = TcpStream;
+    type Addr = std::net::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, addr)) => {
+                    if stream.set_nodelay(true).is_ok() {
+                        return (stream, addr);
+                    }
+                }
+                // Out of descriptors or the like: others may finish meanwhile.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
 }

@@ -1,6 +1,8 @@
 //! Where wires meet sockets, pipes and HTTP: a wire's whole conversation in one file. A door
 //! turns bytes into a `Call`, hands it to the gate and turns the `Outcome` into bytes.
 
+pub mod access;
 pub mod http;
+pub mod mcp;
 pub mod pipe;
 pub mod toolhost;

@@ -532,6 +532,7 @@ fn status_of(fault: &Fault) -> Option<Status> {
         | Fault::NotFound { .. }
         | Fault::Denied { .. }
         | Fault::NeedsApproval { .. }
+        | Fault::NeedsInput { .. }
         | Fault::Conflict { .. }
         | Fault::OutcomeUnknown { .. }
         | Fault::Unenforceable { .. }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use callgate_call::{Fault, Tool};
+use callgate_call::{Fault, Tool, host_name};
 
 use crate::admit::Traffic;
 use crate::schema::{Schema, SchemaError};
@@ -82,7 +82,8 @@ impl Catalog {
         output: Option<Schema>,
     ) -> Result<(), CatalogError> {
         let index = self.entries.len();
-        let mut names: Vec<&String> = [&tool.name, &tool.aid]
+        let host_name = host_name(&tool.name);
+        let mut names: Vec<&String> = [&tool.name, &tool.aid, &host_name]
             .into_iter()
             .chain(&tool.aliases)
             .collect();
@@ -118,6 +119,11 @@ impl Catalog {
                 tool: name.to_owned(),
             }),
         }
+    }
+
+    /// All entries, in the order they were added.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.iter()
     }
 
     /// All tools, in the order they were added.

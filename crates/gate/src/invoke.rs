@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
-    Artifact, Call, CallId, CallIds, Caller, Clock, Digest, Enforcement, Fault, Job, LeaseToken,
-    NoSink, Outcome, Output, Plan, Planner, ReplayWindow, Secrets, Timestamp, Tool, Wire,
+    Artifact, Call, CallId, CallIds, Caller, Change, Changes, Clock, Digest, Enforcement, Fault,
+    Job, LeaseToken, NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Scope,
+    Secrets, Shelf, Timestamp, Tool, Wire,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -20,6 +21,7 @@ use crate::admit::{Breaker, BreakerPolicy, Permit};
 use crate::catalog::{Catalog, Entry};
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
+use crate::watched::Watched;
 
 /// What one configuration makes of the gate; swapped whole on reload.
 #[derive(Default)]
@@ -32,6 +34,8 @@ pub struct Setup {
     pub breaker: BreakerPolicy,
     /// What must never leave.
     pub secrets: Secrets,
+    /// What stands beside the tools.
+    pub shelf: Shelf,
     /// A line on the configuration for people: where it is from, or why it does not count.
     pub note: String,
 }
@@ -43,6 +47,7 @@ pub struct Gate {
     planner: Arc<dyn Planner>,
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
+    changes: Changes,
 }
 
 /// An outcome, and the point up to which records must be safe before it is told.
@@ -78,7 +83,15 @@ impl Gate {
             planner,
             clock,
             ids: CallIds::new(seed),
+            changes: Changes::default(),
         }
+    }
+
+    /// Tells changes where tools of ours tell them, too.
+    #[must_use]
+    pub fn with_changes(mut self, changes: Changes) -> Self {
+        self.changes = changes;
+        self
     }
 
     /// Takes one call through every stage. The outcome may be told once its ticket is
@@ -109,6 +122,11 @@ impl Gate {
     async fn pass(&self, setup: &Setup, call: &Call) -> Result<Left, Fault> {
         let entry = setup.catalog.find(&call.tool)?;
         let tool = &entry.tool;
+        if call.scope.as_ref().is_some_and(|scope| !scope.allows(tool)) {
+            return Err(Fault::UnknownTool {
+                tool: call.tool.clone(),
+            });
+        }
         entry.input.check_input(call.input.value())?;
         let decision = setup.policy.decide(&call.caller, tool)?;
         let key = key_of(call);
@@ -223,12 +241,24 @@ impl Gate {
     ) -> Result<Output, Fault> {
         let tool = &entry.tool;
         let timeout = call.timeout(tool.timeout);
+        let cap = call.timeout_max.unwrap_or_else(|| tool.cap(timeout));
+        let patience = Patience::new(timeout, cap);
+        let watched = call.sink.as_deref().map(|sink| Watched {
+            sink,
+            secrets: &setup.secrets,
+            patience: &patience,
+            clock: &*self.clock,
+            began: self.clock.now(),
+        });
         let job = Job {
             call,
             tool,
             plan,
-            timeout,
-            sink: &NoSink,
+            timeout: &patience,
+            sink: match &watched {
+                Some(watched) => watched,
+                None => &NoSink,
+            },
         };
         let result = tool.runner.run(job).await;
         failpoint("run.after");
@@ -270,11 +300,12 @@ impl Gate {
                     message: &message,
                     data: &data,
                 };
-                // A worker that could not be had ran nothing, so the key stays free.
+                // Nothing was done: a worker could not be had, or the tool asks before it does
+                // anything. So the key stays free.
                 (
                     end,
                     health_of(fault),
-                    !matches!(fault, Fault::Unavailable { .. }),
+                    !matches!(fault, Fault::Unavailable { .. } | Fault::NeedsInput { .. }),
                 )
             }
         };
@@ -420,6 +451,48 @@ impl Gate {
             .is_ok_and(|entry| entry.tool.runner.is_pure())
     }
 
+    /// The tool a caller means, if it may know of it.
+    pub fn visible(
+        &self,
+        name: &str,
+        caller: &Caller,
+        scope: Option<&Scope>,
+    ) -> Result<Arc<Entry>, Fault> {
+        let setup = self.setup.load();
+        let entry = setup.catalog.find(name)?;
+        let unknown = || Fault::UnknownTool {
+            tool: name.to_owned(),
+        };
+        if scope.is_some_and(|scope| !scope.allows(&entry.tool)) {
+            return Err(unknown());
+        }
+        match setup.policy.decide(caller, &entry.tool) {
+            Ok(_) => Ok(Arc::clone(entry)),
+            Err(_) => Err(unknown()),
+        }
+    }
+
+    /// The tools a caller may know of, by name.
+    #[must_use]
+    pub fn visible_tools(&self, caller: &Caller, scope: Option<&Scope>) -> Vec<Arc<Entry>> {
+        let setup = self.setup.load();
+        let mut entries: Vec<_> = setup
+            .catalog
+            .entries()
+            .filter(|entry| scope.is_none_or(|scope| scope.allows(&entry.tool)))
+            .filter(|entry| setup.policy.decide(caller, &entry.tool).is_ok())
+            .cloned()
+            .collect();
+        entries.sort_by(|a, b| a.tool.name.cmp(&b.tool.name));
+        entries
+    }
+
+    /// Where changes of what there is are told.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
     /// What the present configuration is, for people.
     #[must_use]
     pub fn note(&self) -> String {
@@ -430,6 +503,9 @@ impl Gate {
     pub fn replace(&self, setup: Setup) {
         let old = self.setup.swap(Arc::new(setup));
         old.catalog.stop();
+        for change in [Change::Tools, Change::Prompts, Change::Resources] {
+            self.changes.tell(change);
+        }
     }
 
     /// The store, for those who compose the gate.
@@ -441,6 +517,14 @@ impl Gate {
 
 /// The tools of one configuration, kept while it is looked at.
 pub struct CatalogRef(Arc<Setup>);
+
+impl CatalogRef {
+    /// What stands beside the tools.
+    #[must_use]
+    pub fn shelf(&self) -> &Shelf {
+        &self.0.shelf
+    }
+}
 
 impl std::ops::Deref for CatalogRef {
     type Target = Catalog;

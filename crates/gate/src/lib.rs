@@ -11,6 +11,7 @@ mod leases;
 mod policy;
 mod replay;
 mod schema;
+mod watched;
 
 pub use admit::BreakerPolicy;
 pub use callgate_store::{Approval, ApprovalState, Lease, LeaseCounts, LeaseState, Ticket};

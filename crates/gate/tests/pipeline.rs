@@ -90,24 +90,11 @@ fn bench(name: &str, wanted: Wanted) -> Bench {
         gate: wanted.hold,
     };
     let mut tool = Tool {
-        name: "demo/work".into(),
-        aid: "AID.DEMO.WORK.v1".into(),
-        description: String::new(),
         input_schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
-        output_schema: None,
-        tags: vec![],
         tier: Tier::Write,
-        timeout: None,
-        rate_limit: None,
         concurrency_max: 64,
-        idempotent: false,
-        deterministic: false,
-        side_effects: vec![],
-        replay_inputs: vec![],
         aliases: vec!["work".into()],
-        writes: vec![],
-        slots: false,
-        runner: Arc::new(runner),
+        ..Tool::new("demo/work", Arc::new(runner))
     };
     if let Some(change) = wanted.tool {
         change(&mut tool);
@@ -313,6 +300,7 @@ async fn failures_are_replayed() {
         Err(Fault::ToolFailed {
             error_type: "ValueError".into(),
             message: "no".into(),
+            content: None,
         })
     };
     let b = bench(
@@ -365,8 +353,8 @@ async fn in_flight_is_waited_for() {
 #[tokio::test]
 async fn leases() {
     let leases = LeasePolicy {
-        gate: Some(Tier::Write),
-        toolhost: None,
+        local: Some(Tier::Write),
+        ..LeasePolicy::default()
     };
     let b = bench(
         "leases",
@@ -464,8 +452,8 @@ async fn leases_that_are_not_asked_for() {
 #[tokio::test]
 async fn a_retry_needs_no_second_lease() {
     let leases = LeasePolicy {
-        gate: Some(Tier::Safe),
-        toolhost: None,
+        local: Some(Tier::Safe),
+        ..LeasePolicy::default()
     };
     let b = bench(
         "retry",
@@ -528,6 +516,7 @@ async fn breaker() {
         _ => Err(Fault::ToolFailed {
             error_type: "E".into(),
             message: "m".into(),
+            content: None,
         }),
     };
     let b = bench(

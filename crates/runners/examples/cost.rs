@@ -81,7 +81,7 @@ async fn calls(program: &std::path::Path) {
 
 async fn one(tool: &Tool, call: &Call) {
     let plan = Plan::default();
-    let timeout = Duration::from_secs(30);
+    let timeout = &Patience::fixed(Duration::from_secs(30));
     tool.runner
         .run(Job {
             call,
@@ -107,24 +107,8 @@ fn call(input: Value) -> Call {
 fn tool(runner: Arc<PoolRunner>) -> Tool {
     assert_eq!(runner.kind(), "pool");
     Tool {
-        name: "cost".into(),
-        aid: "AID.TOOL.COST.v1".into(),
-        description: String::new(),
         input_schema: Value::Bool(true),
-        output_schema: None,
-        tags: vec![],
-        tier: Tier::Safe,
-        timeout: None,
-        rate_limit: None,
-        concurrency_max: 1,
-        idempotent: false,
-        deterministic: false,
-        side_effects: vec![],
-        replay_inputs: vec![],
-        aliases: vec![],
-        writes: vec![],
-        slots: false,
-        runner,
+        ..Tool::new("cost", runner)
     }
 }
 

@@ -132,6 +132,7 @@ fn own_error(error: &Value) -> Option<Fault> {
     Some(Fault::ToolFailed {
         error_type: text("type")?,
         message: text("message")?,
+        content: None,
     })
 }
 
@@ -224,6 +225,7 @@ mod tests {
         let wanted = Fault::ToolFailed {
             error_type: "KeyError".into(),
             message: "k".into(),
+            content: None,
         };
         assert_eq!(fault, wanted);
         for (text, wanted) in [

@@ -159,7 +159,7 @@ impl Pool {
     }
 
     async fn call(&self, entry: &str, job: Job<'_>) -> Result<Output, Fault> {
-        let deadline = Instant::now() + job.timeout;
+        let deadline = Instant::now() + job.timeout.until();
         let turn = self.turn(job, deadline).await?;
         let mut worker = self.worker(job, deadline).await?;
         let served = worker

@@ -68,7 +68,7 @@ impl ProcessRunner {
     }
 
     async fn call(&self, job: Job<'_>) -> Result<Output, Fault> {
-        let deadline = Instant::now() + job.timeout;
+        let deadline = Instant::now() + job.timeout.until();
         let (streams, spec) = self.prepare(job).map_err(|error| Fault::Internal {
             message: format!("make pipes: {error}"),
         })?;
@@ -143,7 +143,22 @@ impl Runner for ProcessRunner {
 pub(crate) async fn stop(job: Job<'_>, deadline: Instant) -> Fault {
     tokio::select! {
         () = job.call.cancel.cancelled() => Fault::Cancelled,
-        () = tokio::time::sleep_until(deadline) => Fault::Timeout { after: job.timeout },
+        after = overrun(job, deadline) => Fault::Timeout { after },
+    }
+}
+
+/// Ready when the time is over, with how much there was. The first deadline moves while the
+/// tool shows progress.
+async fn overrun(job: Job<'_>, first: Instant) -> Duration {
+    let patience = job.timeout;
+    let mut known = patience.timeout;
+    loop {
+        tokio::time::sleep_until(first + (known - patience.timeout)).await;
+        let until = patience.until();
+        if until <= known {
+            return known;
+        }
+        known = until;
     }
 }
 

@@ -90,6 +90,7 @@ async fn a_tool_s_own_error_leaves_the_worker() {
     let wanted = Fault::ToolFailed {
         error_type: "ValueError".into(),
         message: "no good".into(),
+        content: None,
     };
     assert_eq!(bench.run(json!({ "do": "fail" })).await, Err(wanted));
     assert_eq!(who(&bench).await.1, 2);

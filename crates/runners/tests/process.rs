@@ -83,6 +83,7 @@ async fn the_exit_code_decides() {
     let wanted = Fault::ToolFailed {
         error_type: "ValueError".into(),
         message: "too small".into(),
+        content: None,
     };
     assert_eq!(bench.run(exit(1, own, "noise")).await, Err(wanted));
     assert_eq!(bench.value(exit(0, "7", "noise")).await, json!(7));

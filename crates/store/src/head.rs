@@ -193,6 +193,13 @@ impl Store {
         Ok(Some(head))
     }
 
+    /// A secret of this workspace for one purpose, the same for all its processes.
+    pub fn secret(&self, purpose: &str) -> Result<[u8; 32], StoreError> {
+        let key = self.signing_key()?;
+        let context = format!("callgate workspace secret v1: {purpose}");
+        Ok(blake3::derive_key(&context, key.as_bytes()))
+    }
+
     fn signing_key(&self) -> Result<SigningKey, StoreError> {
         // Under the lock, so that a workspace has one key.
         self.commit(|_, _| {

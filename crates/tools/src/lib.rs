@@ -1,11 +1,12 @@
 //! The built-in tools, registered like any other. Each is plain arguments to plain result.
 
+pub mod conformance;
 mod echo;
 mod memory;
 
 use std::sync::Arc;
 
-use callgate_call::{Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool};
+use callgate_call::{Fault, Job, Output, RunFuture, Runner, Secrets, Tool};
 use callgate_store::Store;
 use serde_json::Value;
 
@@ -49,23 +50,11 @@ fn builtin(
     runner: Arc<dyn Runner>,
 ) -> Tool {
     Tool {
-        name: name.to_owned(),
         aid: aid.to_owned(),
         description: description.to_owned(),
         input_schema,
-        output_schema: None,
         tags: vec!["tag.builtin".to_owned()],
-        tier: Tier::Safe,
-        timeout: None,
-        rate_limit: None,
-        concurrency_max: 1024,
-        idempotent: false,
-        deterministic: false,
         side_effects: vec!["none".to_owned()],
-        replay_inputs: Vec::new(),
-        aliases: Vec::new(),
-        writes: Vec::new(),
-        slots: false,
-        runner,
+        ..Tool::new(name, runner)
     }
 }

@@ -4,5 +4,8 @@
 //! What a message means is the door's business, not ours.
 
 pub mod json;
+pub mod jsonrpc;
 pub mod line;
+pub mod mcp;
+pub mod sse;
 pub mod toolhost;

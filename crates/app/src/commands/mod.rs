@@ -5,6 +5,7 @@ pub mod audit;
 pub mod call;
 pub mod doctor;
 pub mod lease;
+pub mod mcp;
 pub mod serve;
 pub mod toolhost;
 pub mod tools;

@@ -8,20 +8,27 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use callgate_call::Cancel;
-use callgate_doors::http::{self, SameUid};
-use callgate_gate::Gate;
+use callgate_call::{Caller, Cancel, Changes, Wire};
+use callgate_doors::access::Everybody;
+use callgate_doors::http::{self, Prompt, SameUid};
+use callgate_doors::mcp::http::{self as mcp_http, HttpDoor, Names};
+use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::StoreError;
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::task::TaskTracker;
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{Parts, chain};
 use crate::environment::Environment;
+use crate::mcp;
 use crate::show;
 use crate::workspace::{CONFIG_FILE, Source};
+
+/// Where MCP over HTTP is, unless `--port` says otherwise. G-10.
+const PORT_DEFAULT: u16 = 7411;
 
 /// How often the configuration is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -36,6 +43,15 @@ pub struct Serve {
     /// Only print where the socket is
     #[arg(long = "where")]
     print_socket: bool,
+    /// Port for MCP over HTTP on 127.0.0.1; 0 takes any [default: 7411]
+    #[arg(long)]
+    port: Option<u16>,
+    /// Let every process of this machine call over HTTP, without a token
+    #[arg(long)]
+    no_auth: bool,
+    /// Serve the fixture of the MCP conformance suite instead of the workspace's tools
+    #[arg(long, hide = true)]
+    conformance: bool,
 }
 
 pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
@@ -51,7 +67,7 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
         .map_err(|error| chain(&error))?
         .to_owned();
     let _lock = lock(&socket)?;
-    runtime()?.block_on(until_stopped(environment, place, &parts, &socket))?;
+    runtime()?.block_on(until_stopped(environment, place, serve, &parts, &socket))?;
     remove_socket(&socket)?;
     super::close(&parts)?;
     Ok(ExitCode::SUCCESS)
@@ -60,37 +76,121 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
 async fn until_stopped(
     environment: &Environment,
     place: &Place,
+    serve: &Serve,
     parts: &Parts<'_>,
     socket: &Path,
 ) -> Result<(), String> {
     // Before the socket is there: whoever sees it may tell us to stop.
     let told_to_stop = super::told_to_stop()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
-    let setup = parts.setup().map_err(|error| chain(&error))?;
-    let gate = Arc::new(parts.gate(setup));
+    let changes = Changes::default();
+    let (setup, task_after) = if serve.conformance {
+        (fixture(&changes)?, FIXTURE_TASK_AFTER)
+    } else {
+        let setup = parts.setup().map_err(|error| chain(&error))?;
+        (setup, mcp::TASK_AFTER)
+    };
+    let gate = Arc::new(parts.gate(setup).with_changes(changes));
     let listener = SameUid::new(bind(socket)?, environment.uid);
     let stop = Cancel::new();
-    announce(place, &gate, socket);
-    let door = http::serve(Arc::clone(&gate), listener, stop.clone().cancelled_owned());
+    let calls = TaskTracker::new();
+    let server = mcp::server(parts, Arc::clone(&gate), task_after);
+    let caller = Caller::uid(environment.uid);
+    let everybody = Arc::new(Everybody(caller.clone()));
+    let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
+    let router =
+        http::router(Arc::clone(&gate), caller, calls.clone()).merge(mcp_http::router(local));
+    let (tcp, port) = tcp(serve).await?;
+    announce(place, &gate, socket, port);
+    let on_tcp = async {
+        let Some(listener) = tcp else {
+            return std::future::pending().await;
+        };
+        let anybody = Arc::new(Everybody(Caller::named("anonymous")));
+        let door = HttpDoor::new(
+            Arc::clone(&server),
+            anybody,
+            Names::Loopback(Vec::new()),
+            Wire::McpHttp,
+        );
+        let served = http::serve(
+            Prompt::new(listener),
+            mcp_http::router(door),
+            TaskTracker::new(),
+            stop.clone(),
+        );
+        let _ = served.await;
+        std::future::pending::<()>().await
+    };
+    let on_socket = http::serve(listener, router, calls, stop.clone());
+    let door = async {
+        let served = on_socket.await;
+        server.stop().await;
+        served
+    };
     let told = async {
         told_to_stop.await;
         stop.cancel();
+        server.stop().await;
         std::future::pending::<()>().await;
     };
     tokio::select! {
         served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
+        () = on_tcp => unreachable!("waits for the socket's door to close"),
         () = told => unreachable!("waits for the door to close"),
         () = watch(parts, &gate, watched) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
     }
 }
 
+/// A call that takes longer becomes a task in the fixture, whose tools are quick.
+const FIXTURE_TASK_AFTER: Duration = Duration::from_millis(150);
+
+/// The tools the conformance suite asks for, behind the same gate and doors as all others.
+fn fixture(changes: &Changes) -> Result<Setup, String> {
+    let (tools, shelf) = callgate_tools::conformance::fixture(changes);
+    let mut catalog = Catalog::default();
+    for tool in tools {
+        catalog.add(tool).map_err(|error| chain(&error))?;
+    }
+    Ok(Setup {
+        catalog,
+        shelf,
+        note: "the fixture of the MCP conformance suite".to_owned(),
+        ..Setup::default()
+    })
+}
+
+/// The port for HTTP. One that nobody asked for and another has is not worth failing.
+async fn tcp(serve: &Serve) -> Result<(Option<TcpListener>, Option<u16>), String> {
+    if !serve.no_auth {
+        return Ok((None, None));
+    }
+    let port = serve.port.unwrap_or(PORT_DEFAULT);
+    match TcpListener::bind(("127.0.0.1", port)).await {
+        Ok(listener) => {
+            let port = listener.local_addr().map(|addr| addr.port()).ok();
+            Ok((Some(listener), port))
+        }
+        Err(error) if serve.port.is_some() => Err(format!("listen on port {port}: {error}")),
+        Err(error) => {
+            show::say(&format!("no HTTP: port {port}: {error}; pass --port"));
+            Ok((None, None))
+        }
+    }
+}
+
 /// What is offered and how to connect.
-fn announce(place: &Place, gate: &Gate, socket: &Path) {
+fn announce(place: &Place, gate: &Gate, socket: &Path, port: Option<u16>) {
     let catalog = gate.catalog();
     let tools: Vec<&str> = catalog.tools().map(|tool| tool.name.as_str()).collect();
     if place.json {
-        show::json(&json!({ "socket": socket, "tools": tools, "configuration": gate.note() }));
+        show::json(&json!({
+            "socket": socket,
+            "port": port,
+            "tools": tools,
+            "configuration": gate.note(),
+        }));
         return;
     }
     show::say(&format!(
@@ -104,6 +204,11 @@ fn announce(place: &Place, gate: &Gate, socket: &Path) {
     show::say(&gate.note());
     show::say("confinement: none (tools run with your rights)");
     show::say(&format!("listening on {}", socket.display()));
+    if let Some(port) = port {
+        show::say(&format!(
+            "MCP on http://127.0.0.1:{port}/mcp, for anybody on this machine"
+        ));
+    }
     show::say("try:  callgate call builtin/echo '{\"hello\":\"world\"}'");
     show::say(&format!(
         "or:   curl --unix-socket {} http://gate/v1/call -d '{{\"tool\":\"builtin/echo\",\"input\":{{}}}}'",

@@ -143,6 +143,7 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
             Fault::ToolFailed {
                 error_type: text("ValueError"),
                 message: text("own words"),
+                content: None,
             },
             error,
             "own words",

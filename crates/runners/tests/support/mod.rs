@@ -81,24 +81,8 @@ pub struct Bench {
 impl Bench {
     pub fn new(runner: Arc<dyn Runner>) -> Self {
         let tool = Tool {
-            name: "test/tool".into(),
-            aid: "AID.TEST.TOOL.v1".into(),
-            description: String::new(),
             input_schema: Value::Bool(true),
-            output_schema: None,
-            tags: vec![],
-            tier: Tier::Safe,
-            timeout: None,
-            rate_limit: None,
-            concurrency_max: 1000,
-            idempotent: false,
-            deterministic: false,
-            side_effects: vec![],
-            replay_inputs: vec![],
-            aliases: vec![],
-            writes: vec![],
-            slots: false,
-            runner,
+            ..Tool::new("test/tool", runner)
         };
         let (sink, cancel) = (Heard::default(), Cancel::new());
         Self {
@@ -121,11 +105,12 @@ impl Bench {
         call.slots = self.slots.clone();
         call.cancel = self.cancel.clone();
         let plan = Plan::default();
+        let patience = Patience::fixed(self.timeout);
         let job = Job {
             call: &call,
             tool: &self.tool,
             plan: &plan,
-            timeout: self.timeout,
+            timeout: &patience,
             sink: &self.sink,
         };
         self.tool.runner.run(job).await

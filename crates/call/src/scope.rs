@@ -1,0 +1,81 @@
+//! What a token allows at most, and the patterns that say so.
+
+use crate::{RateLimit, Tier, Tool};
+
+/// What a caller's token allows. Policy may allow less, never more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scope {
+    /// Patterns over canonical names and AIDs; none means every tool.
+    pub tools: Vec<String>,
+    /// The highest tier.
+    pub tier_max: Tier,
+    /// Calls a second, over all tools.
+    pub rate: Option<RateLimit>,
+}
+
+impl Scope {
+    /// True if `tool` is within it. What is not does not exist for this caller.
+    #[must_use]
+    pub fn allows(&self, tool: &Tool) -> bool {
+        tool.tier <= self.tier_max && fits_any(&self.tools, &[&tool.name, &tool.aid])
+    }
+}
+
+/// True if no pattern is given or one of them fits one of the names.
+#[must_use]
+pub fn fits_any(patterns: &[String], names: &[&str]) -> bool {
+    patterns.is_empty()
+        || patterns
+            .iter()
+            .any(|pattern| names.iter().any(|name| fits(pattern, name)))
+}
+
+/// A pattern is text in which `*` stands for any run of characters.
+#[must_use]
+pub fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, wanted) in [
+            ("*", "anything", true),
+            ("files/*", "files/read", true),
+            ("files/*", "file", false),
+            ("files/read", "files/read", true),
+            ("files/read", "files/reader", false),
+            ("*read*", "files/read", true),
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxc", false),
+            ("uid:*", "uid:0", true),
+            ("", "x", false),
+            ("ab*ba", "aba", false),
+        ] {
+            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
+        }
+    }
+}

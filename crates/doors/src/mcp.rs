@@ -1,0 +1,199 @@
+//! MCP towards its clients, in both eras: 2025-11-25 and older with `initialize` and sessions,
+//! 2026-07-28 stateless. `docs/mcp.md` says what we add to the protocol.
+//!
+//! One request is one value (`Request`) that goes to `Server::answer` and comes back as bytes,
+//! whatever it came by; `stdio.rs` and `http.rs` differ in how they carry it. A tool that needs
+//! its caller's user asks in the modern way, by rounds (`rounds.rs`); for a legacy client the
+//! door turns each round into requests of its own.
+
+mod calls;
+mod dispatch;
+mod eventlog;
+pub mod http;
+mod listen;
+mod outbox;
+mod relay;
+mod rounds;
+mod seal;
+mod session;
+mod shelf;
+pub mod stdio;
+mod tasks;
+mod tools;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Caller, Cancel, LogLevel, Scope, Wire};
+use callgate_gate::Gate;
+use callgate_wires::jsonrpc::Id;
+use callgate_wires::mcp::RequestMeta;
+use serde_json::{Map, Value};
+use tokio_util::task::TaskTracker;
+
+pub use outbox::Outbox;
+pub use relay::{Relay, RelayCall, RelayFuture};
+pub use seal::Seal;
+pub use session::Session;
+
+/// What a server is told at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Told to clients.
+    pub name: String,
+    /// Told to clients.
+    pub version: String,
+    /// Words for the model, if any.
+    pub instructions: Option<String>,
+    /// A call that takes longer becomes a task, where its client knows tasks.
+    pub task_after: Duration,
+    /// Callers that may approve what is above tier 1 themselves (patterns). G-6.
+    pub approve_by_client: Vec<String>,
+}
+
+/// What is behind the door.
+pub enum Behind {
+    /// The gate.
+    Gate(Arc<Gate>),
+    /// Somebody else's tools, whose answers are passed on.
+    Relay(Arc<dyn Relay>),
+}
+
+/// One MCP server, shared by all its connections.
+pub struct Server {
+    behind: Behind,
+    settings: Settings,
+    seal: Seal,
+    tasks: tasks::Tasks,
+    /// Every call in progress; stopping waits for them.
+    pub(crate) calls: TaskTracker,
+    /// Cancelled when the door closes: whatever only waits ends then.
+    stopping: Cancel,
+}
+
+impl Server {
+    /// A server in front of `behind`.
+    #[must_use]
+    pub fn new(behind: Behind, settings: Settings, seal: Seal) -> Self {
+        Self {
+            behind,
+            settings,
+            seal,
+            tasks: tasks::Tasks::default(),
+            calls: TaskTracker::new(),
+            stopping: Cancel::new(),
+        }
+    }
+
+    /// Ends whatever only listens, and waits for calls in progress.
+    pub async fn stop(&self) {
+        self.stopping.cancel();
+        self.calls.close();
+        self.calls.wait().await;
+    }
+
+    /// Ends calls in progress as well.
+    pub fn cancel_all(&self) {
+        self.stopping.cancel();
+        self.tasks.cancel_all();
+    }
+
+    fn gate(&self) -> Option<&Arc<Gate>> {
+        match &self.behind {
+            Behind::Gate(gate) => Some(gate),
+            Behind::Relay(_) => None,
+        }
+    }
+}
+
+/// Who asks, and by which wire.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Who.
+    pub caller: Caller,
+    /// The wire.
+    pub wire: Wire,
+    /// What a token allows at most; `None` allows all.
+    pub scope: Option<Arc<Scope>>,
+}
+
+/// What the client of one request can do and wants, in its era's way.
+#[derive(Clone)]
+pub(crate) enum Era {
+    /// Everything is in the request.
+    Modern {
+        capabilities: Map<String, Value>,
+        log_level: Option<LogLevel>,
+    },
+    /// It was said in the handshake.
+    Legacy(Arc<Session>),
+}
+
+impl Era {
+    fn is_modern(&self) -> bool {
+        matches!(self, Self::Modern { .. })
+    }
+
+    /// True if the client said it has `capability`.
+    fn has(&self, capability: &str) -> bool {
+        match self {
+            Self::Modern { capabilities, .. } => capabilities.contains_key(capability),
+            Self::Legacy(session) => session.has(capability),
+        }
+    }
+
+    fn has_extension(&self, extension: &str) -> bool {
+        match self {
+            Self::Modern { capabilities, .. } => capabilities
+                .get("extensions")
+                .and_then(|extensions| extensions.get(extension))
+                .is_some(),
+            // Tasks were an experiment in the legacy era and another one.
+            Self::Legacy(_) => false,
+        }
+    }
+
+    /// True if a log message of `level` is wanted.
+    fn wants_log(&self, level: LogLevel) -> bool {
+        match self {
+            Self::Modern { log_level, .. } => log_level.is_some_and(|from| level >= from),
+            Self::Legacy(session) => level >= session.log_level(),
+        }
+    }
+}
+
+/// One request on its way to its answer.
+pub(crate) struct Request {
+    pub id: Id,
+    pub method: String,
+    pub params: Map<String, Value>,
+    pub meta: RequestMeta,
+    pub era: Era,
+    pub peer: Peer,
+    /// Where messages that belong to this request go.
+    pub out: Outbox,
+    /// Ends it early.
+    pub cancel: Cancel,
+}
+
+impl Request {
+    /// A member of the params that must be a string.
+    fn text(&self, name: &str) -> Result<&str, Refusal> {
+        match self.params.get(name) {
+            Some(Value::String(text)) => Ok(text),
+            Some(_) => Err(Refusal::invalid(&format!("`{name}` must be a string"))),
+            None => Err(Refusal::invalid(&format!("`{name}` is required"))),
+        }
+    }
+
+    /// A member of the params that may be an object.
+    fn object(&self, name: &str) -> Result<Option<&Map<String, Value>>, Refusal> {
+        match self.params.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(object)),
+            Some(_) => Err(Refusal::invalid(&format!("`{name}` must be an object"))),
+        }
+    }
+}
+
+pub(crate) use dispatch::{Answered, Refusal};

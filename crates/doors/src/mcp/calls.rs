@@ -1,0 +1,276 @@
+//! `tools/call`: one call through the gate, its rounds, its signs of life, and the moment it
+//! becomes a task.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use callgate_call::{
+    Answers, Call, IdempotencyKey, Input, LeaseToken, Log, Progress, Sink, Stream, Tasks,
+};
+use callgate_gate::{Entry, Gate};
+use callgate_wires::mcp::meta;
+use serde_json::{Map, Value, json};
+
+use super::dispatch::{Given, Refusal, refusal_of};
+use super::relay::RelayCall;
+use super::tools::{Told, told};
+use super::{Behind, Era, Outbox, Request, Server};
+
+/// How often a call that says nothing itself shows that it lives. Clients give up at 60 s.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Rounds of questions one call may take.
+const ROUNDS_MAX: usize = 16;
+
+impl Server {
+    /// True if a request is answered without waiting for anything outside.
+    pub(super) fn answers_at_once(&self, request: &Request) -> bool {
+        match request.method.as_str() {
+            "tools/call" => match (&self.behind, request.params.get("name")) {
+                (Behind::Gate(gate), Some(Value::String(name))) => gate.answers_at_once(name),
+                _ => false,
+            },
+            "subscriptions/listen" | "resources/read" | "prompts/get" => false,
+            _ => true,
+        }
+    }
+
+    pub(super) async fn call_tool(&self, request: &Request) -> Result<Given, Refusal> {
+        match &self.behind {
+            Behind::Relay(relay) => {
+                let arguments = request.object("arguments")?.cloned().unwrap_or_default();
+                let call = RelayCall {
+                    name: request.text("name")?.to_owned(),
+                    arguments,
+                    meta: our_meta(request),
+                    cancel: request.cancel.clone(),
+                };
+                let result = relay.call(call).await;
+                if request.cancel.is_cancelled() {
+                    return Ok(Given::Nothing);
+                }
+                Ok(Given::Result(result))
+            }
+            Behind::Gate(gate) => {
+                let name = request.text("name")?;
+                let peer = &request.peer;
+                let entry = gate
+                    .visible(name, &peer.caller, peer.scope.as_deref())
+                    .map_err(|fault| refusal_of(&fault))?;
+                self.call_entry(gate, request, &entry).await
+            }
+        }
+    }
+
+    async fn call_entry(
+        &self,
+        gate: &Arc<Gate>,
+        request: &Request,
+        entry: &Arc<Entry>,
+    ) -> Result<Given, Refusal> {
+        let tool = &entry.tool;
+        let knows_tasks = request.era.has_extension(meta::TASKS);
+        if tool.tasks == Tasks::Required && !knows_tasks && request.era.is_modern() {
+            let required = json!({ "extensions": { meta::TASKS: {} } });
+            return Err(Refusal::missing_capability(required));
+        }
+        let arguments = request.object("arguments")?.cloned().unwrap_or_default();
+        let mut call = self.new_call(gate, request, &tool.name, arguments);
+        let opened = self.answers(gate, request, &call)?;
+        call.answers = opened;
+        if tool.runner.is_pure() {
+            // It neither waits nor speaks: no task of its own, and its record is made safe
+            // together with others'.
+            let answer = gate.invoke(&call).await;
+            let modern = request.era.is_modern();
+            return match told(tool, &call, answer.outcome, modern) {
+                Told::Result(result) => Ok(Given::Written(result, Some(answer.ticket))),
+                other => self.finish(request, &call, other, Some(answer.ticket)),
+            };
+        }
+        let beat = Beat::new(request);
+        call.sink = Some(Arc::clone(&beat) as Arc<dyn Sink>);
+        if knows_tasks && tool.tasks != Tasks::Forbidden {
+            return self.call_or_task(gate, request, entry, call, &beat).await;
+        }
+        self.rounds(gate, request, entry, call, &beat).await
+    }
+
+    /// A call of this request's.
+    pub(super) fn new_call(
+        &self,
+        gate: &Gate,
+        request: &Request,
+        tool: &str,
+        arguments: Map<String, Value>,
+    ) -> Call {
+        let input = Input::from_value(Value::Object(arguments));
+        let peer = &request.peer;
+        let mut call = Call::new(gate.next_id(), tool, input, peer.caller.clone(), peer.wire);
+        call.scope.clone_from(&peer.scope);
+        call.key = request
+            .meta
+            .idempotency_key
+            .as_deref()
+            .and_then(IdempotencyKey::new);
+        call.lease = request.meta.lease_token.as_deref().map(LeaseToken::new);
+        call.trace_id.clone_from(&request.meta.trace_id);
+        call.cancel = request.cancel.clone();
+        call
+    }
+
+    /// Calls until the tool needs no more of its caller's user.
+    async fn rounds(
+        &self,
+        gate: &Arc<Gate>,
+        request: &Request,
+        entry: &Arc<Entry>,
+        mut call: Call,
+        beat: &Arc<Beat>,
+    ) -> Result<Given, Refusal> {
+        let modern = request.era.is_modern();
+        for _ in 0..ROUNDS_MAX {
+            let outcome = beat.while_waiting(gate.call(&call)).await;
+            let end = told(&entry.tool, &call, outcome, modern);
+            let (requests, state) = match end {
+                Told::Ask { requests, state } if !modern => (requests, state),
+                Told::Approve(id) if !modern => {
+                    match self
+                        .approve_legacy(gate, request, &call, &entry.tool, &id)
+                        .await?
+                    {
+                        true => {
+                            call = again(gate, call, None);
+                            continue;
+                        }
+                        false => return self.finish(request, &call, Told::Approve(id), None),
+                    }
+                }
+                other => return self.finish(request, &call, other, None),
+            };
+            let responses = self.ask_legacy(request, &requests).await?;
+            call = again(gate, call, Some(Answers { responses, state }));
+        }
+        Err(Refusal::invalid("the tool asked too often"))
+    }
+}
+
+/// The next round of a call.
+pub(super) fn again(gate: &Gate, call: Call, answers: Option<Answers>) -> Call {
+    Call {
+        id: gate.next_id(),
+        answers: answers.or(call.answers),
+        ..call
+    }
+}
+
+/// Our own part of a request's `_meta`.
+fn our_meta(request: &Request) -> Map<String, Value> {
+    let given = request.params.get("_meta").and_then(Value::as_object);
+    let ours = |key: &str| key.starts_with("callgate/") || key == "traceparent";
+    given
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| ours(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+/// Takes what a running tool says to its client, and says something itself when it does not.
+pub(super) struct Beat {
+    out: Outbox,
+    token: Option<Value>,
+    era: Era,
+    last: Mutex<Last>,
+}
+
+struct Last {
+    done: f64,
+    beats: u32,
+    spoke: bool,
+}
+
+impl Beat {
+    pub(super) fn new(request: &Request) -> Arc<Self> {
+        Arc::new(Self {
+            out: request.out.clone(),
+            token: request.meta.progress_token.clone(),
+            era: request.era.clone(),
+            last: Mutex::new(Last {
+                done: 0.0,
+                beats: 0,
+                spoke: false,
+            }),
+        })
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
+        self.last
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Waits for `work`, and shows signs of life meanwhile.
+    pub(super) async fn while_waiting<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = tokio::time::sleep(HEARTBEAT) => self.beat(),
+            }
+        }
+    }
+
+    /// Progress must grow: by next to nothing, so that the tool's own still comes after it.
+    fn beat(&self) {
+        let Some(token) = &self.token else { return };
+        let mut last = self.last();
+        if std::mem::take(&mut last.spoke) {
+            return;
+        }
+        last.beats += 1;
+        last.done += 1e-9;
+        let seconds = HEARTBEAT.as_secs() * u64::from(last.beats);
+        let params = json!({
+            "progressToken": token,
+            "progress": last.done,
+            "message": format!("still running after {seconds} s"),
+        });
+        self.out.offer("notifications/progress", &params);
+    }
+}
+
+impl Sink for Beat {
+    fn chunk(&self, _: Stream, _: &[u8]) {}
+
+    fn progress(&self, progress: &Progress) {
+        let Some(token) = &self.token else { return };
+        let mut last = self.last();
+        (last.done, last.spoke) = (progress.done.max(last.done), true);
+        drop(last);
+        let mut params = json!({ "progressToken": token, "progress": progress.done });
+        if let Some(total) = progress.total {
+            params["total"] = total.into();
+        }
+        if let Some(message) = &progress.message {
+            params["message"] = message.as_str().into();
+        }
+        self.out.offer("notifications/progress", &params);
+    }
+
+    fn log(&self, log: &Log) {
+        if !self.era.wants_log(log.level) {
+            return;
+        }
+        let mut params = json!({ "level": log.level.as_str(), "data": log.data });
+        if let Some(logger) = &log.logger {
+            params["logger"] = logger.as_str().into();
+        }
+        self.out.offer("notifications/message", &params);
+    }
+
+    fn linger(&self) {
+        self.out.linger();
+    }
+}

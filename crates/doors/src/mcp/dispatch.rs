@@ -1,0 +1,277 @@
+//! One request to its method, in its era, and the refusals that need no method.
+
+use std::sync::atomic::Ordering;
+
+use callgate_call::{Fault, LogLevel};
+use callgate_gate::Ticket;
+use callgate_wires::json;
+use callgate_wires::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError};
+use callgate_wires::mcp::{self as wire, VERSIONS, meta, negotiate};
+use serde_json::{Map, Value, json};
+
+use super::{Era, Request, Server};
+
+/// What clients may keep a list for.
+const LIST_TTL_MS: u64 = 60_000;
+
+/// A request that is not carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refusal {
+    pub error: RpcError,
+    /// The HTTP status in the modern era.
+    pub status: u16,
+}
+
+impl Refusal {
+    pub fn invalid(message: &str) -> Self {
+        Self::with_status(wire::invalid(message), 200)
+    }
+
+    pub fn with_status(error: RpcError, status: u16) -> Self {
+        Self { error, status }
+    }
+
+    fn unknown_method(method: &str) -> Self {
+        let error = RpcError::new(METHOD_NOT_FOUND, format!("there is no method {method:?}"));
+        Self::with_status(error, 404)
+    }
+
+    pub fn missing_capability(required: Value) -> Self {
+        Self::with_status(wire::missing_capability(required), 400)
+    }
+}
+
+impl From<RpcError> for Refusal {
+    fn from(error: RpcError) -> Self {
+        Self { error, status: 200 }
+    }
+}
+
+/// How a request was answered.
+#[derive(Debug, Default)]
+pub(crate) struct Answered {
+    /// The HTTP status in the modern era.
+    pub status: u16,
+    /// What must be safe before the answer is told.
+    pub ticket: Option<Ticket>,
+    /// True if there is nothing to tell: the client took the request back.
+    pub silent: bool,
+}
+
+/// What a method gives.
+pub(super) enum Given {
+    /// A result object; `resultType` is added where its era has it.
+    Result(Map<String, Value>),
+    /// A result already written, whole.
+    Written(Vec<u8>, Option<Ticket>),
+    /// Nothing: the client took the request back.
+    Nothing,
+}
+
+impl From<Value> for Given {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Object(object) => Self::Result(object),
+            other => Self::Result(Map::from_iter([("value".to_owned(), other)])),
+        }
+    }
+}
+
+impl Server {
+    /// Answers one request: the whole message is appended to `out`.
+    pub(crate) async fn answer(&self, request: &Request, out: &mut Vec<u8>) -> Answered {
+        let given = match &request.era {
+            Era::Modern { .. } => self.modern(request).await,
+            Era::Legacy(_) => self.legacy(request).await,
+        };
+        let mut answered = Answered {
+            status: 200,
+            ..Answered::default()
+        };
+        match given {
+            Ok(Given::Result(mut result)) => {
+                if request.era.is_modern() {
+                    result
+                        .entry("resultType")
+                        .or_insert_with(|| "complete".into());
+                }
+                jsonrpc::open_result(&request.id, out);
+                json::write_value(&Value::Object(result), out);
+                out.push(b'}');
+            }
+            Ok(Given::Written(result, ticket)) => {
+                jsonrpc::open_result(&request.id, out);
+                out.extend_from_slice(&result);
+                out.push(b'}');
+                answered.ticket = ticket;
+            }
+            Ok(Given::Nothing) => answered.silent = true,
+            Err(refusal) => {
+                jsonrpc::write_error(Some(&request.id), &refusal.error, out);
+                answered.status = refusal.status;
+            }
+        }
+        answered
+    }
+
+    async fn modern(&self, request: &Request) -> Result<Given, Refusal> {
+        match request.method.as_str() {
+            "server/discover" => Ok(self.discover()),
+            "subscriptions/listen" => self.listen(request).await,
+            "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_method(request),
+            method => match self.common(request).await {
+                Some(given) => given,
+                None => Err(Refusal::unknown_method(method)),
+            },
+        }
+    }
+
+    async fn legacy(&self, request: &Request) -> Result<Given, Refusal> {
+        let Era::Legacy(session) = &request.era else {
+            return Err(Refusal::unknown_method(&request.method));
+        };
+        match request.method.as_str() {
+            "initialize" => self.initialize(request, session),
+            "ping" => Ok(json!({}).into()),
+            "logging/setLevel" => {
+                let level = LogLevel::parse(request.text("level")?)
+                    .ok_or_else(|| Refusal::invalid("`level` is not one of the eight levels"))?;
+                session.set_log_level(level);
+                Ok(json!({}).into())
+            }
+            "resources/subscribe" => {
+                if !session.subscribe(request.text("uri")?) {
+                    return Err(Refusal::invalid("too many subscriptions"));
+                }
+                Ok(json!({}).into())
+            }
+            "resources/unsubscribe" => {
+                session.unsubscribe(request.text("uri")?);
+                Ok(json!({}).into())
+            }
+            method => match self.common(request).await {
+                Some(given) => given,
+                None => Err(Refusal::unknown_method(method)),
+            },
+        }
+    }
+
+    /// The methods both eras have.
+    async fn common(&self, request: &Request) -> Option<Result<Given, Refusal>> {
+        Some(match request.method.as_str() {
+            "tools/call" => self.call_tool(request).await,
+            "tools/list" => self.list_tools(request),
+            "resources/list" => self.list_resources(request),
+            "resources/templates/list" => self.list_templates(request),
+            "resources/read" => self.read_resource(request).await,
+            "prompts/list" => self.list_prompts(request),
+            "prompts/get" => self.get_prompt(request).await,
+            "completion/complete" => self.complete(request),
+            _ => return None,
+        })
+    }
+
+    fn initialize(&self, request: &Request, session: &super::Session) -> Result<Given, Refusal> {
+        let proposed = request.text("protocolVersion")?;
+        let capabilities = request.object("capabilities")?.cloned().unwrap_or_default();
+        if session.begun.load(Ordering::Relaxed) {
+            let error = RpcError::new(INVALID_REQUEST, "this session is initialized already");
+            return Err(Refusal::with_status(error, 400));
+        }
+        let version = negotiate(proposed);
+        session.begin(version, capabilities);
+        let mut result = json!({
+            "protocolVersion": version,
+            "capabilities": self.capabilities(false),
+            "serverInfo": self.identity(),
+        });
+        if let Some(instructions) = &self.settings.instructions {
+            result["instructions"] = instructions.as_str().into();
+        }
+        Ok(result.into())
+    }
+
+    fn discover(&self) -> Given {
+        let mut result = cached(json!({
+            "supportedVersions": VERSIONS,
+            "capabilities": self.capabilities(true),
+            "_meta": { meta::SERVER: self.identity() },
+        }));
+        if let Some(instructions) = &self.settings.instructions {
+            result["instructions"] = instructions.as_str().into();
+        }
+        result.into()
+    }
+
+    fn capabilities(&self, modern: bool) -> Value {
+        if self.gate().is_none() {
+            return json!({ "tools": { "listChanged": false } });
+        }
+        let mut capabilities = json!({
+            "tools": { "listChanged": true },
+            "resources": { "listChanged": true, "subscribe": true },
+            "prompts": { "listChanged": true },
+            "completions": {},
+            "logging": {},
+        });
+        if modern {
+            capabilities["extensions"] = json!({ meta::TASKS: {} });
+        }
+        capabilities
+    }
+
+    fn identity(&self) -> Value {
+        json!({
+            "name": self.settings.name,
+            "title": "Callgate",
+            "version": self.settings.version,
+        })
+    }
+
+    /// A page of a list, as the request's cursor says.
+    pub(super) fn page(
+        &self,
+        request: &Request,
+        name: &str,
+        items: &[Value],
+    ) -> Result<Given, Refusal> {
+        /// Items of a page. Hosts show all pages at once, so this bounds messages only.
+        const PAGE_ITEMS: usize = 200;
+        let bad = || Refusal::invalid("`cursor` is not one of ours");
+        let start = match request.params.get("cursor") {
+            None | Some(Value::Null) => 0,
+            Some(Value::String(cursor)) => {
+                let opened = self.seal.open(name, cursor).map_err(|_| bad())?;
+                usize::try_from(opened.as_u64().ok_or_else(bad)?).map_err(|_| bad())?
+            }
+            Some(_) => return Err(Refusal::invalid("`cursor` must be a string")),
+        };
+        let end = items.len().min(start.saturating_add(PAGE_ITEMS));
+        let page = items.get(start..end).unwrap_or_default();
+        let mut result = json!({ name: page });
+        if end < items.len() {
+            let life = std::time::Duration::from_secs(3600);
+            result["nextCursor"] = self.seal.close(name, &json!(end), life).into();
+        }
+        if request.era.is_modern() {
+            result = cached(result);
+        }
+        Ok(result.into())
+    }
+}
+
+/// A result a client may keep for a while, for itself: lists depend on who asks.
+pub(super) fn cached(mut result: Value) -> Value {
+    result["ttlMs"] = LIST_TTL_MS.into();
+    result["cacheScope"] = "private".into();
+    result
+}
+
+/// The fault of something that is not a tool call.
+pub(super) fn refusal_of(fault: &Fault) -> Refusal {
+    let code = match fault {
+        Fault::Internal { .. } => INTERNAL_ERROR,
+        _ => jsonrpc::INVALID_PARAMS,
+    };
+    RpcError::new(code, fault.to_string()).into()
+}

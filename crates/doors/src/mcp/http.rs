@@ -1,0 +1,786 @@
+//! MCP over HTTP: one address, `POST` for messages, `GET` and `DELETE` for legacy sessions.
+//! An answer is one JSON object, or a stream of events when something is said before it or it
+//! takes long.
+
+mod sessions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{get, post};
+use callgate_call::{Cancel, LogLevel, Wire};
+use callgate_wires::jsonrpc::{
+    self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
+};
+use callgate_wires::mcp::{self as wire, MODERN, RequestMeta, VERSIONS, check_headers};
+use callgate_wires::sse;
+use hyper_util::rt::TokioIo;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use self::sessions::{Held, Sessions};
+use super::eventlog::{EventLog, HEARTBEAT};
+use super::outbox::Outgoing;
+use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
+use crate::access::{Access, Identity, Stranger};
+
+/// Largest body.
+pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What `callgate mcp` asks a connection of `gate.sock` to become.
+pub const PIPE_PROTOCOL: &str = "callgate-mcp";
+/// Events that wait for a client that does not read; then whoever speaks waits.
+const EVENTS_WAITING_MAX: usize = 16;
+
+/// Which names a server answers to.
+#[derive(Clone, Debug)]
+pub enum Names {
+    /// A Unix socket: who may connect was decided before.
+    Any,
+    /// Loopback names, and these hosts besides (`host` or `host:port`).
+    Loopback(Vec<String>),
+}
+
+/// MCP at one listener.
+pub struct HttpDoor {
+    server: Arc<Server>,
+    access: Arc<dyn Access>,
+    names: Names,
+    wire: Wire,
+    sessions: Sessions,
+}
+
+impl HttpDoor {
+    /// A door to `server` for callers that `access` recognises.
+    #[must_use]
+    pub fn new(
+        server: Arc<Server>,
+        access: Arc<dyn Access>,
+        names: Names,
+        wire: Wire,
+    ) -> Arc<Self> {
+        let sessions = Sessions::default();
+        Arc::new(Self {
+            server,
+            access,
+            names,
+            wire,
+            sessions,
+        })
+    }
+}
+
+/// The paths of this door.
+pub fn router(door: Arc<HttpDoor>) -> Router {
+    Router::new()
+        .route(
+            "/mcp",
+            post(post_message).get(get_stream).delete(end_session),
+        )
+        .route("/mcp/pipe", get(pipe))
+        .route("/.well-known/oauth-protected-resource", get(metadata))
+        .route("/.well-known/oauth-protected-resource/mcp", get(metadata))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(door)
+}
+
+type Door = State<Arc<HttpDoor>>;
+
+impl HttpDoor {
+    /// Who asks, if the request may be looked at at all.
+    async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Box<Response>> {
+        self.check_names(headers)?;
+        let bearer = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| {
+                let (scheme, token) = value.split_once(' ')?;
+                scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+            });
+        match self.access.recognise(bearer).await {
+            Ok(identity) => Ok(identity),
+            Err(stranger) => Err(Box::new(self.challenge(headers, &stranger))),
+        }
+    }
+
+    /// A browser that was lured to a page must not reach a server on its own machine.
+    fn check_names(&self, headers: &HeaderMap) -> Result<(), Box<Response>> {
+        let Names::Loopback(hosts) = &self.names else {
+            return Ok(());
+        };
+        let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
+        let refused = |what: &str| {
+            let error = RpcError::new(
+                INVALID_REQUEST,
+                format!("{what} is not one this server answers to"),
+            );
+            Err(Box::new(refuse(StatusCode::FORBIDDEN, None, &error)))
+        };
+        if !host.is_some_and(|host| is_ours(host, hosts)) {
+            return refused("the Host header");
+        }
+        let Some(origin) = headers.get(header::ORIGIN) else {
+            return Ok(());
+        };
+        let origin = origin.to_str().ok().and_then(|origin| {
+            let rest = origin.strip_prefix("http://");
+            rest.or_else(|| origin.strip_prefix("https://"))
+        });
+        if origin.is_some_and(|origin| is_ours(origin, hosts)) {
+            return Ok(());
+        }
+        refused("the Origin header")
+    }
+
+    /// RFC 6750 and RFC 9728: what is missing, and where to learn how to get it.
+    fn challenge(&self, headers: &HeaderMap, stranger: &Stranger) -> Response {
+        let status = match stranger.error {
+            Some("insufficient_scope") => StatusCode::FORBIDDEN,
+            _ => StatusCode::UNAUTHORIZED,
+        };
+        let mut challenge = "Bearer realm=\"callgate\"".to_owned();
+        if let Some(error) = stranger.error {
+            challenge.push_str(&format!(", error=\"{error}\""));
+        }
+        let origin = origin_of(headers);
+        if self.access.metadata(&format!("{origin}/mcp")).is_some() {
+            challenge.push_str(&format!(
+                ", resource_metadata=\"{origin}/.well-known/oauth-protected-resource/mcp\""
+            ));
+        }
+        let error = RpcError::new(INVALID_REQUEST, stranger.words.clone());
+        let mut response = refuse(status, None, &error);
+        if let Ok(value) = HeaderValue::from_str(&challenge) {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, value);
+        }
+        response
+    }
+
+    fn peer(&self, identity: Identity) -> Peer {
+        Peer {
+            caller: identity.caller,
+            wire: self.wire,
+            scope: identity.scope,
+        }
+    }
+}
+
+/// The server's own address as the client wrote it.
+fn origin_of(headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
+    let forwarded = headers
+        .get("x-forwarded-proto")
+        .and_then(|h| h.to_str().ok());
+    let scheme = if forwarded == Some("https") {
+        "https"
+    } else {
+        "http"
+    };
+    format!("{scheme}://{}", host.unwrap_or("localhost"))
+}
+
+/// True for `localhost`, loopback addresses, and what was configured; ports do not matter
+/// unless configured with one.
+fn is_ours(host: &str, hosts: &[String]) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty() => name,
+        _ => host,
+    };
+    let loopback = ["localhost", "127.0.0.1", "[::1]"];
+    loopback
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
+        || hosts
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name))
+}
+
+async fn metadata(State(door): Door, headers: HeaderMap) -> Response {
+    if let Err(response) = door.check_names(&headers) {
+        return *response;
+    }
+    match door
+        .access
+        .metadata(&format!("{}/mcp", origin_of(&headers)))
+    {
+        Some(document) => json_response(StatusCode::OK, document.to_string().into_bytes()),
+        None => {
+            let words = "tokens for this server are made by `callgate token create`";
+            refuse(
+                StatusCode::NOT_FOUND,
+                None,
+                &RpcError::new(METHOD_NOT_FOUND, words),
+            )
+        }
+    }
+}
+
+async fn post_message(
+    State(door): Door,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let identity = match door.admit(&headers).await {
+        Ok(identity) => identity,
+        Err(response) => return *response,
+    };
+    let invalid =
+        |status, words: &str| refuse(status, None, &RpcError::new(INVALID_REQUEST, words));
+    if !content_type_is_json(&headers) {
+        return invalid(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the body must be application/json",
+        );
+    }
+    if !accepts_both(&headers) {
+        let words = "Accept must list application/json and text/event-stream";
+        return invalid(StatusCode::NOT_ACCEPTABLE, words);
+    }
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) => return invalid(rejection.status(), &rejection.body_text()),
+    };
+    let message = match jsonrpc::parse(&body) {
+        Ok(message) => message,
+        Err(malformed) => {
+            let error = RpcError::new(malformed.code, malformed.message);
+            return refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &error);
+        }
+    };
+    let peer = door.peer(identity);
+    match message {
+        Message::Request { id, method, params } => {
+            let incoming = Incoming { id, method, params };
+            door.request(peer, &headers, incoming).await
+        }
+        Message::Notification { method, params } => {
+            if let Some(held) = door.sessions.find(&door.server, &headers, &peer)
+                && method == "notifications/cancelled"
+            {
+                held.cancelled(params.as_ref());
+            }
+            empty(StatusCode::ACCEPTED)
+        }
+        Message::Response { id, result } => match door.sessions.find(&door.server, &headers, &peer)
+        {
+            Some(held) => {
+                held.session.answered(&id, result);
+                empty(StatusCode::ACCEPTED)
+            }
+            None => invalid(StatusCode::BAD_REQUEST, "an answer without a session"),
+        },
+    }
+}
+
+/// A request as it was read.
+struct Incoming {
+    id: Id,
+    method: String,
+    params: Option<Value>,
+}
+
+impl HttpDoor {
+    async fn request(&self, peer: Peer, headers: &HeaderMap, incoming: Incoming) -> Response {
+        let id = incoming.id.clone();
+        let refused = |error: &RpcError| refuse(StatusCode::BAD_REQUEST, Some(&id), error);
+        let meta = match RequestMeta::read(incoming.params.as_ref()) {
+            Ok(meta) => meta,
+            Err(error) => return refused(&error),
+        };
+        let version = headers
+            .get("mcp-protocol-version")
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim);
+        let has_session = headers.contains_key(sessions::HEADER);
+        let is_modern = meta.version.is_some() || version == Some(MODERN);
+        if is_modern {
+            if let Err(error) = self.check_modern(headers, &incoming, &meta, &peer) {
+                return refused(&error);
+            }
+            let era = Era::Modern {
+                capabilities: meta.capabilities.clone().unwrap_or_default(),
+                log_level: meta.log_level.as_deref().and_then(LogLevel::parse),
+            };
+            return self.carry_out(peer, incoming, meta, era, None).await;
+        }
+        if let Some(version) = version
+            && !VERSIONS.contains(&version)
+        {
+            return refused(&wire::unsupported(version));
+        }
+        if incoming.method == "initialize" && !has_session {
+            let held = Arc::new(Held::new(&peer));
+            let era = Era::Legacy(Arc::clone(&held.session));
+            let mut response = self
+                .carry_out(peer, incoming, meta, era, Some(Arc::clone(&held)))
+                .await;
+            if held.has_begun() {
+                let name = self.sessions.keep(&self.server, held);
+                if let Ok(name) = HeaderValue::from_str(&name) {
+                    response.headers_mut().insert(sessions::HEADER, name);
+                }
+            }
+            return response;
+        }
+        if !has_session {
+            let words = "no session: begin with `initialize`, or send `_meta` as 2026-07-28 has it";
+            return refused(&RpcError::new(INVALID_REQUEST, words));
+        }
+        let Some(held) = self.sessions.find(&self.server, headers, &peer) else {
+            let error = RpcError::new(INVALID_REQUEST, "the session has ended: begin a new one");
+            return refuse(StatusCode::NOT_FOUND, Some(&id), &error);
+        };
+        let era = Era::Legacy(Arc::clone(&held.session));
+        self.carry_out(peer, incoming, meta, era, Some(held)).await
+    }
+
+    /// Everything a modern request must bring, in the order its refusals are told.
+    fn check_modern(
+        &self,
+        headers: &HeaderMap,
+        incoming: &Incoming,
+        meta: &RequestMeta,
+        peer: &Peer,
+    ) -> Result<(), RpcError> {
+        let Some(version) = &meta.version else {
+            return meta.check_modern();
+        };
+        let find = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+        let params = incoming.params.as_ref();
+        let schema = (incoming.method == "tools/call")
+            .then(|| self.server.schema_of(params, peer))
+            .flatten();
+        let mirrored = check_headers(&find, version, &incoming.method, params, schema.as_ref());
+        // A version nobody speaks is told as such when both places agree on it.
+        match (&mirrored, meta.check_modern()) {
+            (Err(error), _)
+                if find("mcp-protocol-version")
+                    .is_none_or(|v| v.trim_ascii() != version.as_bytes()) =>
+            {
+                Err(error.clone())
+            }
+            (_, Err(error)) => Err(error),
+            (Err(error), Ok(())) => Err(error.clone()),
+            (Ok(()), Ok(())) => Ok(()),
+        }
+    }
+
+    /// Carries a request out, and answers as plain JSON if nothing is said before its answer.
+    async fn carry_out(
+        &self,
+        peer: Peer,
+        incoming: Incoming,
+        meta: RequestMeta,
+        era: Era,
+        held: Option<Arc<Held>>,
+    ) -> Response {
+        let Incoming { id, method, params } = incoming;
+        let params = match params {
+            None => Map::new(),
+            Some(Value::Object(params)) => params,
+            Some(_) => {
+                let error = wire::invalid("`params` must be an object");
+                return refuse(StatusCode::BAD_REQUEST, Some(&id), &error);
+            }
+        };
+        let modern = era.is_modern();
+        let keyed = meta.idempotency_key.is_some();
+        let (out, mut outgoing) = Outbox::new();
+        let cancel = Cancel::new();
+        let request = Request {
+            id: id.clone(),
+            method,
+            params,
+            meta,
+            era,
+            peer,
+            out,
+            cancel: cancel.clone(),
+        };
+        if self.server.answers_at_once(&request) {
+            let mut message = Vec::new();
+            let answered = self.server.answer(&request, &mut message).await;
+            return self.answer(&id, message, answered, modern).await;
+        }
+        let server = Arc::clone(&self.server);
+        // A task of its own, so that its end is recorded whatever becomes of the connection.
+        let mut work = self.server.calls.spawn(async move {
+            let mut message = Vec::new();
+            let answered = server.answer(&request, &mut message).await;
+            (message, answered)
+        });
+        if let Some(held) = &held {
+            held.begins(&id, &cancel);
+        }
+        let _ends = held.as_ref().map(|held| held.ends_with(&id));
+        // A client that hangs up takes its request back; with a key it will come and ask again.
+        let guard = (!keyed).then(|| cancel.clone().drop_guard());
+        let first = tokio::select! {
+            biased;
+            done = &mut work => {
+                if let Some(guard) = guard { guard.disarm(); }
+                return match done {
+                    Ok((message, answered)) => self.answer(&id, message, answered, modern).await,
+                    Err(_) => self.lost(&id),
+                };
+            }
+            first = outgoing.recv() => first,
+            () = tokio::time::sleep(HEARTBEAT) => None,
+        };
+        if let Some(guard) = guard {
+            guard.disarm(); // the stream has its own
+        }
+        match held {
+            Some(held) => self.legacy_stream(&held, &id, work, outgoing, first, cancel),
+            None => self.modern_stream(work, outgoing, first, cancel, keyed),
+        }
+    }
+
+    async fn answer(
+        &self,
+        id: &Id,
+        message: Vec<u8>,
+        answered: Answered,
+        modern: bool,
+    ) -> Response {
+        if let (Some(ticket), Some(gate)) = (answered.ticket, self.server.gate())
+            && let Err(fault) = gate.settle(ticket).await
+        {
+            let error = RpcError::new(INTERNAL_ERROR, fault.to_string());
+            return refuse(StatusCode::OK, Some(id), &error);
+        }
+        if answered.silent {
+            return empty(StatusCode::ACCEPTED);
+        }
+        let status = if modern { answered.status } else { 200 };
+        json_response(
+            StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
+            message,
+        )
+    }
+
+    fn lost(&self, id: &Id) -> Response {
+        let error = RpcError::new(INTERNAL_ERROR, "the request's task ended early");
+        refuse(StatusCode::INTERNAL_SERVER_ERROR, Some(id), &error)
+    }
+
+    /// The stream ends with its answer; a client that closes it takes the request back.
+    fn modern_stream(
+        &self,
+        mut work: JoinHandle<(Vec<u8>, Answered)>,
+        mut outgoing: mpsc::Receiver<Outgoing>,
+        first: Option<Outgoing>,
+        cancel: Cancel,
+        keyed: bool,
+    ) -> Response {
+        let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
+        self.server.calls.spawn(async move {
+            let mut next = first;
+            loop {
+                if let Some(Outgoing::Message(message)) = next.take() {
+                    let mut event = Vec::with_capacity(message.len() + 32);
+                    sse::write_event(None, &message, &mut event);
+                    // Waits for a client that is slow, and so does whoever speaks.
+                    let _ = to.send(event.into()).await;
+                }
+                tokio::select! {
+                    biased;
+                    Some(said) = outgoing.recv() => next = Some(said),
+                    done = &mut work => {
+                        while let Ok(Outgoing::Message(message)) = outgoing.try_recv() {
+                            let mut event = Vec::new();
+                            sse::write_event(None, &message, &mut event);
+                            let _ = to.send(event.into()).await;
+                        }
+                        if let Ok((message, answered)) = done && !answered.silent {
+                            let mut event = Vec::with_capacity(message.len() + 32);
+                            sse::write_event(None, &message, &mut event);
+                            let _ = to.send(event.into()).await;
+                        }
+                        return;
+                    }
+                    () = to.closed(), if !cancel.is_cancelled() && !keyed => cancel.cancel(),
+                    () = tokio::time::sleep(HEARTBEAT) => {
+                        let _ = to.send(Bytes::from_static(sse::HEARTBEAT)).await;
+                    }
+                }
+            }
+        });
+        event_stream(body)
+    }
+
+    /// The events are kept, so that a client whose connection broke can come back for them.
+    fn legacy_stream(
+        &self,
+        held: &Arc<Held>,
+        id: &Id,
+        mut work: JoinHandle<(Vec<u8>, Answered)>,
+        mut outgoing: mpsc::Receiver<Outgoing>,
+        first: Option<Outgoing>,
+        cancel: Cancel,
+    ) -> Response {
+        let log = held.new_stream();
+        let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
+        let (reader, can_resume) = (Arc::clone(&log), held.can_resume());
+        self.server.calls.spawn(async move {
+            if can_resume && to.send(reader.priming()).await.is_err() {
+                return;
+            }
+            reader.feed(0, &to).await;
+        });
+        held.begins(id, &cancel);
+        let (held, id) = (Arc::clone(held), id.clone());
+        self.server.calls.spawn(async move {
+            let _ends = held.ends_with(&id);
+            let say = |said: Outgoing| match said {
+                Outgoing::Message(message) => log.push(&message),
+                Outgoing::Linger if can_resume => log.hang_up(),
+                Outgoing::Linger => {}
+            };
+            if let Some(first) = first {
+                // The reader must be there to be hung up on.
+                tokio::task::yield_now().await;
+                say(first);
+            }
+            let guarded = log.guard(&cancel);
+            let mut guarded = std::pin::pin!(guarded);
+            let mut watched = true;
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(said) = outgoing.recv() => say(said),
+                    done = &mut work => {
+                        while let Ok(said) = outgoing.try_recv() {
+                            say(said);
+                        }
+                        if let Ok((message, answered)) = done && !answered.silent {
+                            log.push(&message);
+                        }
+                        log.end();
+                        return;
+                    }
+                    () = &mut guarded, if watched => watched = false,
+                }
+            }
+        });
+        event_stream(body)
+    }
+}
+
+/// `GET`: a legacy client listens for what belongs to no request, or comes back to a stream.
+async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
+    let identity = match door.admit(&headers).await {
+        Ok(identity) => identity,
+        Err(response) => return *response,
+    };
+    let refused =
+        |status, words: &str| refuse(status, None, &RpcError::new(INVALID_REQUEST, words));
+    if !headers.contains_key(sessions::HEADER) {
+        let mut response = refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "streams are opened by POST, or by a session's GET",
+        );
+        response
+            .headers_mut()
+            .insert(header::ALLOW, HeaderValue::from_static("POST"));
+        return response;
+    }
+    if !accepts(&headers, "text/event-stream") {
+        return refused(
+            StatusCode::NOT_ACCEPTABLE,
+            "Accept must list text/event-stream",
+        );
+    }
+    let peer = door.peer(identity);
+    let Some(held) = door.sessions.find(&door.server, &headers, &peer) else {
+        return refused(
+            StatusCode::NOT_FOUND,
+            "the session has ended: begin a new one",
+        );
+    };
+    let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
+    let last = headers
+        .get("last-event-id")
+        .and_then(|value| value.to_str().ok());
+    if let Some((log, after)) = last.and_then(|last| held.stream(last)) {
+        door.server
+            .calls
+            .spawn(async move { log.feed(after, &to).await });
+        return event_stream(body);
+    }
+    if let Some(gate) = door.server.gate() {
+        let mut changes = gate.changes().listen();
+        let server = Arc::clone(&door.server);
+        door.server.calls.spawn(async move {
+            loop {
+                let change = tokio::select! {
+                    change = changes.next() => change,
+                    () = to.closed() => return,
+                    () = server.stopping.cancelled() => return,
+                    () = held.gone() => return,
+                    () = tokio::time::sleep(HEARTBEAT) => {
+                        if to.send(Bytes::from_static(sse::HEARTBEAT)).await.is_err() {
+                            return;
+                        }
+                        continue;
+                    }
+                };
+                let Some(change) = change.filter(|change| held.session.wants(change)) else {
+                    continue;
+                };
+                let (method, params) = listen::notification(&change);
+                let (mut message, mut event) = (Vec::new(), Vec::new());
+                jsonrpc::write_notification(method, &Value::Object(params), &mut message);
+                sse::write_event(None, &message, &mut event);
+                if to.send(event.into()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    event_stream(body)
+}
+
+/// The conversation of `stdio.rs` over this connection, for `callgate mcp` that attaches to us.
+async fn pipe(State(door): Door, mut request: axum::extract::Request) -> Response {
+    let identity = match door.admit(request.headers()).await {
+        Ok(identity) => identity,
+        Err(response) => return *response,
+    };
+    let asked = request
+        .headers()
+        .get(header::UPGRADE)
+        .map(HeaderValue::as_bytes);
+    if !matches!(door.names, Names::Any) || asked != Some(PIPE_PROTOCOL.as_bytes()) {
+        let words = "only for `callgate mcp` on this machine";
+        let error = RpcError::new(METHOD_NOT_FOUND, words);
+        return refuse(StatusCode::NOT_FOUND, None, &error);
+    }
+    let upgrade = hyper::upgrade::on(&mut request);
+    let (server, peer) = (Arc::clone(&door.server), door.peer(identity));
+    door.server.calls.spawn(async move {
+        if let Ok(upgraded) = upgrade.await {
+            let ends = super::stdio::Socket(TokioIo::new(upgraded));
+            let stop = server.stopping.clone();
+            // A reader that went away is no error of ours.
+            let _ = super::stdio::serve(&server, peer, ends, &stop).await;
+        }
+    });
+    let mut response = empty(StatusCode::SWITCHING_PROTOCOLS);
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(PIPE_PROTOCOL));
+    response
+}
+
+/// `DELETE`: a legacy client says goodbye.
+async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
+    let identity = match door.admit(&headers).await {
+        Ok(identity) => identity,
+        Err(response) => return *response,
+    };
+    let peer = door.peer(identity);
+    match door.sessions.find(&door.server, &headers, &peer) {
+        Some(held) => {
+            door.sessions.end(&headers, &held);
+            empty(StatusCode::NO_CONTENT)
+        }
+        None => refuse(
+            StatusCode::NOT_FOUND,
+            None,
+            &RpcError::new(INVALID_REQUEST, "there is no such session"),
+        ),
+    }
+}
+
+fn content_type_is_json(headers: &HeaderMap) -> bool {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok());
+    value.is_some_and(|value| {
+        let kind = value.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("application/json")
+    })
+}
+
+fn accepts_both(headers: &HeaderMap) -> bool {
+    accepts(headers, "application/json") && accepts(headers, "text/event-stream")
+}
+
+fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+    let any_of_kind = wanted.split('/').next().map(|kind| format!("{kind}/*"));
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|item| item.split(';').next().unwrap_or_default().trim())
+        .any(|kind| {
+            kind.eq_ignore_ascii_case(wanted)
+                || kind == "*/*"
+                || Some(kind) == any_of_kind.as_deref()
+        })
+}
+
+fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {
+    let mut message = Vec::new();
+    jsonrpc::write_error(id, error, &mut message);
+    json_response(status, message)
+}
+
+fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+fn event_stream(events: mpsc::Receiver<Bytes>) -> Response {
+    let mut response = Response::new(Body::new(Events(events)));
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // A proxy that gathers events would make them late.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A body of events as they come.
+struct Events(mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Events {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        self.0
+            .poll_recv(context)
+            .map(|event| event.map(|event| Ok(http_body::Frame::data(event))))
+    }
+}
+
+/// The log of a stream is named here for `sessions.rs`.
+type Stream = Arc<EventLog>;
+
+const _: () = assert!(HEARTBEAT.as_millis() < Duration::from_secs(60).as_millis());

@@ -1,0 +1,212 @@
+//! Legacy sessions over HTTP. A session's name is sealed and says all that its handshake said,
+//! so that one we do not hold (we were restarted, or it was idle too long) is simply held again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use callgate_call::{Caller, Cancel, Timestamp};
+use callgate_wires::jsonrpc::Id;
+use callgate_wires::mcp::{HANDSHAKE, negotiate};
+use serde_json::{Value, json};
+
+use super::super::{Peer, Server, Session};
+use super::{EventLog, Stream};
+
+/// The header that names a session.
+pub(super) const HEADER: &str = "mcp-session-id";
+/// Sessions held at once; at the bound the one that was idle longest is let go of.
+const HELD_MAX: usize = 4096;
+/// How long a session is good that nobody ends.
+const LIFE: Duration = Duration::from_secs(24 * 3600);
+/// Ended sessions that are remembered as such.
+const ENDED_MAX: usize = 4096;
+/// Streams of one session that can be taken up again.
+const STREAMS_MAX: usize = 32;
+/// The seal's purpose.
+const PURPOSE: &str = "session";
+
+#[derive(Default)]
+pub(super) struct Sessions {
+    held: Mutex<HashMap<String, Arc<Held>>>,
+    ended: Mutex<VecDeque<String>>,
+    next: AtomicU64,
+}
+
+/// One session.
+pub(super) struct Held {
+    pub session: Arc<Session>,
+    caller: Caller,
+    used: AtomicU64,
+    in_flight: Mutex<HashMap<Id, Cancel>>,
+    streams: Mutex<VecDeque<Stream>>,
+    next_stream: AtomicU64,
+    over: Cancel,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Sessions {
+    /// Holds a session from now on; gives its name.
+    pub fn keep(&self, server: &Server, held: Arc<Held>) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let said = json!({
+            "n": server.seal.nonce(number),
+            "v": held.session.version(),
+            "c": held.session.capabilities(),
+        });
+        let name = server.seal.close(&purpose(&held.caller), &said, LIFE);
+        self.insert(server, name.clone(), held);
+        name
+    }
+
+    fn insert(&self, server: &Server, name: String, new: Arc<Held>) {
+        new.used.store(server.seal.now().0, Ordering::Relaxed);
+        let mut held = lock(&self.held);
+        if held.len() >= HELD_MAX {
+            let idle = held
+                .iter()
+                .filter(|(_, held)| lock(&held.in_flight).is_empty())
+                .min_by_key(|(_, held)| held.used.load(Ordering::Relaxed))
+                .map(|(name, _)| name.clone());
+            if let Some(idle) = idle {
+                held.remove(&idle);
+            }
+        }
+        held.insert(name, new);
+    }
+
+    /// The session a request names, if it is this caller's and has not ended.
+    pub fn find(&self, server: &Server, headers: &HeaderMap, peer: &Peer) -> Option<Arc<Held>> {
+        let name = headers.get(HEADER)?.to_str().ok()?;
+        if let Some(held) = lock(&self.held).get(name) {
+            if held.caller != peer.caller {
+                return None;
+            }
+            held.used.store(server.seal.now().0, Ordering::Relaxed);
+            return Some(Arc::clone(held));
+        }
+        if lock(&self.ended).iter().any(|ended| ended == name) {
+            return None;
+        }
+        let said = server.seal.open(&purpose(&peer.caller), name).ok()?;
+        let held = Arc::new(Held::new(peer));
+        let version = said
+            .get("v")
+            .and_then(Value::as_str)
+            .map_or(HANDSHAKE[0], negotiate);
+        let capabilities = said.get("c").and_then(Value::as_object).cloned();
+        held.session
+            .begin(version, capabilities.unwrap_or_default());
+        self.insert(server, name.to_owned(), Arc::clone(&held));
+        Some(held)
+    }
+
+    /// Ends a session: its requests end, and its name is good for nothing.
+    pub fn end(&self, headers: &HeaderMap, held: &Held) {
+        let Some(name) = headers.get(HEADER).and_then(|name| name.to_str().ok()) else {
+            return;
+        };
+        lock(&self.held).remove(name);
+        let mut ended = lock(&self.ended);
+        if ended.len() >= ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back(name.to_owned());
+        held.over.cancel();
+        for cancel in lock(&held.in_flight).values() {
+            cancel.cancel();
+        }
+    }
+}
+
+fn purpose(caller: &Caller) -> String {
+    format!("{PURPOSE}\n{caller}")
+}
+
+impl Held {
+    pub fn new(peer: &Peer) -> Self {
+        Self {
+            session: Arc::default(),
+            caller: peer.caller.clone(),
+            used: AtomicU64::new(Timestamp::default().0),
+            in_flight: Mutex::default(),
+            streams: Mutex::default(),
+            next_stream: AtomicU64::new(1),
+            over: Cancel::new(),
+        }
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.session.begun.load(Ordering::Relaxed)
+    }
+
+    /// Ready when the session has ended.
+    pub async fn gone(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// Taking up streams came with 2025-11-25.
+    pub fn can_resume(&self) -> bool {
+        self.session.version() == HANDSHAKE[0]
+    }
+
+    pub fn begins(&self, id: &Id, cancel: &Cancel) {
+        lock(&self.in_flight).insert(id.clone(), cancel.clone());
+    }
+
+    pub fn ends_with(self: &Arc<Self>, id: &Id) -> Ends {
+        Ends {
+            held: Arc::clone(self),
+            id: id.clone(),
+        }
+    }
+
+    pub fn cancelled(&self, params: Option<&Value>) {
+        let id = params
+            .and_then(|params| params.get("requestId"))
+            .and_then(Id::from_value);
+        if let Some(cancel) = id.and_then(|id| lock(&self.in_flight).get(&id).cloned()) {
+            cancel.cancel();
+        }
+    }
+
+    pub fn new_stream(&self) -> Stream {
+        let number = self.next_stream.fetch_add(1, Ordering::Relaxed);
+        let log = Arc::new(EventLog::new(number.to_string()));
+        let mut streams = lock(&self.streams);
+        if streams.len() >= STREAMS_MAX {
+            let ended = streams.iter().position(|stream| stream.has_ended());
+            streams.remove(ended.unwrap_or(0));
+        }
+        streams.push_back(Arc::clone(&log));
+        log
+    }
+
+    /// The stream an event belongs to, and the event's number.
+    pub fn stream(&self, event: &str) -> Option<(Stream, u64)> {
+        let (stream, number) = event.rsplit_once('-')?;
+        let number = number.parse().ok()?;
+        let streams = lock(&self.streams);
+        let log = streams.iter().find(|log| log.is_named(stream))?;
+        Some((Arc::clone(log), number))
+    }
+}
+
+/// Forgets a request when it is over.
+pub(super) struct Ends {
+    held: Arc<Held>,
+    id: Id,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        lock(&self.held.in_flight).remove(&self.id);
+    }
+}

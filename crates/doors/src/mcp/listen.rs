@@ -1,0 +1,154 @@
+//! Changes, told to those who want to know: `subscriptions/listen` in the modern era, plain
+//! notifications to whoever is connected in the legacy era.
+
+use std::collections::HashSet;
+
+use callgate_call::Change;
+use callgate_wires::mcp::meta;
+use serde_json::{Map, Value, json};
+
+use super::dispatch::{Given, Refusal};
+use super::{Request, Server, Session};
+
+/// Resources one stream may watch.
+const WATCHED_MAX: usize = 1024;
+
+/// What one stream wants to know.
+#[derive(Debug, Default)]
+struct Wanted {
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+    watched: HashSet<String>,
+}
+
+impl Wanted {
+    fn read(request: &Request) -> Result<(Self, Map<String, Value>), Refusal> {
+        let asked = request
+            .object("notifications")?
+            .ok_or_else(|| Refusal::invalid("`notifications` is required"))?;
+        let flag = |name: &str| asked.get(name) == Some(&Value::Bool(true));
+        let watched: HashSet<String> = match asked.get("resourceSubscriptions") {
+            None | Some(Value::Null) => HashSet::new(),
+            Some(Value::Array(uris)) => uris
+                .iter()
+                .map(|uri| uri.as_str().map(str::to_owned))
+                .collect::<Option<_>>()
+                .ok_or_else(|| Refusal::invalid("`resourceSubscriptions` holds addresses"))?,
+            Some(_) => return Err(Refusal::invalid("`resourceSubscriptions` must be a list")),
+        };
+        if watched.len() > WATCHED_MAX {
+            return Err(Refusal::invalid("too many resources on one stream"));
+        }
+        let wanted = Self {
+            tools: flag("toolsListChanged"),
+            prompts: flag("promptsListChanged"),
+            resources: flag("resourcesListChanged"),
+            watched,
+        };
+        let mut granted = Map::new();
+        for (name, on) in [
+            ("toolsListChanged", wanted.tools),
+            ("promptsListChanged", wanted.prompts),
+            ("resourcesListChanged", wanted.resources),
+        ] {
+            if on {
+                granted.insert(name.to_owned(), true.into());
+            }
+        }
+        if !wanted.watched.is_empty() {
+            let list = asked.get("resourceSubscriptions").cloned();
+            granted.insert("resourceSubscriptions".to_owned(), list.unwrap_or_default());
+        }
+        Ok((wanted, granted))
+    }
+
+    fn wants(&self, change: &Change) -> bool {
+        match change {
+            Change::Tools => self.tools,
+            Change::Prompts => self.prompts,
+            Change::Resources => self.resources,
+            Change::Resource(uri) => self.watched.contains(uri),
+        }
+    }
+
+    /// All that may have changed, for a stream that missed something.
+    fn everything(&self) -> Vec<Change> {
+        let lists = [Change::Tools, Change::Prompts, Change::Resources];
+        let mut all: Vec<Change> = lists.into_iter().filter(|c| self.wants(c)).collect();
+        all.extend(self.watched.iter().cloned().map(Change::Resource));
+        all
+    }
+}
+
+/// The notification of a change.
+pub(super) fn notification(change: &Change) -> (&'static str, Map<String, Value>) {
+    match change {
+        Change::Tools => ("notifications/tools/list_changed", Map::new()),
+        Change::Prompts => ("notifications/prompts/list_changed", Map::new()),
+        Change::Resources => ("notifications/resources/list_changed", Map::new()),
+        Change::Resource(uri) => (
+            "notifications/resources/updated",
+            Map::from_iter([("uri".to_owned(), uri.as_str().into())]),
+        ),
+    }
+}
+
+impl Session {
+    /// True if this client is told of a change.
+    pub(super) fn wants(&self, change: &Change) -> bool {
+        match change {
+            Change::Tools | Change::Prompts | Change::Resources => true,
+            Change::Resource(uri) => self.is_subscribed(uri),
+        }
+    }
+}
+
+impl Server {
+    /// Tells changes until the client goes, cancels, or we stop.
+    pub(super) async fn listen(&self, request: &Request) -> Result<Given, Refusal> {
+        let (wanted, granted) = Wanted::read(request)?;
+        let Some(gate) = self.gate() else {
+            return Err(Refusal::invalid("nothing here ever changes"));
+        };
+        let mut changes = gate.changes().listen();
+        // The request's id names the stream, so that a client with several can tell them apart.
+        let stream: Value = serde_json::from_str(request.id.as_json()).unwrap_or_default();
+        let stream = stream
+            .as_str()
+            .map_or_else(|| stream.to_string(), str::to_owned);
+        let tagged = |mut params: Map<String, Value>| {
+            params.insert("_meta".to_owned(), json!({ meta::SUBSCRIPTION: stream }));
+            Value::Object(params)
+        };
+        let acknowledged = tagged(Map::from_iter([(
+            "notifications".to_owned(),
+            Value::Object(granted),
+        )]));
+        let out = &request.out;
+        if !out
+            .notify("notifications/subscriptions/acknowledged", &acknowledged)
+            .await
+        {
+            return Ok(Given::Nothing);
+        }
+        loop {
+            let told = tokio::select! {
+                change = changes.next() => match change {
+                    Some(change) if wanted.wants(&change) => vec![change],
+                    Some(_) => continue,
+                    None => wanted.everything(),
+                },
+                () = request.cancel.cancelled() => return Ok(Given::Nothing),
+                () = out.closed() => return Ok(Given::Nothing),
+                () = self.stopping.cancelled() => return Ok(json!({}).into()),
+            };
+            for change in &told {
+                let (method, params) = notification(change);
+                if !out.notify(method, &tagged(params)).await {
+                    return Ok(Given::Nothing);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Questions to the caller's user. A tool asks by `NeedsInput`, policy by `NeedsApproval`; a
+//! modern client gets an `input_required` result and calls again with the answers, a legacy
+//! client gets requests of ours. What the client keeps for us in between is sealed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Answers, Call, Fault, Tier, Tool, fits_any};
+use callgate_gate::{Gate, Ticket};
+use callgate_wires::json;
+use serde_json::{Map, Value, json};
+
+use super::dispatch::{Given, Refusal};
+use super::session::NoAnswer;
+use super::tools::Told;
+use super::{Era, Request, Server};
+
+/// How long a person may think.
+const STATE_LIFE: Duration = Duration::from_secs(3600);
+
+/// The name of our own question.
+const APPROVAL: &str = "callgate_approval";
+
+impl Server {
+    /// The answers a modern request brings along. State that is not ours, or was not given for
+    /// this call, is refused; an answer to our own question is taken here.
+    pub(super) fn answers(
+        &self,
+        gate: &Gate,
+        request: &Request,
+        call: &Call,
+    ) -> Result<Option<Answers>, Refusal> {
+        let responses = request.object("inputResponses")?;
+        let state = match request.params.get("requestState") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(sealed)) => {
+                let opened = self.seal.open(&whom(call), sealed);
+                Some(opened.map_err(|_| {
+                    Refusal::invalid("`requestState` is not ours, not of this call, or too old")
+                })?)
+            }
+            Some(_) => return Err(Refusal::invalid("`requestState` must be a string")),
+        };
+        let Some(responses) = responses else {
+            let state = state.and_then(|mut state| state.get_mut("tool").map(Value::take));
+            return Ok(state.map(|state| Answers {
+                responses: Map::new(),
+                state: Some(state),
+            }));
+        };
+        let mut state = state.unwrap_or(Value::Null);
+        if let (Some(id), Some(answer)) = (
+            state.get("approval").and_then(Value::as_str),
+            responses.get(APPROVAL),
+        ) {
+            self.decide(gate, request, id, answer)?;
+        }
+        Ok(Some(Answers {
+            responses: responses.clone(),
+            state: state.get_mut("tool").map(Value::take),
+        }))
+    }
+
+    /// What a call came to, for its client.
+    pub(super) fn finish(
+        &self,
+        request: &Request,
+        call: &Call,
+        end: Told,
+        ticket: Option<Ticket>,
+    ) -> Result<Given, Refusal> {
+        match end {
+            Told::Result(result) => Ok(Given::Written(result, ticket)),
+            Told::Error(error) => Err(error.into()),
+            Told::Nothing => Ok(Given::Nothing),
+            Told::Ask { requests, state } => {
+                if !request.era.is_modern() {
+                    return Ok(refused_result(
+                        request,
+                        "the tool asks, and this client can not be asked",
+                    ));
+                }
+                let (asked, missing) = self.askable(request, requests);
+                if asked.is_empty() && !missing.is_empty() {
+                    return Err(Refusal::missing_capability(Value::Object(missing)));
+                }
+                let state = state.map(|state| json!({ "tool": state }));
+                Ok(self.input_required(call, asked, state.as_ref()))
+            }
+            Told::Approve(id) => {
+                let tool = self
+                    .gate()
+                    .and_then(|gate| gate.catalog().find(&call.tool).ok().cloned());
+                let may = tool.is_some_and(|entry| self.may_approve(call, &entry.tool));
+                if !request.era.is_modern() || !may || !request.era.has("elicitation") {
+                    let fault = Fault::NeedsApproval { approval: id };
+                    return Ok(refused_result(request, &fault.to_string()));
+                }
+                let asked = Map::from_iter([(APPROVAL.to_owned(), question(call))]);
+                Ok(self.input_required(call, asked, Some(&json!({ "approval": id }))))
+            }
+        }
+    }
+
+    fn input_required(
+        &self,
+        call: &Call,
+        asked: Map<String, Value>,
+        state: Option<&Value>,
+    ) -> Given {
+        let mut result = json!({ "resultType": "input_required", "inputRequests": asked });
+        if let Some(state) = state {
+            result["requestState"] = self.seal.close(&whom(call), state, STATE_LIFE).into();
+        }
+        result.into()
+    }
+
+    /// The questions a client can answer, and the capabilities the others would need.
+    pub(super) fn askable(
+        &self,
+        request: &Request,
+        requests: Map<String, Value>,
+    ) -> (Map<String, Value>, Map<String, Value>) {
+        let (mut asked, mut missing) = (Map::new(), Map::new());
+        for (key, question) in requests {
+            let needed = question
+                .get("method")
+                .and_then(Value::as_str)
+                .map_or("", |method| method.split('/').next().unwrap_or_default());
+            if request.era.has(needed) {
+                asked.insert(key, question);
+            } else {
+                missing.insert(needed.to_owned(), json!({}));
+            }
+        }
+        (asked, missing)
+    }
+
+    /// G-6: up to tier 1 a client's user may answer; above only where configuration says so.
+    fn may_approve(&self, call: &Call, tool: &Tool) -> bool {
+        let named = &self.settings.approve_by_client;
+        tool.tier <= Tier::Write || (!named.is_empty() && fits_any(named, &[call.caller.as_str()]))
+    }
+
+    fn decide(
+        &self,
+        gate: &Gate,
+        request: &Request,
+        id: &str,
+        answer: &Value,
+    ) -> Result<(), Refusal> {
+        let granted = answer.get("action") == Some(&json!("accept"))
+            && answer.pointer("/content/approve") == Some(&json!(true));
+        let by = format!("{} by its MCP client", request.peer.caller);
+        match gate.decide(id, granted, &by) {
+            Ok(_) => Ok(()),
+            // Somebody else was quicker; the call will find what they said.
+            Err(Fault::Conflict { .. }) => Ok(()),
+            Err(fault) => Err(super::dispatch::refusal_of(&fault)),
+        }
+    }
+
+    /// Asks a legacy client's user whether a call may go on. False if nobody may or can say.
+    pub(super) async fn approve_legacy(
+        &self,
+        gate: &Arc<Gate>,
+        request: &Request,
+        call: &Call,
+        tool: &Tool,
+        id: &str,
+    ) -> Result<bool, Refusal> {
+        if !self.may_approve(call, tool) || !request.era.has("elicitation") {
+            return Ok(false);
+        }
+        let Era::Legacy(session) = &request.era else {
+            return Ok(false);
+        };
+        let question = question(call);
+        let params = question.get("params").cloned().unwrap_or_default();
+        let asked = session
+            .ask(&request.out, &request.cancel, "elicitation/create", &params)
+            .await;
+        match asked {
+            Ok(answer) => {
+                self.decide(gate, request, id, &answer)?;
+                Ok(true)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Asks a legacy client all that a tool wants to know.
+    pub(super) async fn ask_legacy(
+        &self,
+        request: &Request,
+        requests: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, Refusal> {
+        let Era::Legacy(session) = &request.era else {
+            return Ok(Map::new());
+        };
+        let mut responses = Map::new();
+        for (key, question) in requests {
+            let method = question
+                .get("method")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let capability = method.split('/').next().unwrap_or_default();
+            if !session.has(capability) {
+                return Err(Refusal::invalid(&format!(
+                    "the tool asks for {method}, which this client does not offer"
+                )));
+            }
+            let params = question.get("params").cloned().unwrap_or_else(|| json!({}));
+            match session
+                .ask(&request.out, &request.cancel, method, &params)
+                .await
+            {
+                Ok(answer) => responses.insert(key.clone(), answer),
+                Err(NoAnswer::Refused(words)) => {
+                    return Err(Refusal::invalid(&format!(
+                        "the client refused {method}: {words}"
+                    )));
+                }
+                Err(NoAnswer::Silent) => {
+                    return Err(Refusal::invalid(&format!(
+                        "the client did not answer {method}"
+                    )));
+                }
+            };
+        }
+        Ok(responses)
+    }
+}
+
+/// For whom state is sealed: it is good for the same caller, tool and input.
+fn whom(call: &Call) -> String {
+    format!(
+        "{}\n{}\n{}",
+        call.caller,
+        call.tool,
+        call.input.digest().to_hex()
+    )
+}
+
+/// A result that says why nothing ran.
+fn refused_result(request: &Request, words: &str) -> Given {
+    let mut result = json!({ "content": [{ "type": "text", "text": words }], "isError": true });
+    if request.era.is_modern() {
+        result["resultType"] = "complete".into();
+    }
+    let mut out = Vec::new();
+    json::write_value(&result, &mut out);
+    Given::Written(out, None)
+}
+
+/// May this call go on?
+fn question(call: &Call) -> Value {
+    const SHOWN_CHARS_MAX: usize = 2000;
+    let shown: String = call.input.text().chars().take(SHOWN_CHARS_MAX).collect();
+    json!({
+        "method": "elicitation/create",
+        "params": {
+            "mode": "form",
+            "message": format!("May `{}` be called with {shown}?", call.tool),
+            "requestedSchema": {
+                "type": "object",
+                "properties": {
+                    "approve": {
+                        "type": "boolean",
+                        "title": "Approve",
+                        "description": "Let this one call go on",
+                    },
+                },
+                "required": ["approve"],
+            },
+        },
+    })
+}

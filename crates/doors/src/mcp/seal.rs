@@ -1,0 +1,141 @@
+//! What a client keeps for us and gives back: request state, session ids, cursors. Sealed, so
+//! that what comes back is what was given, to whom it was given, and not too old.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Clock, Timestamp};
+use serde_json::{Value, json};
+
+/// Seals and opens.
+#[derive(Clone)]
+pub struct Seal {
+    key: [u8; 32],
+    clock: Arc<dyn Clock>,
+}
+
+/// Why something sealed was not accepted. Clients are told no more than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Broken;
+
+impl Seal {
+    /// `key` must be secret, and the same as long as sealed things should be good.
+    #[must_use]
+    pub fn new(key: [u8; 32], clock: Arc<dyn Clock>) -> Self {
+        Self { key, clock }
+    }
+
+    /// Seals `value` for `whom`; good for `life`.
+    pub(crate) fn close(&self, whom: &str, value: &Value, life: Duration) -> String {
+        let until = self.clock.now().plus(life).0;
+        let body = json!([until, value]).to_string();
+        format!(
+            "{}{}",
+            hex(&self.mac(whom, body.as_bytes())),
+            hex(body.as_bytes())
+        )
+    }
+
+    /// Opens what was sealed for `whom`.
+    pub(crate) fn open(&self, whom: &str, sealed: &str) -> Result<Value, Broken> {
+        let bytes = unhex(sealed).ok_or(Broken)?;
+        let (mac, body) = bytes.split_at_checked(MAC_BYTES).ok_or(Broken)?;
+        // Compared as hashes, in constant time.
+        if blake3::hash(mac) != blake3::hash(&self.mac(whom, body)) {
+            return Err(Broken);
+        }
+        let value: Value = serde_json::from_slice(body).map_err(|_| Broken)?;
+        let Value::Array(parts) = value else {
+            return Err(Broken);
+        };
+        let [until, value] = <[Value; 2]>::try_from(parts).map_err(|_| Broken)?;
+        let until = Timestamp(until.as_u64().ok_or(Broken)?);
+        if self.clock.now() > until {
+            return Err(Broken);
+        }
+        Ok(value)
+    }
+
+    /// Bytes nobody can guess, made of a counter.
+    pub(crate) fn nonce(&self, counter: u64) -> String {
+        let now = self.clock.now().0.to_be_bytes();
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher
+            .update(b"nonce")
+            .update(&now)
+            .update(&counter.to_be_bytes());
+        hex(&hasher.finalize().as_bytes()[..MAC_BYTES])
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn mac(&self, whom: &str, body: &[u8]) -> [u8; MAC_BYTES] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        let length = u64::try_from(whom.len()).unwrap_or(u64::MAX);
+        hasher
+            .update(&length.to_be_bytes())
+            .update(whom.as_bytes())
+            .update(body);
+        let mut mac = [0; MAC_BYTES];
+        mac.copy_from_slice(&hasher.finalize().as_bytes()[..MAC_BYTES]);
+        mac
+    }
+}
+
+const MAC_BYTES: usize = 16;
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    pairs
+        .iter()
+        .map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use callgate_call::ManualClock;
+
+    #[test]
+    fn only_what_was_sealed_opens() {
+        let clock = Arc::new(ManualClock::at(Timestamp(1000)));
+        let seal = Seal::new([7; 32], Arc::clone(&clock) as Arc<dyn Clock>);
+        let value = json!({"a": [1, null]});
+        let sealed = seal.close("me", &value, Duration::from_secs(1));
+        assert_eq!(seal.open("me", &sealed), Ok(value));
+        assert_eq!(seal.open("you", &sealed), Err(Broken));
+        for at in 0..sealed.len() {
+            let mut other = sealed.clone().into_bytes();
+            other[at] = if other[at] == b'0' { b'1' } else { b'0' };
+            let other = String::from_utf8(other).unwrap();
+            assert_eq!(seal.open("me", &other), Err(Broken), "{at}");
+            assert_eq!(seal.open("me", &sealed[..at]), Err(Broken), "{at}");
+        }
+        let foreign = Seal::new([8; 32], Arc::clone(&clock) as Arc<dyn Clock>);
+        assert_eq!(foreign.open("me", &sealed), Err(Broken));
+        clock.advance(Duration::from_millis(1000));
+        assert!(seal.open("me", &sealed).is_ok());
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(seal.open("me", &sealed), Err(Broken));
+    }
+}

@@ -1,0 +1,176 @@
+//! What a legacy client said in its handshake, and the requests of ours it has not answered.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use callgate_call::{Cancel, LogLevel};
+use callgate_wires::jsonrpc::{self, Id};
+use callgate_wires::mcp::HANDSHAKE;
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use super::Outbox;
+
+/// Requests of ours that may wait for their answers.
+const PENDING_MAX: usize = 64;
+/// Resources one client may subscribe to.
+const SUBSCRIPTIONS_MAX: usize = 1024;
+/// How long a person may take to answer.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(600);
+
+/// One handshake.
+#[derive(Debug, Default)]
+pub struct Session {
+    shared: Mutex<Shared>,
+    next_id: AtomicU64,
+    /// `initialize` was answered.
+    pub(crate) begun: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    version: &'static str,
+    capabilities: Map<String, Value>,
+    log_level: LogLevel,
+    subscriptions: HashSet<String>,
+    pending: HashMap<String, oneshot::Sender<Result<Value, Value>>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            version: HANDSHAKE[0],
+            capabilities: Map::new(),
+            log_level: LogLevel::Info,
+            subscriptions: HashSet::new(),
+            pending: HashMap::new(),
+        }
+    }
+}
+
+/// Why a request of ours got no result.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The client's own words.
+    Refused(String),
+    /// It is gone, or too slow, or the call was cancelled.
+    Silent,
+}
+
+impl Session {
+    fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
+        self.shared
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What the client said of itself.
+    pub(crate) fn begin(&self, version: &'static str, capabilities: Map<String, Value>) {
+        let mut shared = self.shared();
+        shared.version = version;
+        shared.capabilities = capabilities;
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn version(&self) -> &'static str {
+        self.shared().version
+    }
+
+    /// The names of what the client can do that we make use of; their details are its own.
+    pub(crate) fn capabilities(&self) -> Map<String, Value> {
+        let shared = self.shared();
+        ["elicitation", "sampling", "roots"]
+            .into_iter()
+            .filter(|name| shared.capabilities.contains_key(*name))
+            .map(|name| (name.to_owned(), Value::Object(Map::new())))
+            .collect()
+    }
+
+    pub(crate) fn has(&self, capability: &str) -> bool {
+        self.shared().capabilities.contains_key(capability)
+    }
+
+    pub(crate) fn log_level(&self) -> LogLevel {
+        self.shared().log_level
+    }
+
+    pub(crate) fn set_log_level(&self, level: LogLevel) {
+        self.shared().log_level = level;
+    }
+
+    /// False at the bound.
+    pub(crate) fn subscribe(&self, uri: &str) -> bool {
+        let mut shared = self.shared();
+        if shared.subscriptions.len() >= SUBSCRIPTIONS_MAX && !shared.subscriptions.contains(uri) {
+            return false;
+        }
+        shared.subscriptions.insert(uri.to_owned());
+        true
+    }
+
+    pub(crate) fn unsubscribe(&self, uri: &str) {
+        self.shared().subscriptions.remove(uri);
+    }
+
+    pub(crate) fn is_subscribed(&self, uri: &str) -> bool {
+        self.shared().subscriptions.contains(uri)
+    }
+
+    /// Asks the client something on `out` and waits for its answer.
+    pub(crate) async fn ask(
+        &self,
+        out: &Outbox,
+        cancel: &Cancel,
+        method: &str,
+        params: &Value,
+    ) -> Result<Value, NoAnswer> {
+        let id = Id::number(self.next_id.fetch_add(1, Ordering::Relaxed) + 1);
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut shared = self.shared();
+            if shared.pending.len() >= PENDING_MAX {
+                return Err(NoAnswer::Silent);
+            }
+            shared.pending.insert(id.as_json().to_owned(), sender);
+        }
+        let _forget = Forget {
+            session: self,
+            id: &id,
+        };
+        let mut message = Vec::new();
+        jsonrpc::write_request(&id, method, params, &mut message);
+        if !out.send(message).await {
+            return Err(NoAnswer::Silent);
+        }
+        let answer = tokio::select! {
+            answer = receiver => answer.map_err(|_| NoAnswer::Silent)?,
+            () = cancel.cancelled() => return Err(NoAnswer::Silent),
+            () = tokio::time::sleep(ANSWER_WAIT_MAX) => return Err(NoAnswer::Silent),
+        };
+        answer.map_err(|error| {
+            let words = error.get("message").and_then(Value::as_str);
+            NoAnswer::Refused(words.unwrap_or("the client refused").to_owned())
+        })
+    }
+
+    /// The client answered. An answer nobody waits for is dropped.
+    pub(crate) fn answered(&self, id: &Id, result: Result<Value, Value>) {
+        let waiting = self.shared().pending.remove(id.as_json());
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(result);
+        }
+    }
+}
+
+struct Forget<'a> {
+    session: &'a Session,
+    id: &'a Id,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.session.shared().pending.remove(self.id.as_json());
+    }
+}

@@ -1,0 +1,336 @@
+//! MCP over a pair of pipes: one message a line, both eras on one pipe. Requests run at the
+//! same time; what answers at once is answered in one write with its neighbours.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use callgate_call::{Cancel, Change, Listener, LogLevel};
+use callgate_gate::Ticket;
+use callgate_wires::jsonrpc::{self, INTERNAL_ERROR, Id, Message, RpcError};
+use callgate_wires::line::{Line, LineSplitter};
+use callgate_wires::mcp::RequestMeta;
+use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::outbox::Outgoing;
+use super::{Era, Outbox, Peer, Request, Server, Session, listen};
+use crate::pipe::{PipeReader, write_all};
+
+/// Longest message.
+pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Requests at work at the same time on one pipe; further ones are refused.
+const IN_FLIGHT_MAX: usize = 512;
+/// Largest read, and answers that are gathered before they are written.
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// The two ends of a conversation in lines.
+pub trait Ends: Send {
+    /// Reads some bytes; 0 is the end. Bytes are taken only when it returns them.
+    fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
+
+    /// Writes everything, waiting for the reader.
+    fn write(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+/// Standard input and output.
+pub struct Stdio<'a> {
+    /// Requests.
+    pub stdin: PipeReader,
+    /// Answers.
+    pub stdout: BorrowedFd<'a>,
+}
+
+impl Ends for Stdio<'_> {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stdin.read(buffer).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        write_all(self.stdout, bytes)
+    }
+}
+
+/// A socket, or what became of an HTTP connection.
+pub struct Socket<S>(pub S);
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Socket<S> {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes).await?;
+        self.0.flush().await
+    }
+}
+
+/// Serves one conversation until its end, or until `stop`.
+pub async fn serve(
+    server: &Arc<Server>,
+    peer: Peer,
+    mut ends: impl Ends,
+    stop: &Cancel,
+) -> io::Result<()> {
+    let (out, outgoing) = Outbox::new();
+    let mut pipe = Pipe {
+        server: Arc::clone(server),
+        peer,
+        session: Arc::default(),
+        out,
+        outgoing,
+        in_flight: HashMap::new(),
+        work: JoinSet::new(),
+        ready: Vec::new(),
+        unsettled: Vec::new(),
+        ticket: None,
+    };
+    let served = pipe.run(&mut ends, stop).await;
+    // Nobody is left to tell: what still runs ends, and its end is recorded.
+    for cancel in pipe.in_flight.values() {
+        cancel.cancel();
+    }
+    while pipe.work.join_next().await.is_some() {}
+    served
+}
+
+struct Pipe {
+    server: Arc<Server>,
+    peer: Peer,
+    session: Arc<Session>,
+    out: Outbox,
+    outgoing: mpsc::Receiver<Outgoing>,
+    in_flight: HashMap<Id, Cancel>,
+    work: JoinSet<(Id, Option<Vec<u8>>)>,
+    /// Answers that wait to be written, a line each.
+    ready: Vec<u8>,
+    /// Whose answers in `ready` are not safe yet, and where they are.
+    unsettled: Vec<(Id, std::ops::Range<usize>)>,
+    ticket: Option<Ticket>,
+}
+
+/// What happened next.
+enum Next {
+    Read(usize),
+    Done(Id, Option<Vec<u8>>),
+    Say(Outgoing),
+    Changed(Option<Change>),
+    Stop,
+}
+
+impl Pipe {
+    async fn run(&mut self, ends: &mut impl Ends, stop: &Cancel) -> io::Result<()> {
+        let mut splitter = LineSplitter::new(LINE_BYTES_MAX);
+        let mut chunk = vec![0; BATCH_BYTES];
+        let mut changes = self.server.gate().map(|gate| gate.changes().listen());
+        loop {
+            let next = tokio::select! {
+                // Reading is cancel-safe: bytes leave the pipe only when the read returns them.
+                count = ends.read(&mut chunk) => Next::Read(count?),
+                Some(done) = self.work.join_next() => match done {
+                    Ok((id, answer)) => Next::Done(id, answer),
+                    Err(_) => continue, // it panicked; its client will time out
+                },
+                Some(outgoing) = self.outgoing.recv() => Next::Say(outgoing),
+                change = changed(&mut changes) => Next::Changed(change),
+                () = stop.cancelled() => Next::Stop,
+            };
+            match next {
+                Next::Read(0) => {
+                    if let Some(rest) = splitter.finish() {
+                        let rest = rest.to_vec();
+                        self.take(&rest).await;
+                    }
+                    return self.send(ends).await;
+                }
+                Next::Read(count) => {
+                    splitter.feed(&chunk[..count]);
+                    while let Some(line) = splitter.next_line() {
+                        match line {
+                            Line::Text(line) if line.trim_ascii().is_empty() => {}
+                            Line::Text(line) => self.take(line).await,
+                            Line::TooLong => self.refuse(
+                                None,
+                                &RpcError::new(
+                                    jsonrpc::INVALID_REQUEST,
+                                    "the message is longer than 16 MiB",
+                                ),
+                            ),
+                        }
+                        if self.ready.len() > BATCH_BYTES {
+                            self.send(ends).await?;
+                        }
+                    }
+                }
+                Next::Done(id, answer) => {
+                    self.in_flight.remove(&id);
+                    if let Some(answer) = answer {
+                        self.ready.extend_from_slice(&answer);
+                        self.ready.push(b'\n');
+                    }
+                }
+                Next::Say(Outgoing::Message(message)) => {
+                    self.ready.extend_from_slice(&message);
+                    self.ready.push(b'\n');
+                }
+                Next::Say(Outgoing::Linger) => {}
+                Next::Changed(change) => self.tell(change),
+                Next::Stop => return self.send(ends).await,
+            }
+            self.send(ends).await?;
+        }
+    }
+
+    async fn take(&mut self, line: &[u8]) {
+        match jsonrpc::parse(line) {
+            Err(malformed) => {
+                let error = RpcError::new(malformed.code, malformed.message);
+                self.refuse(malformed.id.as_ref(), &error);
+            }
+            Ok(Message::Response { id, result }) => self.session.answered(&id, result),
+            Ok(Message::Notification { method, params }) => {
+                if method == "notifications/cancelled" {
+                    self.cancelled(params.as_ref());
+                }
+            }
+            Ok(Message::Request { id, method, params }) => {
+                self.request(id, method, params).await;
+            }
+        }
+    }
+
+    fn cancelled(&mut self, params: Option<&Value>) {
+        let id = params
+            .and_then(|params| params.get("requestId"))
+            .and_then(Id::from_value);
+        if let Some(cancel) = id.and_then(|id| self.in_flight.get(&id)) {
+            cancel.cancel();
+        }
+    }
+
+    async fn request(&mut self, id: Id, method: String, params: Option<Value>) {
+        let request = match self.prepared(&id, method, params) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(Some(&id), &error),
+        };
+        if self.server.answers_at_once(&request) {
+            let start = self.ready.len();
+            let answered = self.server.answer(&request, &mut self.ready).await;
+            self.ready.push(b'\n');
+            if answered.ticket.is_some() {
+                self.ticket = self.ticket.max(answered.ticket);
+                self.unsettled.push((id, start..self.ready.len()));
+            }
+            return;
+        }
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            let words = format!("{IN_FLIGHT_MAX} requests are in flight on this pipe");
+            return self.refuse(Some(&id), &RpcError::new(INTERNAL_ERROR, words));
+        }
+        if self.in_flight.contains_key(&id) {
+            let words = "a request with this id is in flight";
+            let error = RpcError::new(jsonrpc::INVALID_REQUEST, words);
+            return self.refuse(Some(&id), &error);
+        }
+        self.in_flight.insert(id.clone(), request.cancel.clone());
+        let server = Arc::clone(&self.server);
+        self.work.spawn(async move {
+            let mut message = Vec::new();
+            let answered = server.answer(&request, &mut message).await;
+            (id, (!answered.silent).then_some(message))
+        });
+    }
+
+    fn prepared(
+        &self,
+        id: &Id,
+        method: String,
+        params: Option<Value>,
+    ) -> Result<Request, RpcError> {
+        let meta = RequestMeta::read(params.as_ref())?;
+        let params = match params {
+            None => Map::new(),
+            Some(Value::Object(params)) => params,
+            Some(_) => return Err(callgate_wires::mcp::invalid("`params` must be an object")),
+        };
+        let era = if meta.version.is_some() || method == "server/discover" {
+            meta.check_modern()?;
+            Era::Modern {
+                capabilities: meta.capabilities.clone().unwrap_or_default(),
+                log_level: meta.log_level.as_deref().and_then(LogLevel::parse),
+            }
+        } else {
+            Era::Legacy(Arc::clone(&self.session))
+        };
+        Ok(Request {
+            id: id.clone(),
+            method,
+            params,
+            meta,
+            era,
+            peer: self.peer.clone(),
+            out: self.out.clone(),
+            cancel: Cancel::new(),
+        })
+    }
+
+    fn refuse(&mut self, id: Option<&Id>, error: &RpcError) {
+        jsonrpc::write_error(id, error, &mut self.ready);
+        self.ready.push(b'\n');
+    }
+
+    /// A legacy client is told of changes as they come; a modern one listens for them.
+    fn tell(&mut self, change: Option<Change>) {
+        use std::sync::atomic::Ordering;
+        if !self.session.begun.load(Ordering::Relaxed) {
+            return;
+        }
+        let changes = match change {
+            Some(change) => vec![change],
+            None => vec![Change::Tools, Change::Prompts, Change::Resources],
+        };
+        for change in changes.iter().filter(|change| self.session.wants(change)) {
+            let (method, params) = listen::notification(change);
+            jsonrpc::write_notification(method, &Value::Object(params), &mut self.ready);
+            self.ready.push(b'\n');
+        }
+    }
+
+    /// Makes answers safe and writes them, in one write. An outcome that could not be recorded
+    /// is not told.
+    async fn send(&mut self, ends: &mut impl Ends) -> io::Result<()> {
+        if let (Some(ticket), Some(gate)) = (self.ticket.take(), self.server.gate())
+            && let Err(fault) = gate.settle(ticket).await
+        {
+            let error = RpcError::new(INTERNAL_ERROR, fault.to_string());
+            let told = std::mem::take(&mut self.ready);
+            let mut from = 0;
+            for (id, answer) in std::mem::take(&mut self.unsettled) {
+                self.ready.extend_from_slice(&told[from..answer.start]);
+                self.refuse(Some(&id), &error);
+                from = answer.end;
+            }
+            self.ready.extend_from_slice(&told[from..]);
+        }
+        self.unsettled.clear();
+        if self.ready.is_empty() {
+            return Ok(());
+        }
+        ends.write(&self.ready).await?;
+        self.ready.clear();
+        if self.ready.capacity() > 16 * BATCH_BYTES {
+            self.ready = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+async fn changed(changes: &mut Option<Listener>) -> Option<Change> {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,251 @@
+//! Tools as MCP shows them, and outcomes as MCP results. Table F.
+
+use callgate_call::{Call, Fault, Outcome, Output, Tasks, Tier, Tool, host_name};
+use callgate_wires::json;
+use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
+use callgate_wires::mcp::meta;
+use serde_json::{Value, json};
+
+use super::dispatch::{Given, Refusal};
+use super::{Behind, Request, Server};
+
+impl Server {
+    pub(super) fn list_tools(&self, request: &Request) -> Result<Given, Refusal> {
+        match &self.behind {
+            Behind::Relay(relay) => self.page(request, "tools", relay.tools()),
+            Behind::Gate(gate) => {
+                let scope = request.peer.scope.as_deref();
+                let tools: Vec<Value> = gate
+                    .visible_tools(&request.peer.caller, scope)
+                    .iter()
+                    .map(|entry| definition(&entry.tool))
+                    .collect();
+                self.page(request, "tools", &tools)
+            }
+        }
+    }
+}
+
+impl Server {
+    /// The input schema of the tool a `tools/call` names, for headers it may ask for.
+    pub(super) fn schema_of(&self, params: Option<&Value>, peer: &super::Peer) -> Option<Value> {
+        let name = params?.get("name")?.as_str()?;
+        let gate = self.gate()?;
+        let entry = gate
+            .visible(name, &peer.caller, peer.scope.as_deref())
+            .ok()?;
+        asks_for_headers(&entry.tool.input_schema).then(|| entry.tool.input_schema.clone())
+    }
+}
+
+fn asks_for_headers(schema: &Value) -> bool {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties.is_some_and(|properties| {
+        properties
+            .values()
+            .any(|property| property.get("x-mcp-header").is_some())
+    })
+}
+
+fn definition(tool: &Tool) -> Value {
+    let writes = tool.tier >= Tier::Write;
+    let mut shown = json!({
+        "name": host_name(&tool.name),
+        "description": tool.description,
+        "inputSchema": input_schema(&tool.input_schema),
+        "annotations": {
+            "readOnlyHint": !writes,
+            "destructiveHint": tool.tier >= Tier::System,
+            "idempotentHint": tool.idempotent,
+            "openWorldHint": tool.tier >= Tier::System,
+        },
+        "_meta": {
+            "callgate/name": tool.name,
+            "callgate/aid": tool.aid,
+            "callgate/tier": tool.tier.number(),
+            "callgate/tags": tool.tags,
+        },
+    });
+    if let Some(title) = &tool.face.title {
+        shown["title"] = title.as_str().into();
+    }
+    if !tool.face.icons.is_empty() {
+        shown["icons"] = tool.face.icons.clone().into();
+    }
+    if let Some(schema) = output_schema(tool) {
+        shown["outputSchema"] = schema.clone();
+    }
+    if tool.tasks == Tasks::Required {
+        shown["execution"] = json!({ "taskSupport": "required" });
+    }
+    shown
+}
+
+/// The protocol wants an object that says so; a schema that takes anything is made one.
+fn input_schema(schema: &Value) -> Value {
+    match schema {
+        Value::Object(members) if members.get("type") == Some(&json!("object")) => schema.clone(),
+        Value::Object(members) if !members.contains_key("type") => {
+            let mut members = members.clone();
+            members.insert("type".to_owned(), "object".into());
+            Value::Object(members)
+        }
+        _ => json!({ "type": "object" }),
+    }
+}
+
+/// Only what is an object can be structured in both eras.
+fn output_schema(tool: &Tool) -> Option<&Value> {
+    tool.output_schema
+        .as_ref()
+        .filter(|schema| schema.get("type") == Some(&json!("object")))
+}
+
+/// What became of a call, for its client.
+pub(super) enum Told {
+    /// A whole result.
+    Result(Vec<u8>),
+    /// An error of the protocol.
+    Error(RpcError),
+    /// Somebody must be asked first.
+    Approve(String),
+    /// The tool asks.
+    Ask {
+        requests: serde_json::Map<String, Value>,
+        state: Option<Value>,
+    },
+    /// The client took it back.
+    Nothing,
+}
+
+/// The result of a call. `modern` results say that they are complete.
+pub(super) fn told(tool: &Tool, call: &Call, outcome: Outcome, modern: bool) -> Told {
+    let Outcome {
+        result, replayed, ..
+    } = outcome;
+    let tail = Tail {
+        call,
+        replayed,
+        modern,
+    };
+    match result {
+        Ok(output) => Told::Result(success(tool, &output, &tail)),
+        Err(fault) => told_fault(&fault, &tail),
+    }
+}
+
+/// One fault, on this wire. Table F.
+fn told_fault(fault: &Fault, tail: &Tail<'_>) -> Told {
+    match fault {
+        Fault::UnknownTool { .. } => Told::Error(RpcError::new(INVALID_PARAMS, fault.to_string())),
+        Fault::BadRequest { .. } => Told::Error(RpcError::new(INVALID_REQUEST, fault.to_string())),
+        Fault::Internal { .. } => Told::Error(RpcError::new(INTERNAL_ERROR, fault.to_string())),
+        Fault::NeedsApproval { approval } => Told::Approve(approval.clone()),
+        Fault::NeedsInput { requests, state } => Told::Ask {
+            requests: requests.clone(),
+            state: state.clone(),
+        },
+        Fault::Cancelled if tail.call.cancel.is_cancelled() => Told::Nothing,
+        Fault::BadInput { .. }
+        | Fault::BadValue { .. }
+        | Fault::NotFound { .. }
+        | Fault::Denied { .. }
+        | Fault::LeaseRequired { .. }
+        | Fault::LeaseRejected { .. }
+        | Fault::Conflict { .. }
+        | Fault::OutcomeUnknown { .. }
+        | Fault::RateLimited { .. }
+        | Fault::BreakerOpen { .. }
+        | Fault::Unavailable { .. }
+        | Fault::Unenforceable { .. }
+        | Fault::GuaranteeBlocked { .. }
+        | Fault::TooLarge { .. }
+        | Fault::Timeout { .. }
+        | Fault::Crash { .. }
+        | Fault::BadOutput { .. }
+        | Fault::ToolFailed { .. }
+        | Fault::Cancelled => Told::Result(failure(fault, tail)),
+    }
+}
+
+/// What stands at the end of every result of a call.
+struct Tail<'a> {
+    call: &'a Call,
+    replayed: bool,
+    modern: bool,
+}
+
+impl Tail<'_> {
+    fn write(&self, fault: Option<&Fault>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b",\"isError\":");
+        out.extend_from_slice(if fault.is_some() { b"true" } else { b"false" });
+        if self.modern {
+            out.extend_from_slice(b",\"resultType\":\"complete\"");
+        }
+        out.extend_from_slice(b",\"_meta\":{\"");
+        out.extend_from_slice(meta::CALL.as_bytes());
+        out.extend_from_slice(b"\":{\"id\":\"");
+        out.extend_from_slice(self.call.id.to_string().as_bytes());
+        out.push(b'"');
+        if self.replayed {
+            out.extend_from_slice(b",\"replayed\":true");
+        }
+        if let Some(fault) = fault {
+            out.extend_from_slice(b",\"fault\":\"");
+            out.extend_from_slice(fault.kind().as_bytes());
+            out.extend_from_slice(b"\",\"data\":");
+            // What the client gets as content already is not repeated.
+            let data = match fault {
+                Fault::ToolFailed { error_type, .. } => json!({ "type": error_type }),
+                other => other.data(),
+            };
+            json::write_value(&data, out);
+        }
+        out.extend_from_slice(b"}}}");
+    }
+}
+
+fn success(tool: &Tool, output: &Output, tail: &Tail<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(output.text.len() + 256);
+    out.extend_from_slice(b"{\"content\":");
+    if tool.gives_content {
+        write_content(&output.value, &mut out);
+    } else {
+        out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
+        // A text is itself, without the quotes it has as JSON.
+        json::write_text(output.value.as_str().unwrap_or(&output.text), &mut out);
+        out.extend_from_slice(b"}]");
+        if output_schema(tool).is_some() {
+            out.extend_from_slice(b",\"structuredContent\":");
+            out.extend_from_slice(output.text.as_bytes());
+        }
+    }
+    tail.write(None, &mut out);
+    out
+}
+
+/// The content of a tool that gives content, and all else it gave but what we say ourselves.
+fn write_content(value: &Value, out: &mut Vec<u8>) {
+    json::write_value(value.get("content").unwrap_or(&json!([])), out);
+    if let Some(structured) = value.get("structuredContent") {
+        out.extend_from_slice(b",\"structuredContent\":");
+        json::write_value(structured, out);
+    }
+}
+
+fn failure(fault: &Fault, tail: &Tail<'_>) -> Vec<u8> {
+    let mut out = b"{\"content\":".to_vec();
+    match fault {
+        Fault::ToolFailed {
+            content: Some(content),
+            ..
+        } => json::write_value(content, &mut out),
+        other => {
+            out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
+            json::write_text(&other.to_string(), &mut out);
+            out.extend_from_slice(b"}]");
+        }
+    }
+    tail.write(Some(fault), &mut out);
+    out
+}

@@ -1,0 +1,46 @@
+//! What a running tool says on its way to the caller: without secrets, and as a sign of life
+//! that extends its time.
+
+use callgate_call::{Clock, Log, Patience, Progress, Secrets, Sink, Stream, Timestamp};
+
+pub(crate) struct Watched<'a> {
+    pub(crate) sink: &'a dyn Sink,
+    pub(crate) secrets: &'a Secrets,
+    pub(crate) patience: &'a Patience,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) began: Timestamp,
+}
+
+impl Sink for Watched<'_> {
+    fn chunk(&self, stream: Stream, bytes: &[u8]) {
+        self.sink.chunk(stream, bytes);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.patience.extend(self.clock.now().since(self.began));
+        match progress
+            .message
+            .as_deref()
+            .and_then(|message| self.secrets.cleaned(message))
+        {
+            None => self.sink.progress(progress),
+            message => self.sink.progress(&Progress {
+                message,
+                ..progress.clone()
+            }),
+        }
+    }
+
+    fn log(&self, log: &Log) {
+        if self.secrets.is_empty() {
+            return self.sink.log(log);
+        }
+        let mut log = log.clone();
+        self.secrets.clean_value(&mut log.data);
+        self.sink.log(&log);
+    }
+
+    fn linger(&self) {
+        self.sink.linger();
+    }
+}

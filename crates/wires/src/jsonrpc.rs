@@ -1,0 +1,524 @@
+//! JSON-RPC 2.0 envelopes, for every wire that speaks it. Ids are kept as the bytes they came
+//! as, so that what goes back is what came; batches are refused (MCP dropped them).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::json::{self, Key, Strict, duplicate};
+
+/// Not JSON.
+pub const PARSE_ERROR: i32 = -32700;
+/// JSON, but no request.
+pub const INVALID_REQUEST: i32 = -32600;
+/// A request for something that is not there.
+pub const METHOD_NOT_FOUND: i32 = -32601;
+/// Its params are not what the method takes.
+pub const INVALID_PARAMS: i32 = -32602;
+/// Our own trouble.
+pub const INTERNAL_ERROR: i32 = -32603;
+
+/// A request's id: a string or a number, as the bytes it came as.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Id(Box<str>);
+
+impl Id {
+    /// An id of our own making.
+    #[must_use]
+    pub fn number(number: u64) -> Self {
+        Self(number.to_string().into())
+    }
+
+    /// Its JSON.
+    #[must_use]
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+
+    /// The id a parsed value spells, if it can be one. Only for references to ids inside
+    /// params: a number that is not plain may be spelt otherwise there.
+    #[must_use]
+    pub fn from_value(value: &Value) -> Option<Self> {
+        matches!(value, Value::String(_) | Value::Number(_)).then(|| Self(value.to_string().into()))
+    }
+
+    fn from_raw(raw: &RawValue) -> Option<Self> {
+        let text = raw.get();
+        match text.as_bytes().first()? {
+            b'"' | b'-' | b'0'..=b'9' => Some(Self(text.into())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One message.
+#[derive(Debug, PartialEq)]
+pub enum Message {
+    /// Wants an answer.
+    Request {
+        /// To be echoed.
+        id: Id,
+        /// What to do.
+        method: String,
+        /// With what.
+        params: Option<Value>,
+    },
+    /// Wants none.
+    Notification {
+        /// What happened.
+        method: String,
+        /// The details.
+        params: Option<Value>,
+    },
+    /// The answer to a request of ours.
+    Response {
+        /// Which.
+        id: Id,
+        /// How it went; an error object is kept as it is.
+        result: Result<Value, Value>,
+    },
+}
+
+/// Why bytes are no message, and what to answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Malformed {
+    /// `PARSE_ERROR` or `INVALID_REQUEST`.
+    pub code: i32,
+    /// For people.
+    pub message: String,
+    /// Whom to answer, where that could be read.
+    pub id: Option<Id>,
+}
+
+impl Malformed {
+    fn request(id: Option<Id>, message: &str) -> Self {
+        Self {
+            code: INVALID_REQUEST,
+            message: message.to_owned(),
+            id,
+        }
+    }
+}
+
+/// Reads one message.
+pub fn parse(bytes: &[u8]) -> Result<Message, Malformed> {
+    let parsed = json::parse_with(bytes, EnvelopeSeed).map_err(|error| Malformed {
+        code: PARSE_ERROR,
+        message: format!("not JSON: {error}"),
+        id: None,
+    })?;
+    match parsed {
+        Parsed::Array => Err(Malformed::request(
+            None,
+            "batches are not taken: send one message at a time",
+        )),
+        Parsed::Other => Err(Malformed::request(None, "a message is an object")),
+        Parsed::Object(envelope) => envelope.into_message(),
+    }
+}
+
+/// The members a message can have.
+#[derive(Default)]
+struct Envelope<'a> {
+    version: Option<Value>,
+    id: Option<&'a RawValue>,
+    method: Option<Value>,
+    params: Option<Value>,
+    result: Option<Value>,
+    error: Option<Value>,
+}
+
+impl Envelope<'_> {
+    fn into_message(self) -> Result<Message, Malformed> {
+        let id = self.id.and_then(Id::from_raw);
+        if self.version.as_ref().and_then(Value::as_str) != Some("2.0") {
+            return Err(Malformed::request(id, "`jsonrpc` must be \"2.0\""));
+        }
+        if self.id.is_some() && id.is_none() {
+            return Err(Malformed::request(
+                None,
+                "`id` must be a string or a number",
+            ));
+        }
+        let params = match self.params {
+            None => None,
+            Some(params @ (Value::Object(_) | Value::Array(_))) => Some(params),
+            Some(_) => return Err(Malformed::request(id, "`params` must be an object")),
+        };
+        match (self.method, self.result, self.error) {
+            (Some(Value::String(method)), None, None) => Ok(match id {
+                Some(id) => Message::Request { id, method, params },
+                None => Message::Notification { method, params },
+            }),
+            (Some(_), None, None) => Err(Malformed::request(id, "`method` must be a string")),
+            (None, Some(result), None) => response(id, Ok(result)),
+            (None, None, Some(error)) => response(id, Err(error)),
+            _ => Err(Malformed::request(
+                id,
+                "a message has one of `method`, `result` and `error`",
+            )),
+        }
+    }
+}
+
+fn response(id: Option<Id>, result: Result<Value, Value>) -> Result<Message, Malformed> {
+    match id {
+        Some(id) => Ok(Message::Response { id, result }),
+        None => Err(Malformed::request(
+            None,
+            "a response needs the id of its request",
+        )),
+    }
+}
+
+enum Parsed<'a> {
+    Object(Envelope<'a>),
+    Array,
+    Other,
+}
+
+struct EnvelopeSeed;
+
+impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
+    type Value = Parsed<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EnvelopeSeed {
+    type Value = Parsed<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(Parsed::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let inside = Strict {
+            depth_left: json::DEPTH_MAX,
+        };
+        while items.next_element_seed(inside)?.is_some() {}
+        Ok(Parsed::Array)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let inside = Strict {
+            depth_left: json::DEPTH_MAX - 1,
+        };
+        let mut envelope = Envelope::default();
+        let mut others: Vec<Cow<'de, str>> = Vec::new();
+        while let Some(key) = members.next_key_seed(Key)? {
+            let place = match key.as_ref() {
+                "id" => {
+                    if envelope.id.is_some() {
+                        return Err(duplicate("id"));
+                    }
+                    envelope.id = Some(members.next_value()?);
+                    continue;
+                }
+                "jsonrpc" => &mut envelope.version,
+                "method" => &mut envelope.method,
+                "params" => &mut envelope.params,
+                "result" => &mut envelope.result,
+                "error" => &mut envelope.error,
+                _ => {
+                    if others.contains(&key) {
+                        return Err(duplicate(&key));
+                    }
+                    // Bounded, because the comparison above is not for free.
+                    if others.len() < OTHERS_MAX {
+                        others.push(key);
+                    }
+                    members.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            if place.is_some() {
+                return Err(duplicate(&key));
+            }
+            *place = Some(members.next_value_seed(inside)?);
+        }
+        Ok(Parsed::Object(envelope))
+    }
+}
+
+/// Unknown members that are looked at for repetition; they are dropped all the same.
+const OTHERS_MAX: usize = 64;
+
+/// An error as it is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RpcError {
+    /// What kind.
+    pub code: i32,
+    /// For people.
+    pub message: String,
+    /// For programs.
+    pub data: Option<Value>,
+}
+
+impl RpcError {
+    /// Without data.
+    #[must_use]
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// With data.
+    #[must_use]
+    pub fn with(mut self, data: Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+}
+
+/// Appends `{"jsonrpc":"2.0","id":…,"result":` for a result that follows; close with `}`.
+pub fn open_result(id: &Id, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.as_json().as_bytes());
+    out.extend_from_slice(b",\"result\":");
+}
+
+/// Appends a whole result.
+pub fn write_result(id: &Id, result: &Value, out: &mut Vec<u8>) {
+    open_result(id, out);
+    json::write_value(result, out);
+    out.push(b'}');
+}
+
+/// Appends a whole error; without an id where there was none to read.
+pub fn write_error(id: Option<&Id>, error: &RpcError, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.map_or("null", Id::as_json).as_bytes());
+    out.extend_from_slice(b",\"error\":");
+    write_error_object(error, out);
+    out.push(b'}');
+}
+
+/// Appends the object alone.
+pub fn write_error_object(error: &RpcError, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"code\":");
+    out.extend_from_slice(error.code.to_string().as_bytes());
+    out.extend_from_slice(b",\"message\":");
+    json::write_text(&error.message, out);
+    if let Some(data) = &error.data {
+        out.extend_from_slice(b",\"data\":");
+        json::write_value(data, out);
+    }
+    out.push(b'}');
+}
+
+/// Appends a notification.
+pub fn write_notification(method: &str, params: &Value, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
+    json::write_text(method, out);
+    out.extend_from_slice(b",\"params\":");
+    json::write_value(params, out);
+    out.push(b'}');
+}
+
+/// Appends a request of ours.
+pub fn write_request(id: &Id, method: &str, params: &Value, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.as_json().as_bytes());
+    out.extend_from_slice(b",\"method\":");
+    json::write_text(method, out);
+    out.extend_from_slice(b",\"params\":");
+    json::write_value(params, out);
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn messages() {
+        let request = |id: &str, method: &str, params| Message::Request {
+            id: Id(id.into()),
+            method: method.to_owned(),
+            params,
+        };
+        for (text, wanted) in [
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a"}"#,
+                request("1", "a", None),
+            ),
+            // Ids are bytes: what a double would change comes back as it was.
+            (
+                r#"{"jsonrpc":"2.0","id":1.0,"method":"a","params":{}}"#,
+                request("1.0", "a", Some(json!({}))),
+            ),
+            (
+                r#"{"id":123456789012345678901234567890,"jsonrpc":"2.0","method":"a","x":{"y":1}}"#,
+                request("123456789012345678901234567890", "a", None),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":"\u0061","method":"a","params":[1]}"#,
+                request("\"\\u0061\"", "a", Some(json!([1]))),
+            ),
+            (
+                r#" {"jsonrpc":"2.0","method":"n","params":{"_meta":{"k":1}}} "#,
+                Message::Notification {
+                    method: "n".to_owned(),
+                    params: Some(json!({"_meta": {"k": 1}})),
+                },
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":null}"#,
+                Message::Response {
+                    id: Id::number(7),
+                    result: Ok(Value::Null),
+                },
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"error":{"code":1}}"#,
+                Message::Response {
+                    id: Id::number(7),
+                    result: Err(json!({"code": 1})),
+                },
+            ),
+        ] {
+            assert_eq!(parse(text.as_bytes()).as_ref(), Ok(&wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        for (text, code, id) in [
+            ("", PARSE_ERROR, None),
+            ("nonsense", PARSE_ERROR, None),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a""#, PARSE_ERROR, None),
+            (r#"{"id":1,"id":2}"#, PARSE_ERROR, None),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":1,"a":2}}"#,
+                PARSE_ERROR,
+                None,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","x":1,"x":2}"#,
+                PARSE_ERROR,
+                None,
+            ),
+            ("[]", INVALID_REQUEST, None),
+            (
+                r#"[{"jsonrpc":"2.0","id":1,"method":"a"}]"#,
+                INVALID_REQUEST,
+                None,
+            ),
+            ("1", INVALID_REQUEST, None),
+            ("null", INVALID_REQUEST, None),
+            (r#"{"id":1,"method":"a"}"#, INVALID_REQUEST, Some("1")),
+            (
+                r#"{"jsonrpc":"1.0","id":"x","method":"a"}"#,
+                INVALID_REQUEST,
+                Some("\"x\""),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#,
+                INVALID_REQUEST,
+                None,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":[1],"method":"a"}"#,
+                INVALID_REQUEST,
+                None,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":7}"#,
+                INVALID_REQUEST,
+                Some("1"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","params":"p"}"#,
+                INVALID_REQUEST,
+                Some("1"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","result":1}"#,
+                INVALID_REQUEST,
+                Some("1"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#,
+                INVALID_REQUEST,
+                Some("1"),
+            ),
+            (r#"{"jsonrpc":"2.0","id":1}"#, INVALID_REQUEST, Some("1")),
+            (r#"{"jsonrpc":"2.0","result":1}"#, INVALID_REQUEST, None),
+        ] {
+            let refused = parse(text.as_bytes()).expect_err(text);
+            assert_eq!(refused.code, code, "{text}: {refused}");
+            assert_eq!(refused.id.as_ref().map(Id::as_json), id, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let mut out = Vec::new();
+        let error = RpcError::new(-32602, "no \"name\"").with(json!({"a": 1}));
+        write_error(Some(&Id::number(3)), &error, &mut out);
+        let wanted = json!({"code": -32602, "message": "no \"name\"", "data": {"a": 1}});
+        assert_eq!(
+            parse(&out),
+            Ok(Message::Response {
+                id: Id::number(3),
+                result: Err(wanted)
+            })
+        );
+        out.clear();
+        write_error(None, &RpcError::new(PARSE_ERROR, "x"), &mut out);
+        assert_eq!(
+            out,
+            br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#
+        );
+        out.clear();
+        write_request(&Id::number(1), "m", &json!({"p": []}), &mut out);
+        assert!(matches!(parse(&out), Ok(Message::Request { .. })));
+        out.clear();
+        write_notification("m", &json!({}), &mut out);
+        assert!(matches!(parse(&out), Ok(Message::Notification { .. })));
+        out.clear();
+        write_result(&Id::number(1), &json!({"r": 1}), &mut out);
+        assert!(matches!(parse(&out), Ok(Message::Response { .. })));
+    }
+}

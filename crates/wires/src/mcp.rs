@@ -1,0 +1,265 @@
+//! MCP as both of its eras spell it: revisions, names, the metadata of a request and the
+//! headers that mirror it. What a method does is the door's business.
+//!
+//! An era is known per message: a request whose `_meta` names a protocol version is modern
+//! (2026-07-28, stateless); `initialize` and what follows it in a session is legacy.
+
+mod headers;
+
+use serde_json::{Map, Value, json};
+
+use crate::jsonrpc::{INVALID_PARAMS, RpcError};
+
+pub use headers::{HeaderCheck, check_headers, decode_header};
+
+/// The stateless revision.
+pub const MODERN: &str = "2026-07-28";
+/// The revisions with a handshake, newest first.
+pub const HANDSHAKE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// All of them.
+pub const VERSIONS: [&str; 5] = [
+    MODERN,
+    HANDSHAKE[0],
+    HANDSHAKE[1],
+    HANDSHAKE[2],
+    HANDSHAKE[3],
+];
+
+/// A mirrored header is missing or says something else than the body.
+pub const HEADER_MISMATCH: i32 = -32020;
+/// The request needs something its client did not say it can do.
+pub const MISSING_CLIENT_CAPABILITY: i32 = -32021;
+/// A revision we do not speak.
+pub const UNSUPPORTED_VERSION: i32 = -32022;
+/// A resource that is not there, in the legacy era.
+pub const RESOURCE_NOT_FOUND: i32 = -32002;
+
+/// Keys of `_meta` that the protocol reserves.
+pub mod meta {
+    /// The revision a modern request is written in.
+    pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+    /// What its client can do.
+    pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+    /// Who its client is.
+    pub const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+    /// The lowest level of log messages it wants.
+    pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+    /// Who we are.
+    pub const SERVER: &str = "io.modelcontextprotocol/serverInfo";
+    /// Which `subscriptions/listen` a notification belongs to.
+    pub const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+    /// The tasks extension.
+    pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+    /// Ours: makes a retry safe.
+    pub const KEY: &str = "callgate/idempotencyKey";
+    /// Ours: a single-use permission.
+    pub const LEASE: &str = "callgate/leaseToken";
+    /// Ours, on results: the call's id in the chain, and how it was answered.
+    pub const CALL: &str = "callgate/call";
+    /// W3C trace context; the plain name is the protocol's convention.
+    pub const TRACEPARENT: [&str; 2] = ["traceparent", "callgate/traceparent"];
+}
+
+/// What a request says about itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestMeta {
+    /// Names the request in progress notifications.
+    pub progress_token: Option<Value>,
+    /// The revision; present in the modern era only.
+    pub version: Option<String>,
+    /// What the client can do; present in the modern era only.
+    pub capabilities: Option<Map<String, Value>>,
+    /// The lowest level of log messages that are wanted.
+    pub log_level: Option<String>,
+    /// Makes a retry safe.
+    pub idempotency_key: Option<String>,
+    /// A single-use permission.
+    pub lease_token: Option<String>,
+    /// The trace id of `traceparent`.
+    pub trace_id: Option<String>,
+}
+
+impl RequestMeta {
+    /// Reads `params._meta`. Fields of the wrong type are told.
+    pub fn read(params: Option<&Value>) -> Result<Self, RpcError> {
+        let Some(meta) = params.and_then(|params| params.get("_meta")) else {
+            return Ok(Self::default());
+        };
+        let Value::Object(meta) = meta else {
+            return Err(invalid("_meta must be an object"));
+        };
+        let token = meta.get("progressToken");
+        if token.is_some_and(|token| !token.is_string() && !token.is_number()) {
+            return Err(invalid("_meta.progressToken must be a string or a number"));
+        }
+        let capabilities = match meta.get(meta::CAPABILITIES) {
+            None => None,
+            Some(Value::Object(capabilities)) => Some(capabilities.clone()),
+            Some(_) => {
+                return Err(invalid(&format!(
+                    "_meta[\"{}\"] must be an object",
+                    meta::CAPABILITIES
+                )));
+            }
+        };
+        let traceparent = meta::TRACEPARENT.into_iter().find_map(|key| meta.get(key));
+        Ok(Self {
+            progress_token: token.cloned(),
+            version: text(meta, meta::VERSION)?,
+            capabilities,
+            log_level: text(meta, meta::LOG_LEVEL)?,
+            idempotency_key: text(meta, meta::KEY)?,
+            lease_token: text(meta, meta::LEASE)?,
+            trace_id: traceparent
+                .and_then(Value::as_str)
+                .and_then(trace_id)
+                .map(str::to_owned),
+        })
+    }
+
+    /// Checks what the modern era asks of every request.
+    pub fn check_modern(&self) -> Result<(), RpcError> {
+        match self.version.as_deref() {
+            None => Err(invalid(&format!(
+                "_meta[\"{}\"] is required",
+                meta::VERSION
+            ))),
+            Some(version) if version != MODERN => Err(unsupported(version)),
+            Some(_) if self.capabilities.is_none() => Err(invalid(&format!(
+                "_meta[\"{}\"] is required",
+                meta::CAPABILITIES
+            ))),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// The refusal of a revision.
+#[must_use]
+pub fn unsupported(version: &str) -> RpcError {
+    RpcError::new(
+        UNSUPPORTED_VERSION,
+        format!("protocol version {version:?} is not supported"),
+    )
+    .with(json!({ "supported": VERSIONS, "requested": version }))
+}
+
+/// The refusal of a client that can not do what is needed.
+#[must_use]
+pub fn missing_capability(required: Value) -> RpcError {
+    RpcError::new(
+        MISSING_CLIENT_CAPABILITY,
+        "the client did not declare a capability this request needs",
+    )
+    .with(json!({ "requiredCapabilities": required }))
+}
+
+/// The refusal of params.
+#[must_use]
+pub fn invalid(message: &str) -> RpcError {
+    RpcError::new(INVALID_PARAMS, message)
+}
+
+fn text(meta: &Map<String, Value>, key: &str) -> Result<Option<String>, RpcError> {
+    match meta.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(invalid(&format!("_meta[\"{key}\"] must be a string"))),
+    }
+}
+
+/// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`, not all zeros.
+fn trace_id(traceparent: &str) -> Option<&str> {
+    let mut parts = traceparent.split('-');
+    let (version, trace) = (parts.next()?, parts.next()?);
+    let is_hex = |text: &str, length| {
+        text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let whole = is_hex(version, 2) && is_hex(trace, 32) && is_hex(parts.next()?, 16);
+    (whole && trace.bytes().any(|b| b != b'0')).then_some(trace)
+}
+
+/// The revision answered to a legacy client that proposes one.
+#[must_use]
+pub fn negotiate(proposed: &str) -> &'static str {
+    HANDSHAKE
+        .into_iter()
+        .find(|version| *version == proposed)
+        .unwrap_or(HANDSHAKE[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata() {
+        let params = json!({"_meta": {
+            "progressToken": 7,
+            meta::VERSION: MODERN,
+            meta::CAPABILITIES: {"sampling": {}},
+            meta::KEY: "k",
+            meta::LEASE: "lease_1",
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        }});
+        let read = RequestMeta::read(Some(&params)).unwrap();
+        assert_eq!(read.progress_token, Some(json!(7)));
+        assert_eq!(read.idempotency_key.as_deref(), Some("k"));
+        assert_eq!(read.lease_token.as_deref(), Some("lease_1"));
+        assert_eq!(
+            read.trace_id.as_deref(),
+            Some("0af7651916cd43dd8448eb211c80319c")
+        );
+        assert_eq!(read.check_modern(), Ok(()));
+        assert_eq!(RequestMeta::read(None).unwrap(), RequestMeta::default());
+    }
+
+    #[test]
+    fn wrong_metadata_is_told() {
+        for meta in [
+            json!([]),
+            json!({"progressToken": {}}),
+            json!({meta::VERSION: 1}),
+            json!({meta::CAPABILITIES: "x"}),
+            json!({meta::KEY: 5}),
+        ] {
+            let params = json!({ "_meta": meta });
+            let refused = RequestMeta::read(Some(&params)).unwrap_err();
+            assert_eq!(refused.code, INVALID_PARAMS, "{params}");
+        }
+        let meta = RequestMeta {
+            version: Some("v999".to_owned()),
+            ..RequestMeta::default()
+        };
+        let refused = meta.check_modern().unwrap_err();
+        assert_eq!(refused.code, UNSUPPORTED_VERSION);
+        assert_eq!(refused.data.unwrap()["requested"], "v999");
+        let code = |meta: RequestMeta| meta.check_modern().unwrap_err().code;
+        assert_eq!(code(RequestMeta::default()), INVALID_PARAMS);
+        let meta = RequestMeta {
+            version: Some(MODERN.to_owned()),
+            ..RequestMeta::default()
+        };
+        assert_eq!(code(meta), INVALID_PARAMS);
+    }
+
+    #[test]
+    fn traces() {
+        for bad in [
+            "",
+            "00",
+            "00-0-0-0",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(trace_id(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn negotiation() {
+        assert_eq!(negotiate("2024-11-05"), "2024-11-05");
+        assert_eq!(negotiate("1999-01-01"), "2025-11-25");
+        assert_eq!(negotiate(MODERN), "2025-11-25");
+    }
+}

@@ -1,0 +1,216 @@
+//! The headers of a modern request over HTTP. They repeat parts of the body for those who
+//! route without reading it; policy reads the body, and a header that says something else is
+//! refused.
+
+use serde_json::Value;
+
+use super::HEADER_MISMATCH;
+use crate::jsonrpc::RpcError;
+
+/// Gives a header's value by its lower-case name.
+pub type HeaderCheck<'a> = &'a dyn Fn(&str) -> Option<&'a [u8]>;
+
+/// Checks the mirrored headers against the body. `schema` is the called tool's, whose
+/// properties may ask for headers of their own.
+pub fn check_headers<'a>(
+    header: HeaderCheck<'a>,
+    version: &str,
+    method: &str,
+    params: Option<&Value>,
+    schema: Option<&Value>,
+) -> Result<(), RpcError> {
+    let required = |name: &str, wanted: &str| match header(name) {
+        None => Err(mismatch(format!("the header {name} is missing"))),
+        Some(value) => match decode_header(value) {
+            Some(value) if value == wanted => Ok(()),
+            Some(_) => Err(mismatch(format!("the header {name} differs from the body"))),
+            None => Err(mismatch(format!("the header {name} can not be read"))),
+        },
+    };
+    required("mcp-protocol-version", version)?;
+    required("mcp-method", method)?;
+    let field = match method {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" => "uri",
+        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+        _ => return Ok(()),
+    };
+    // A body without it is refused for that, by whoever reads it.
+    if let Some(name) = params.and_then(|p| p.get(field)).and_then(Value::as_str) {
+        required("mcp-name", name)?;
+    }
+    match schema {
+        Some(schema) => check_params(header, schema, params),
+        None => Ok(()),
+    }
+}
+
+/// Checks `Mcp-Param-*` for the properties a schema marks with `x-mcp-header`.
+fn check_params<'a>(
+    header: HeaderCheck<'a>,
+    schema: &Value,
+    params: Option<&Value>,
+) -> Result<(), RpcError> {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+        return Ok(());
+    };
+    let arguments = params.and_then(|params| params.get("arguments"));
+    for (property, declared) in properties {
+        let Some(mark) = declared.get("x-mcp-header").and_then(Value::as_str) else {
+            continue;
+        };
+        let name = format!("mcp-param-{}", mark.to_ascii_lowercase());
+        let given = header(&name);
+        let wanted = match arguments.and_then(|arguments| arguments.get(property)) {
+            None | Some(Value::Null) => {
+                if given.is_some() {
+                    return Err(mismatch(format!("the header {name} has nothing to mirror")));
+                }
+                continue;
+            }
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+        match given.map(decode_header) {
+            Some(Some(value)) if value == wanted => {}
+            Some(_) => return Err(mismatch(format!("the header {name} differs from the body"))),
+            None => return Err(mismatch(format!("the header {name} is missing"))),
+        }
+    }
+    Ok(())
+}
+
+/// A header's value: visible ASCII and blanks, or `=?base64?…?=` for other texts. Blanks
+/// around it do not count.
+#[must_use]
+pub fn decode_header(value: &[u8]) -> Option<String> {
+    let value = value.trim_ascii();
+    if !value
+        .iter()
+        .all(|&byte| matches!(byte, b'\t' | b' '..=b'~'))
+    {
+        return None;
+    }
+    let text = std::str::from_utf8(value).ok()?;
+    match text
+        .strip_prefix("=?base64?")
+        .and_then(|rest| rest.strip_suffix("?="))
+    {
+        None => Some(text.to_owned()),
+        Some(encoded) => String::from_utf8(base64(encoded)?).ok(),
+    }
+}
+
+fn mismatch(message: String) -> RpcError {
+    RpcError::new(HEADER_MISMATCH, message)
+}
+
+/// Standard base64 with padding. Small enough that a crate would be more to read.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| -> Option<u32> {
+        Some(u32::from(match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        }))
+    };
+    let bytes = text.as_bytes();
+    if !bytes.len().is_multiple_of(4) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(bytes.len() / 4 * 3);
+    for (index, chunk) in bytes.chunks_exact(4).enumerate() {
+        let is_last = (index + 1) * 4 == bytes.len();
+        let padding = chunk.iter().rev().take_while(|&&b| b == b'=').count();
+        if padding > 2 || (padding > 0 && !is_last) {
+            return None;
+        }
+        let mut word = 0;
+        for &byte in &chunk[..4 - padding] {
+            word = word << 6 | digit(byte)?;
+        }
+        word <<= 6 * padding;
+        out.extend_from_slice(&word.to_be_bytes()[1..4 - padding]);
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(
+        headers: &[(&str, &[u8])],
+        method: &str,
+        params: &Value,
+        schema: &Value,
+    ) -> Option<i32> {
+        let find = |name: &str| {
+            headers
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| *value)
+        };
+        check_headers(&find, "2026-07-28", method, Some(params), Some(schema))
+            .err()
+            .map(|error| error.code)
+    }
+
+    #[test]
+    fn mirrors() {
+        let schema =
+            json!({"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+        let params = json!({"name": "a", "arguments": {"region": "us"}});
+        let all: [(&str, &[u8]); 4] = [
+            ("mcp-protocol-version", b"2026-07-28"),
+            ("mcp-method", b"tools/call"),
+            ("mcp-name", b" a\t"),
+            ("mcp-param-region", b"=?base64?dXM=?="),
+        ];
+        assert_eq!(check(&all, "tools/call", &params, &schema), None);
+        for missing in 0..all.len() {
+            let mut some = all.to_vec();
+            some.remove(missing);
+            let code = check(&some, "tools/call", &params, &schema);
+            assert_eq!(code, Some(HEADER_MISMATCH), "{missing}");
+            for wrong in [&b"A"[..], b"", b"a\x80", b"=?base64?!!!!?=", b"tools/Call"] {
+                let mut some = all.to_vec();
+                some[missing].1 = wrong;
+                let code = check(&some, "tools/call", &params, &schema);
+                assert_eq!(code, Some(HEADER_MISMATCH), "{missing} {wrong:?}");
+            }
+        }
+        assert_eq!(
+            check(&all[..2], "tools/list", &json!({}), &schema),
+            Some(HEADER_MISMATCH)
+        );
+        let nothing = json!({"name": "a", "arguments": {}});
+        assert_eq!(
+            check(&all, "tools/call", &nothing, &schema),
+            Some(HEADER_MISMATCH)
+        );
+        assert_eq!(check(&all[..3], "tools/call", &nothing, &schema), None);
+    }
+
+    #[test]
+    fn base64_texts() {
+        for (text, wanted) in [
+            ("", Some("")),
+            ("TQ==", Some("M")),
+            ("TWE=", Some("Ma")),
+            ("TWFu", Some("Man")),
+            ("w7w=", Some("ü")),
+            ("TQ=", None),
+            ("T===", None),
+            ("TQ==TQ==", None),
+            ("T!==", None),
+        ] {
+            let decoded = base64(text).map(|bytes| String::from_utf8(bytes).unwrap());
+            assert_eq!(decoded.as_deref(), wanted, "{text}");
+        }
+    }
+}
