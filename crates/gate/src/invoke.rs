@@ -14,8 +14,10 @@ use callgate_call::{
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
-    Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
+    Begun, End, Filter, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket,
+    View,
 };
+use serde_json::Value;
 
 use crate::admit::{Breaker, BreakerPolicy, Permit};
 use crate::catalog::{Catalog, Entry};
@@ -485,6 +487,26 @@ impl Gate {
             .collect();
         entries.sort_by(|a, b| a.tool.name.cmp(&b.tool.name));
         entries
+    }
+
+    /// The chain's records of one call of `caller`, as JSON.
+    pub fn trail(&self, call: CallId, caller: &Caller) -> Result<Vec<String>, Fault> {
+        let filter = Filter {
+            call: Some(call.to_string()),
+            ..Filter::default()
+        };
+        let mut records = Vec::new();
+        let mut is_theirs = false;
+        self.store
+            .show(&filter, &mut |record| {
+                // Only the record of its start or refusal says whose it is.
+                let body: Value = serde_json::from_str(record.body).unwrap_or_default();
+                is_theirs |= body["caller"] == caller.as_str();
+                records.push(record.body.to_owned());
+                true
+            })
+            .map_err(|error| internal(&error))?;
+        Ok(if is_theirs { records } else { Vec::new() })
     }
 
     /// Where changes of what there is are told.

@@ -109,7 +109,7 @@ fn bench(name: &str, wanted: Wanted) -> Bench {
         },
         breaker: BreakerPolicy::default(),
         secrets: Secrets::new(wanted.secrets),
-        note: String::new(),
+        ..Setup::default()
     };
     let gate = Arc::new(Gate::new(setup, store, Arc::new(NoPlan), as_clock, 7));
     Bench {

@@ -11,9 +11,9 @@ use callgate_gate::{Entry, Gate};
 use callgate_wires::mcp::meta;
 use serde_json::{Map, Value, json};
 
-use super::dispatch::{Given, Refusal, refusal_of};
+use super::dispatch::{Given, Refusal};
 use super::relay::RelayCall;
-use super::tools::{Told, told};
+use super::tools::{Told, told, told_unknown};
 use super::{Behind, Era, Outbox, Request, Server};
 
 /// How often a call that says nothing itself shows that it lives. Clients give up at 60 s.
@@ -53,11 +53,18 @@ impl Server {
             }
             Behind::Gate(gate) => {
                 let name = request.text("name")?;
-                let peer = &request.peer;
-                let entry = gate
-                    .visible(name, &peer.caller, peer.scope.as_deref())
-                    .map_err(|fault| refusal_of(&fault))?;
-                self.call_entry(gate, request, &entry).await
+                let arguments = request.object("arguments")?.cloned().unwrap_or_default();
+                let found = gate.catalog().find(name).cloned();
+                match found {
+                    Ok(entry) => self.call_entry(gate, request, &entry, arguments).await,
+                    // Through the gate all the same: what is refused is recorded.
+                    Err(_) => {
+                        let call = self.new_call(gate, request, name, arguments);
+                        let answer = gate.invoke(&call).await;
+                        let end = told_unknown(answer.outcome, name);
+                        self.finish(request, &call, end, Some(answer.ticket))
+                    }
+                }
             }
         }
     }
@@ -67,6 +74,7 @@ impl Server {
         gate: &Arc<Gate>,
         request: &Request,
         entry: &Arc<Entry>,
+        arguments: Map<String, Value>,
     ) -> Result<Given, Refusal> {
         let tool = &entry.tool;
         let knows_tasks = request.era.has_extension(meta::TASKS);
@@ -74,10 +82,8 @@ impl Server {
             let required = json!({ "extensions": { meta::TASKS: {} } });
             return Err(Refusal::missing_capability(required));
         }
-        let arguments = request.object("arguments")?.cloned().unwrap_or_default();
         let mut call = self.new_call(gate, request, &tool.name, arguments);
-        let opened = self.answers(gate, request, &call)?;
-        call.answers = opened;
+        call.answers = self.answers(gate, request, &call)?;
         if tool.runner.is_pure() {
             // It neither waits nor speaks: no task of its own, and its record is made safe
             // together with others'.

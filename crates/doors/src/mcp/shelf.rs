@@ -1,7 +1,10 @@
 //! Resources, prompts and completion. Each is fixed by configuration or given by a tool, which
 //! then is called like any other, through the gate.
 
-use callgate_call::{Prompt, Resource, Source};
+use std::sync::Arc;
+
+use callgate_call::{CallId, Prompt, Resource, Source};
+use callgate_gate::Gate;
 use callgate_wires::jsonrpc::{INVALID_PARAMS, RpcError};
 use callgate_wires::mcp::RESOURCE_NOT_FOUND;
 use serde_json::{Map, Value, json};
@@ -10,6 +13,8 @@ use super::dispatch::{Given, Refusal, cached, refusal_of};
 use super::tools::{Told, told};
 use super::{Request, Server};
 
+/// Where the records of a call are: its id follows.
+const CALL_ADDRESS: &str = "callgate://call/";
 /// Values proposed at most, as the protocol has it.
 const COMPLETIONS_MAX: usize = 100;
 
@@ -30,7 +35,14 @@ impl Server {
         };
         let catalog = gate.catalog();
         let shown = |resource: &Resource| shown(resource, "uriTemplate");
-        let all: Vec<Value> = catalog.shelf().templates.iter().map(shown).collect();
+        let mut all: Vec<Value> = catalog.shelf().templates.iter().map(shown).collect();
+        all.push(json!({
+            "uriTemplate": format!("{CALL_ADDRESS}{{id}}"),
+            "name": "call",
+            "title": "What is recorded of a call",
+            "description": "The chain's records of one of your calls, by the id in its result's _meta",
+            "mimeType": "application/json",
+        }));
         self.page(request, "resourceTemplates", &all)
     }
 
@@ -46,6 +58,13 @@ impl Server {
             Refusal::from(error.with(json!({ "uri": uri })))
         };
         let gate = self.gate().ok_or_else(missing)?;
+        if let Some(id) = uri.strip_prefix(CALL_ADDRESS) {
+            let id = CallId::parse(id).ok_or_else(missing)?;
+            return self
+                .call_trail(request, gate, uri, id)
+                .await?
+                .ok_or_else(missing);
+        }
         let found = {
             let catalog = gate.catalog();
             let shelf = catalog.shelf();
@@ -81,6 +100,34 @@ impl Server {
         } else {
             result.into()
         })
+    }
+
+    /// What the chain has of one of the caller's own calls.
+    async fn call_trail(
+        &self,
+        request: &Request,
+        gate: &Arc<Gate>,
+        uri: &str,
+        id: CallId,
+    ) -> Result<Option<Given>, Refusal> {
+        let (gate, caller) = (Arc::clone(gate), request.peer.caller.clone());
+        // A long chain takes a while to look through; others are served meanwhile.
+        let looked = tokio::task::spawn_blocking(move || gate.trail(id, &caller)).await;
+        let records = match looked {
+            Ok(trail) => trail.map_err(|fault| refusal_of(&fault))?,
+            Err(_) => return Err(Refusal::invalid("the chain could not be read")),
+        };
+        if records.is_empty() {
+            return Ok(None);
+        }
+        let text = format!("[{}]", records.join(","));
+        let content = json!({ "uri": uri, "mimeType": "application/json", "text": text });
+        let result = json!({ "contents": [content] });
+        Ok(Some(if request.era.is_modern() {
+            cached(result).into()
+        } else {
+            result.into()
+        }))
     }
 
     pub(super) fn list_prompts(&self, request: &Request) -> Result<Given, Refusal> {

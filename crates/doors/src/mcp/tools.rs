@@ -134,6 +134,18 @@ pub(super) fn told(tool: &Tool, call: &Call, outcome: Outcome, modern: bool) -> 
     }
 }
 
+/// The end of a call of a tool that is not there.
+pub(super) fn told_unknown(outcome: Outcome, name: &str) -> Told {
+    let fault = outcome.result.err().unwrap_or_else(|| Fault::UnknownTool {
+        tool: name.to_owned(),
+    });
+    let code = match fault {
+        Fault::Internal { .. } => INTERNAL_ERROR,
+        _ => INVALID_PARAMS,
+    };
+    Told::Error(RpcError::new(code, fault.to_string()))
+}
+
 /// One fault, on this wire. Table F.
 fn told_fault(fault: &Fault, tail: &Tail<'_>) -> Told {
     match fault {
