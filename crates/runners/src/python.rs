@@ -40,6 +40,18 @@ pub fn python_pool(
     Pool::with_python(spawner, settings, Some(Python(python)))
 }
 
+/// The interpreter of a workspace, as its start would name it: `.venv` first, then what is
+/// configured, then `python3` on `PATH`.
+#[must_use]
+pub fn interpreter(workspace: &Path, configured: Option<&Path>) -> PathBuf {
+    let venv = workspace.join(".venv/bin/python3");
+    match configured {
+        _ if venv.exists() => venv,
+        Some(path) => path.to_owned(),
+        None => PathBuf::from("python3"),
+    }
+}
+
 /// Finds out how to start a worker.
 #[derive(Debug)]
 pub(crate) struct Python(PythonSettings);
@@ -63,12 +75,7 @@ impl Python {
             env,
             ..
         } = &self.0;
-        let venv = workspace.join(".venv/bin/python3");
-        let named = match interpreter {
-            _ if venv.exists() => venv,
-            Some(path) => path.clone(),
-            None => PathBuf::from("python3"),
-        };
+        let named = self::interpreter(workspace, interpreter.as_deref());
         match find(&named, env) {
             // A version manager's script would cost a shell with every start.
             Some(path) if is_script(&workspace.join(&path)) => self.ask(spawner, path).await,

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::net::UnixListener;
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{Parts, chain};
+use crate::compose::{Parts, chain, warnings};
 use crate::environment::Environment;
 use crate::show;
 use crate::workspace::{CONFIG_FILE, Source};
@@ -31,6 +31,8 @@ const LOCK_TRIES: usize = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Start the workspace's gate and serve calls until stopped.
+///
+/// Calls come over a Unix socket of mode 0600, its folder made with mode 0700 where there is none.
 #[derive(Args)]
 pub struct Serve {
     /// Only print where the socket is
@@ -67,10 +69,12 @@ async fn until_stopped(
     let told_to_stop = super::told_to_stop()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
+    let doubts = warnings(&setup);
     let gate = Arc::new(parts.gate(setup));
     let listener = SameUid::new(bind(socket)?, environment.uid);
     let stop = Cancel::new();
     announce(place, &gate, socket);
+    doubts.iter().for_each(|doubt| show::warn(doubt));
     let door = http::serve(Arc::clone(&gate), listener, stop.clone().cancelled_owned());
     let told = async {
         told_to_stop.await;
@@ -115,7 +119,8 @@ fn announce(place: &Place, gate: &Gate, socket: &Path) {
 fn lock(socket: &Path) -> Result<OwnedFd, String> {
     let folder = socket.parent().unwrap_or(Path::new("/"));
     let failed = |error: std::io::Error| format!("lock {}: {error}", socket.display());
-    make_private_folder(folder).map_err(failed)?;
+    make_private_folder(folder)
+        .map_err(|error| format!("make the socket's folder {}: {error}", folder.display()))?;
     let path = socket.with_extension("lock");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
@@ -211,14 +216,16 @@ fn reload(parts: &Parts<'_>, gate: &Gate) {
     match found {
         Found::Trusted(source) => match parts.setup_of(*source, Builtins::With, note.clone()) {
             Ok(setup) => {
+                let doubts = warnings(&setup);
                 gate.replace(setup);
                 show::say(&format!("reloaded: {note}"));
+                doubts.iter().for_each(|doubt| show::warn(doubt));
             }
             Err(error) => {
                 show::complain(&format!("kept the old configuration: {}", chain(&error)));
             }
         },
-        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing => {
+        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing { .. } => {
             show::complain(&format!("kept the old configuration: {note}"));
         }
     }
