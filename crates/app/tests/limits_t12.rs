@@ -16,7 +16,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use support::Folder;
-use support::drive::{Host, Ran, line, lines_of, python, run_with};
+use support::drive::{Host, Ran, line, python, run_with};
+use support::workspace::{APPEND, effects};
 
 const CONFIG: &str = r#"
 [[tool]]
@@ -29,12 +30,6 @@ runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 name = "greet"
 aid = "AID.TEST.GREET.v1"
 runner = { kind = "python", entry = "greet:greet", python = "PYTHON" }
-"#;
-
-const APPEND: &str = r#"
-read -r input
-echo "$input" >> effects
-echo '{"appended":true}'
 "#;
 
 const GREET: &str = r#"
@@ -184,7 +179,7 @@ impl Place {
     }
 
     fn effects(&self) -> usize {
-        lines_of(&self.folder.join("effects")).len()
+        effects(&self.folder)
     }
 
     fn verified(&self) -> u64 {

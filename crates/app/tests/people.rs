@@ -12,8 +12,8 @@ mod support;
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
-use support::drive::{Serve, cli, lines_of, run};
-use support::workspace::{ONE, folder_of, trusted, workspace};
+use support::drive::{Serve, cli, run, run_with};
+use support::workspace::{ONE, effects, trusted, trusted_with, workspace};
 use support::{Folder, callgate};
 
 /// A tool nobody knows: the nearest one is named, with and without a running gate. On the
@@ -44,7 +44,7 @@ fn an_unknown_tool_names_the_nearest() {
     let fault = &serve.call(&json!({ "tool": "oen", "input": {} }))["fault"];
     assert_eq!(fault["message"], "tool not found: oen");
     assert!(serve.stop().success());
-    let reply = support::drive::run_with(
+    let reply = run_with(
         callgate(&folder).args(["toolhost", "--serve", "."]),
         b"{\"aid\":\"AID.TEST.OEN.v1\"}\n",
     );
@@ -68,7 +68,7 @@ fn bad_values_are_quoted() {
             words
         );
     }
-    assert_eq!(lines_of(&folder.join("effects")).len(), 0);
+    assert_eq!(effects(&folder), 0);
 
     for (config, words) in [
         (ONE.replace("tier = 1", "teir = 1"), "did you mean `tier`?"),
@@ -118,7 +118,7 @@ fn a_socket_that_was_named_must_answer() {
         let wanted = format!("callgate serve --socket {named}");
         assert!(ran.err.contains(&wanted), "{args:?}: {}", ran.err);
     }
-    assert_eq!(lines_of(&folder.join("effects")).len(), 0);
+    assert_eq!(effects(&folder), 0);
     let alone = ["call", "one", "n=1", "--socket", named, "--standalone"];
     cli(&folder, &alone).good();
     cli(&folder, &["call", "one"]).good();
@@ -236,7 +236,7 @@ fn a_configuration_further_up_is_hinted_at() {
         let said = format!("{}{}", ran.out, ran.err);
         assert!(said.contains(&hint), "{args:?}: {said}");
     }
-    assert_eq!(lines_of(&folder.join("effects")).len(), 0);
+    assert_eq!(effects(&folder), 0);
     let above = Folder::new();
     let told = cli(&above, &["tools"]).good();
     assert!(!told.err.contains("there is one"), "{}", told.err);
@@ -280,8 +280,7 @@ fn doctor_looks_for_programs() {
         ),
     ]
     .concat();
-    let bad = folder_of(&[("callgate.toml", &config), ("plain.txt", "text")]);
-    cli(&bad, &["trust"]).good();
+    let bad = trusted_with(&[("callgate.toml", &config), ("plain.txt", "text")]);
     assert_eq!(cli(&bad, &["doctor"]).code(), 1);
     let found = findings(&bad, "program");
     for (index, (tool, reason)) in [
@@ -343,8 +342,7 @@ fn crashes_bring_their_last_words() {
         [[tool]]\nname = \"leaves\"\n\
         runner = { kind = \"pool\", command = [\"/bin/sh\", \"-c\", \"read -r line <&3\"] }\n";
     let script = "for n in 1 2 3 4 5; do echo line $n >&2; done; exit 3\n";
-    let folder = folder_of(&[("callgate.toml", config), ("dies.sh", script)]);
-    cli(&folder, &["trust"]).good();
+    let folder = trusted_with(&[("callgate.toml", config), ("dies.sh", script)]);
     let ran = cli(&folder, &["call", "dies"]);
     assert_eq!(ran.err, "error: crash: exit 3: line 3 | line 4 | line 5\n");
     let ran = cli(&folder, &["call", "leaves"]);
