@@ -29,8 +29,8 @@ pub struct Workshop<'a> {
     pub root: PathBuf,
     /// Where children come from.
     pub spawner: Arc<Spawner>,
-    /// The Python worker; made on first need.
-    pub worker: &'a dyn Fn() -> Result<PathBuf, String>,
+    /// What Python runs; made on first need.
+    pub worker: &'a dyn Fn() -> Vec<OsString>,
     /// Pools are shared by the tools that name the same program, environment and bounds.
     pub pools: HashMap<String, Arc<Pool>>,
 }
@@ -148,7 +148,7 @@ impl Workshop<'_> {
                         let settings = PythonSettings {
                             workspace: self.root.clone(),
                             interpreter: python.as_ref().map(PathBuf::from),
-                            worker: (self.worker)()?,
+                            worker: (self.worker)(),
                             env: child_env(self.environment, env)?,
                         };
                         let made = python_pool(Arc::clone(&self.spawner), settings, |settings| {

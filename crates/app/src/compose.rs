@@ -140,7 +140,7 @@ impl<'a> Parts<'a> {
             environment: self.environment,
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
-            worker: &|| python::worker(&self.store).map_err(|error| chain(&error)),
+            worker: &|| python::worker(&self.store),
             pools: HashMap::new(),
         };
         for tool in config.tools {

@@ -12,8 +12,8 @@ mod support;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::drive::{Serve, cli, count_of, run_with, verified};
-use support::workspace::{ONE, SLOW, effects, trusted, trusted_with, workspace};
+use support::drive::{Serve, cli, count_of, lines_of, run_with, verified};
+use support::workspace::{ONE, SLOW, TOOL, effects, trusted, trusted_with, workspace};
 use support::{Folder, callgate, wait_for};
 
 const TWO: &str = r#"
@@ -569,4 +569,58 @@ fn timeouts() {
         ),
         (1, json!(40))
     );
+}
+
+/// T-22, TH-129, TH-19: `MACHINA_ROOT` is the workspace of `tool_exec`, from the working folder
+/// if it is relative; empty it is none, and one that is not there is refused. No other command
+/// reads it, and it trusts nothing (G-9).
+#[test]
+fn machina_root() {
+    let folder = Folder::new();
+    folder.write("root/callgate.toml", ONE);
+    folder.write("root/tool.sh", TOOL);
+    let root = folder.join("root");
+    let exec = |root: &str| {
+        let mut command = callgate(&folder);
+        command.args(["tool_exec", "AID.TEST.ONE.v1"]);
+        run_with(command.env("MACHINA_ROOT", root), b"{}")
+    };
+    let missing = "MISSING_TOOL: AID.TEST.ONE.v1";
+    assert_eq!(exec("root").good().json()["error"], missing);
+    cli(&folder, &["trust", "--workspace", "root"]).good();
+    for given in ["root", "./root/", root.to_str().expect("a text path")] {
+        let reply = exec(given).good().json();
+        assert_eq!(
+            (&reply["status"], &reply["error"]),
+            (&json!("OK"), &json!(""))
+        );
+    }
+    let ran = lines_of(&root.join("effects")).len();
+    assert_eq!(ran, 3, "the tool ran in that folder");
+    assert_eq!(exec("").good().json()["error"], missing);
+
+    let refused = exec("nowhere");
+    let reply = refused.json();
+    assert_eq!(refused.code(), 3);
+    assert_eq!(
+        (&reply["ok"], &reply["status"]),
+        (&json!(false), &json!("TOOL_ERROR"))
+    );
+    assert!(
+        reply["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("nowhere"))
+    );
+
+    for args in [&["tools", "--json"][..], &["toolhost", "--list", "builtin"]] {
+        let listed = run_with(
+            callgate(&folder).args(args).env("MACHINA_ROOT", "root"),
+            b"",
+        );
+        assert_eq!(
+            names(&listed.good().json()).len(),
+            BUILTINS.len(),
+            "{args:?}"
+        );
+    }
 }

@@ -21,8 +21,8 @@ pub struct PythonSettings {
     pub workspace: PathBuf,
     /// The configured interpreter, used where there is no `.venv`; else `python3` on `PATH`.
     pub interpreter: Option<PathBuf>,
-    /// The worker program, absolute.
-    pub worker: PathBuf,
+    /// What the interpreter runs: the worker's path, or `-c` and its text.
+    pub worker: Vec<OsString>,
     /// The environment of the workers.
     pub env: Vec<(OsString, OsString)>,
 }
@@ -61,11 +61,9 @@ impl Python {
     pub async fn command(&self, spawner: &Spawner) -> Result<Vec<OsString>, Fault> {
         let interpreter = self.interpreter(spawner).await?;
         // Unbuffered, so that what a tool prints comes with its call.
-        Ok(vec![
-            interpreter.into(),
-            "-u".into(),
-            self.0.worker.clone().into(),
-        ])
+        let mut command = vec![interpreter.into(), "-u".into()];
+        command.extend_from_slice(&self.0.worker);
+        Ok(command)
     }
 
     async fn interpreter(&self, spawner: &Spawner) -> Result<PathBuf, Fault> {
