@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Face, Fault, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name};
 use callgate_runners::{
-    Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, python_pool,
+    Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, interpreter,
+    python_pool,
 };
-use callgate_sandbox::{Limits, Spawner, scrubbed_env};
+use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
 use callgate_wires::toolhost::tier_of_side_effects;
 
 use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
@@ -28,8 +29,8 @@ pub struct Workshop<'a> {
     pub root: PathBuf,
     /// Where children come from.
     pub spawner: Arc<Spawner>,
-    /// The Python worker; made on first need.
-    pub worker: &'a dyn Fn() -> Result<PathBuf, String>,
+    /// What Python runs; made on first need.
+    pub worker: &'a dyn Fn() -> Vec<OsString>,
     /// Pools are shared by the tools that name the same program, environment and bounds.
     pub pools: HashMap<String, Arc<Pool>>,
 }
@@ -50,7 +51,8 @@ impl Workshop<'_> {
         let tier = config
             .tier
             .unwrap_or_else(|| tier_of_side_effects(&aid, &config.side_effects));
-        let tier = Tier::from_number(tier).ok_or_else(|| about("tier is 0 to 3".to_owned()))?;
+        let tier = Tier::from_number(tier)
+            .ok_or_else(|| about(format!("tier: {tier} is not 0, 1, 2 or 3")))?;
         let runner: Arc<dyn Runner> = match &config.runner {
             Some(runner) => self.runner(runner).map_err(about)?,
             None => Arc::new(NoRunner),
@@ -101,7 +103,7 @@ impl Workshop<'_> {
                 env,
                 limits,
             } => {
-                let env = self.env(env)?;
+                let env = child_env(self.environment, env)?;
                 let mut settings = ProcessSettings::new(words(command)?, env, self.root.clone());
                 settings.limits = child_limits(limits);
                 if let Some(bytes) = limits.output_bytes {
@@ -123,8 +125,11 @@ impl Workshop<'_> {
                 let pool = match self.pools.get(&shared) {
                     Some(pool) => Arc::clone(pool),
                     None => {
-                        let mut settings =
-                            PoolSettings::new(words(command)?, self.env(env)?, self.root.clone());
+                        let mut settings = PoolSettings::new(
+                            words(command)?,
+                            child_env(self.environment, env)?,
+                            self.root.clone(),
+                        );
                         tune(&mut settings, limits, pool);
                         let made = Pool::new(Arc::clone(&self.spawner), settings);
                         self.pools.insert(shared, Arc::clone(&made));
@@ -150,8 +155,8 @@ impl Workshop<'_> {
                         let settings = PythonSettings {
                             workspace: self.root.clone(),
                             interpreter: python.as_ref().map(PathBuf::from),
-                            worker: (self.worker)()?,
-                            env: self.env(env)?,
+                            worker: (self.worker)(),
+                            env: child_env(self.environment, env)?,
                         };
                         let made = python_pool(Arc::clone(&self.spawner), settings, |settings| {
                             tune(settings, limits, pool);
@@ -168,30 +173,49 @@ impl Workshop<'_> {
             }
         }
     }
+}
 
-    /// The allow list and what the tool declares; `${NAME}` takes a variable of ours.
-    fn env(
-        &self,
-        declared: &BTreeMap<String, String>,
-    ) -> Result<Vec<(OsString, OsString)>, String> {
-        let mut env = scrubbed_env(self.environment.variables(), &[]);
-        for (name, value) in declared {
-            let value = match value
-                .strip_prefix("${")
-                .and_then(|rest| rest.strip_suffix('}'))
-            {
-                None => OsString::from(value),
-                Some(ours) => self
-                    .environment
-                    .os(ours)
-                    .ok_or_else(|| format!("env: `{ours}` is not set"))?
-                    .to_owned(),
-            };
-            env.retain(|(known, _)| known != name.as_str());
-            env.push((name.into(), value));
-        }
-        Ok(env)
+/// The allow list and what the tool declares; `${NAME}` takes a variable of ours.
+fn child_env(
+    environment: &Environment,
+    declared: &BTreeMap<String, String>,
+) -> Result<Vec<(OsString, OsString)>, String> {
+    let mut env = scrubbed_env(environment.variables(), &[]);
+    for (name, value) in declared {
+        let value = match value
+            .strip_prefix("${")
+            .and_then(|rest| rest.strip_suffix('}'))
+        {
+            None => OsString::from(value),
+            Some(ours) => environment
+                .os(ours)
+                .ok_or_else(|| format!("env: `{ours}` is not set"))?
+                .to_owned(),
+        };
+        env.retain(|(known, _)| known != name.as_str());
+        env.push((name.into(), value));
     }
+    Ok(env)
+}
+
+/// The file a runner would start, found as its start would find it.
+pub fn program_of(
+    environment: &Environment,
+    root: &Path,
+    config: &RunnerConfig,
+) -> Result<PathBuf, String> {
+    let (command, env) = match config {
+        RunnerConfig::Process { command, env, .. } | RunnerConfig::Pool { command, env, .. } => {
+            (words(command)?, env)
+        }
+        RunnerConfig::Python { python, env, .. } => {
+            let named = interpreter(root, python.as_deref().map(Path::new));
+            (vec![named.into_os_string()], env)
+        }
+    };
+    let mut spec = Spec::new(command, root.to_owned());
+    spec.env = child_env(environment, env)?;
+    resolve(&spec).map_err(|error| error.to_string())
 }
 
 /// The longest a tool may be given.
@@ -199,9 +223,11 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn timeout(ms: Option<u64>) -> Result<Option<Duration>, String> {
     match ms.map(Duration::from_millis) {
-        Some(timeout) if timeout.is_zero() || timeout > TIMEOUT_MAX => {
-            Err("timeout_ms is 1 to 86400000, a day".to_owned())
-        }
+        Some(timeout) if timeout.is_zero() || timeout > TIMEOUT_MAX => Err(format!(
+            "timeout_ms: {} is not 1 to {} (a day)",
+            timeout.as_millis(),
+            TIMEOUT_MAX.as_millis()
+        )),
         timeout => Ok(timeout),
     }
 }
@@ -215,7 +241,9 @@ fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
         }
     };
     let within = |name: &str, value: Option<usize>, max: usize| match value {
-        Some(value) if value == 0 || value > max => Err(format!("{name} is 1 to {max}")),
+        Some(value) if value == 0 || value > max => {
+            Err(format!("{name}: {value} is not 1 to {max}"))
+        }
         _ => Ok(()),
     };
     within("output_bytes", limits.output_bytes, 1 << 30)?;

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use callgate_call::Fault;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use serde_json::{Value, json};
 
 use crate::commands;
 use crate::environment::Environment;
@@ -45,10 +47,10 @@ pub struct Place {
     /// Where state is kept, instead of the user's state folder [env: CALLGATE_STATE]
     #[arg(long, global = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// The gate's socket, instead of the usual place
+    /// The gate's socket, instead of the usual place; `serve` makes its folder (0700) if need be
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Print data as JSON
+    /// Print data as JSON; what goes wrong as well
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -101,8 +103,56 @@ struct Rest {
     _words: Vec<OsString>,
 }
 
-/// What a command comes to: its exit code, or words for the person.
-pub type Done = Result<ExitCode, String>;
+/// What a command comes to: its exit code, or why it was not carried out.
+pub type Done = Result<ExitCode, Failure>;
+
+/// Why a command was not carried out: words for the person and, with `--json`, the form that
+/// the faults of calls have.
+#[derive(Debug)]
+pub struct Failure {
+    kind: &'static str,
+    words: String,
+    data: Value,
+}
+
+impl Failure {
+    /// The same with better words.
+    pub fn in_words(self, words: String) -> Self {
+        Self { words, ..self }
+    }
+
+    /// Exit 1, and the reason on stderr or as one object on stdout.
+    fn show(&self, place: &Place) -> ExitCode {
+        if place.json {
+            let fault = json!({ "kind": self.kind, "message": self.words, "data": self.data });
+            show::json(&json!({ "ok": false, "fault": fault }));
+        } else {
+            show::complain(&self.words);
+        }
+        ExitCode::FAILURE
+    }
+}
+
+impl From<String> for Failure {
+    /// What no call's fault is about, such as a state that does not open.
+    fn from(words: String) -> Self {
+        Self {
+            kind: "command_failed",
+            words,
+            data: json!({}),
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self {
+            kind: fault.kind(),
+            words: fault.to_string(),
+            data: fault.data(),
+        }
+    }
+}
 
 /// Parses the arguments and carries the command out.
 pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
@@ -123,7 +173,9 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),
         Command::Doctor(doctor) => commands::doctor::run(environment, place, &doctor),
         Command::Toolhost(_) | Command::ToolExec(_) => {
-            Err("put `toolhost` and `tool_exec` first: callgate toolhost …".to_owned())
+            Err("put `toolhost` and `tool_exec` first: callgate toolhost …"
+                .to_owned()
+                .into())
         }
         Command::Completions { shell } => {
             clap_complete::generate(
@@ -135,10 +187,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
     };
-    done.unwrap_or_else(|words| {
-        show::complain(&words);
-        ExitCode::FAILURE
-    })
+    done.unwrap_or_else(|failure| failure.show(place))
 }
 
 /// Logs go to stderr when `CALLGATE_LOG` names a level.

@@ -15,6 +15,7 @@ use crate::config::{Config, DecisionConfig, DurabilityConfig, StoreConfig};
 use crate::environment::Environment;
 use crate::paths::Paths;
 use crate::python;
+use crate::suggest;
 use crate::trust::Found;
 use crate::workspace::{Source, SourceError};
 
@@ -84,7 +85,7 @@ impl<'a> Parts<'a> {
         let note = found.note();
         match found {
             Found::Trusted(source) => self.setup_of(*source, Builtins::With, note),
-            Found::Untrusted { .. } | Found::Missing | Found::Broken(_) => {
+            Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => {
                 self.setup_of_config(Config::default(), Builtins::With, note)
             }
         }
@@ -140,7 +141,7 @@ impl<'a> Parts<'a> {
             environment: self.environment,
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
-            worker: &|| python::worker(&self.store).map_err(|error| chain(&error)),
+            worker: &|| python::worker(&self.store),
             pools: HashMap::new(),
         };
         for tool in config.tools {
@@ -224,9 +225,10 @@ fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> 
         .collect();
     let configured = match config.leases.enforce_from_tier {
         None => None,
-        Some(number) => {
-            Some(Tier::from_number(number).ok_or("leases.enforce_from_tier is a tier, 0 to 3")?)
-        }
+        Some(number) => Some(
+            Tier::from_number(number)
+                .ok_or_else(|| format!("leases.enforce_from_tier: {number} is not 0, 1, 2 or 3"))?,
+        ),
     };
     let asked = matches!(
         environment.text("MACHINA_LEASE_ENFORCE"),
@@ -245,6 +247,29 @@ fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> 
             tcp: Some(configured.unwrap_or(Tier::System)),
         },
     })
+}
+
+/// What loads and can still hardly be meant: rules that no tool ever meets. A denial that is
+/// misspelt denies nothing, so the owner should hear of it.
+pub fn warnings(setup: &Setup) -> Vec<String> {
+    let idle = |rule: &&Rule| !setup.catalog.tools().any(|tool| rule.covers(tool));
+    setup
+        .policy
+        .rules
+        .iter()
+        .filter(idle)
+        .map(|rule| {
+            let names = setup
+                .catalog
+                .tools()
+                .flat_map(|tool| [&*tool.name, &*tool.aid]);
+            let near = match rule.tools.as_slice() {
+                [only] => suggest::question(only, names),
+                _ => String::new(),
+            };
+            format!("policy: no tool fits tools = {:?}{near}", rule.tools)
+        })
+        .collect()
 }
 
 /// An error with its causes, on one line.

@@ -2,11 +2,14 @@
 //! `catalog.rs`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use callgate_call::{RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::suggest;
 
 /// A whole configuration file.
 #[derive(Debug, Default, Deserialize)]
@@ -217,7 +220,10 @@ impl RateLimitConfig {
     /// Refuses rates that could never let a call through.
     pub fn read(self) -> Result<RateLimit, String> {
         if !(self.per_second > 0.0 && self.per_second.is_finite()) || self.burst == 0 {
-            return Err("rate_limit needs per_second above 0 and burst of at least 1".to_owned());
+            return Err(format!(
+                "rate_limit: per_second {} and burst {} are not above 0",
+                self.per_second, self.burst
+            ));
         }
         Ok(RateLimit {
             per_second: self.per_second,
@@ -336,9 +342,57 @@ pub enum DurabilityConfig {
     Power,
 }
 
-/// Reads a configuration; the error has line, column and the line itself.
-pub fn parse(text: &str) -> Result<Config, toml::de::Error> {
-    toml::from_str(text)
+/// Reads a configuration; the error has line, column, the line itself and what is wrong in it.
+pub fn parse(text: &str) -> Result<Config, String> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let words = explain(error.message(), key_of(text, error.span()));
+        error.to_string().replace(error.message(), &words)
+    })
+}
+
+/// The reader's message for people: a word nobody knows with the nearest one that is known, a
+/// value of the wrong type with what it should have been.
+pub fn explain(message: &str, key: Option<&str>) -> String {
+    if message.starts_with("unknown field `") || message.starts_with("unknown variant `") {
+        let mut words = message.split('`').skip(1).step_by(2);
+        let unknown = words.next().unwrap_or_default();
+        return format!("{message}{}", suggest::question(unknown, words));
+    }
+    let wrong = ["invalid type: ", "invalid value: "]
+        .iter()
+        .find_map(|kind| message.strip_prefix(kind))
+        .and_then(|rest| rest.rsplit_once(", expected "));
+    let Some((value, wanted)) = wrong else {
+        return message.to_owned();
+    };
+    // The reader says `string "soon"` or `` integer `5` ``: the value is what is quoted.
+    let value = match value.split_once(['"', '`']) {
+        Some((_, rest)) if value.ends_with('"') => format!("\"{rest}"),
+        Some((_, rest)) => rest.trim_end_matches('`').to_owned(),
+        None => format!("a {value}"),
+    };
+    let wanted = match wanted {
+        "u64" | "u32" | "usize" => "a whole number of 0 or more",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        other => other.trim_start_matches("struct "),
+    };
+    let key = key.map_or_else(String::new, |key| format!("{key}: "));
+    format!("{key}{value} is not {wanted}")
+}
+
+/// The key whose value begins where the reader stopped; `None` where that is no plain value,
+/// because the place is then only near the one that is wrong.
+fn key_of(text: &str, span: Option<Range<usize>>) -> Option<&str> {
+    let start = span?.start;
+    if text.get(start..)?.starts_with(['{', '[']) {
+        return None;
+    }
+    let before = text.get(..start)?.trim_end().strip_suffix('=')?;
+    let from = before.rfind(['\n', '{', ',']).map_or(0, |at| at + 1);
+    Some(before[from..].trim())
 }
 
 #[cfg(test)]
@@ -430,7 +484,7 @@ runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memo
     /// A mistake is told with its line, its column and the line itself.
     #[test]
     fn mistakes_are_placed() {
-        let error = |text: &str| parse(text).unwrap_err().to_string();
+        let error = |text: &str| parse(text).unwrap_err();
         let told = error("[[tool]]\nname = \"a\"\nteir = 1\n");
         assert!(
             told.contains("line 3, column 1") && told.contains("teir = 1"),
@@ -438,5 +492,59 @@ runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memo
         );
         let told = error("[breaker]\nopen_ms = \"soon\"\n");
         assert!(told.contains("line 2, column 11"), "{told}");
+    }
+
+    /// A word nobody knows comes with the nearest that is known; a bad value is quoted with its
+    /// key and what it should have been.
+    #[test]
+    fn mistakes_are_explained() {
+        let tool = "[[tool]]\nname = \"a\"\n";
+        for (text, words) in [
+            (format!("{tool}teir = 1\n"), "did you mean `tier`?"),
+            ("[laeses]\n".to_owned(), "did you mean `leases`?"),
+            (
+                "[[policy]]\ndecision = \"alow\"\n".to_owned(),
+                "did you mean `allow`?",
+            ),
+            (
+                format!("{tool}runner = {{ kind = \"proces\", command = [\"x\"] }}\n"),
+                "did you mean `process`?",
+            ),
+            (
+                format!("{tool}runner = {{ kind = \"process\", comand = [\"x\"] }}\n"),
+                "did you mean `command`?",
+            ),
+            (
+                "[breaker]\nopen_ms = \"soon\"\n".to_owned(),
+                "\nopen_ms: \"soon\" is not a whole number",
+            ),
+            (
+                "[breaker]\nopen_ms = -1\n".to_owned(),
+                "\nopen_ms: -1 is not a whole number",
+            ),
+            (
+                "[leases]\nin_band = 1\n".to_owned(),
+                "\nin_band: 1 is not true or false",
+            ),
+            (
+                format!("{tool}rate_limit = {{ burst = 1, per_second = \"x\" }}\n"),
+                "\nper_second: \"x\" is not a number",
+            ),
+            (
+                format!("{tool}slots = \"a \\\" b, expected c\"\n"),
+                "\nslots: \"a \\\" b, expected c\" is not true or false",
+            ),
+            (
+                format!("{tool}runner = {{ kind = \"process\", command = \"x\" }}\n"),
+                "\"x\" is not a list",
+            ),
+            (
+                format!("{tool}runner = {{ kind = \"process\", command = [5] }}\n"),
+                "5 is not a string",
+            ),
+        ] {
+            let told = parse(&text).unwrap_err();
+            assert!(told.contains(words), "{words}: {told}");
+        }
     }
 }

@@ -23,6 +23,7 @@ mod python;
 )]
 mod random;
 mod show;
+mod suggest;
 mod trust;
 mod workspace;
 

@@ -1,10 +1,14 @@
 //! The Python package that ships inside the binary, laid out in the state folder so that a
 //! Python tool works without installing anything.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use callgate_call::Digest;
 use callgate_store::{Store, StoreError};
+use serde_json::{Map, Value};
+
+use crate::compose::chain;
 
 macro_rules! package {
     ($($file:literal),* $(,)?) => {
@@ -25,8 +29,43 @@ const PACKAGE: &[(&str, &str)] = package![
     "worker.py",
 ];
 
-/// The path of the worker, after seeing to it that the package is there.
-pub fn worker(store: &Store) -> Result<PathBuf, StoreError> {
+/// Runs the worker out of the text it stands in, and has the package for tools that import it:
+/// the last to be asked, as its folder would be the last on the path.
+const FROM_TEXT: &str = r#"
+import sys
+from importlib.util import spec_from_loader
+
+class Shipped:
+    def find_spec(self, name, path=None, target=None):
+        if name in FILES:
+            return spec_from_loader(name, self, is_package=name == "callgate")
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(FILES[name], "<%s>" % name, "exec"), module.__dict__)
+
+sys.meta_path.append(Shipped())
+__file__ = "callgate/worker.py"
+exec(compile(FILES["callgate.worker"], "<callgate.worker>", "exec"))
+"#;
+
+/// What the interpreter is to run: the worker's file, after seeing to it that the package is
+/// there. Where the state can not take it, the worker as text: a state that can not be written
+/// must not cost the calls that need no record (T-12).
+pub fn worker(store: &Store) -> Vec<OsString> {
+    match lay_out(store) {
+        Ok(path) => vec![path.into()],
+        Err(error) => {
+            tracing::debug!(error = chain(&error), "lay out the Python worker");
+            vec!["-c".into(), as_text().into()]
+        }
+    }
+}
+
+fn lay_out(store: &Store) -> Result<PathBuf, StoreError> {
     let mut all = Vec::new();
     for (name, text) in PACKAGE {
         all.extend_from_slice(name.as_bytes());
@@ -39,4 +78,31 @@ pub fn worker(store: &Store) -> Result<PathBuf, StoreError> {
         .collect();
     let folder = store.unpack(&name, &files)?;
     Ok(folder.join("callgate/worker.py"))
+}
+
+/// The whole package as one program. JSON's texts are Python's as well.
+fn as_text() -> String {
+    let files: Map<String, Value> = PACKAGE
+        .iter()
+        .map(|(file, text)| {
+            let name = match file.trim_end_matches(".py") {
+                "__init__" => "callgate".to_owned(),
+                module => format!("callgate.{module}"),
+            };
+            (name, Value::from(*text))
+        })
+        .collect();
+    format!("FILES = {}\n{FROM_TEXT}", Value::Object(files))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel takes no longer argument than 32 pages.
+    #[test]
+    fn the_text_fits_an_argument() {
+        const ARGUMENT_BYTES_MAX: usize = 32 * 4096;
+        assert!(as_text().len() < ARGUMENT_BYTES_MAX);
+    }
 }

@@ -29,10 +29,28 @@ pub fn say(words: &str) {
 
 /// Says what went wrong.
 pub fn complain(words: &str) {
+    marked("error:", "31", words);
+}
+
+/// Says what is allowed and can hardly be meant.
+pub fn warn(words: &str) {
+    marked("warning:", "33", words);
+}
+
+fn marked(mark: &str, colour: &str, words: &str) {
     if std::io::stderr().is_terminal() {
-        say(&format!("\x1b[31merror:\x1b[0m {words}"));
+        say(&format!("\x1b[{colour}m{mark}\x1b[0m {words}"));
     } else {
-        say(&format!("error: {words}"));
+        say(&format!("{mark} {words}"));
+    }
+}
+
+/// A table, or the words for one without rows.
+pub fn table_or(head: &[&str], rows: &[Vec<String>], empty: &str) {
+    if rows.is_empty() {
+        say(empty);
+    } else {
+        table(head, rows);
     }
 }
 

@@ -4,7 +4,7 @@
 use callgate_store::{Store, StoreError};
 
 use crate::paths::Paths;
-use crate::workspace::{CONFIG_FILE, Source, SourceError};
+use crate::workspace::{CONFIG_FILE, Source, SourceError, hint_above};
 
 /// A configuration and whether it counts.
 pub enum Found {
@@ -16,7 +16,10 @@ pub enum Found {
         changed: bool,
     },
     /// None there.
-    Missing,
+    Missing {
+        /// The words for a configuration further up, if there is one.
+        hint: String,
+    },
     /// There, but broken.
     Broken(SourceError),
 }
@@ -26,7 +29,11 @@ impl Found {
     pub fn look(paths: &Paths, store: &Store) -> Result<Self, StoreError> {
         let source = match Source::of_workspace(&paths.workspace) {
             Ok(source) => source,
-            Err(SourceError::Missing(_)) => return Ok(Self::Missing),
+            Err(SourceError::Missing(_)) => {
+                return Ok(Self::Missing {
+                    hint: hint_above(&paths.workspace),
+                });
+            }
             Err(error) => return Ok(Self::Broken(error)),
         };
         Ok(match store.trusted(CONFIG_FILE)? {
@@ -52,7 +59,9 @@ impl Found {
                 "{CONFIG_FILE} is not trusted yet, so only built-in tools are served: \
                  look at it, then run `callgate trust`"
             ),
-            Self::Missing => format!("no {CONFIG_FILE} here, so only built-in tools are served"),
+            Self::Missing { hint } => {
+                format!("no {CONFIG_FILE} here, so only built-in tools are served{hint}")
+            }
             Self::Broken(error) => format!("configuration not loaded: {error}"),
         }
     }

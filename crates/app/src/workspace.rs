@@ -37,7 +37,7 @@ pub struct Source {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// There is none.
-    #[error("no {CONFIG_FILE} in {}", .0.display())]
+    #[error("no {CONFIG_FILE} in {}{}", .0.display(), hint_above(.0))]
     Missing(PathBuf),
     /// A file can not be read.
     #[error("read {}: {source}", path.display())]
@@ -160,7 +160,7 @@ impl Reader {
             reason,
         };
         let text = self.read(&file)?;
-        let mut config = config::parse(&text).map_err(|error| wrong(&file, error.to_string()))?;
+        let mut config = config::parse(&text).map_err(|error| wrong(&file, error))?;
         let mut aids = config.tools.iter().filter_map(|tool| tool.aid.as_deref());
         if let Some(aid) = aids.find(|aid| !is_aid(aid)) {
             let reason = format!("aid {aid:?} is not of the form AID.NAME.v1");
@@ -229,11 +229,12 @@ impl Reader {
             .map(|tool| {
                 let runner = match tool.runner {
                     None => None,
-                    Some(value) => Some(
-                        serde_json::from_value::<RunnerConfig>(value).map_err(|error| {
-                            wrong(format!("tool {}: runner: {error}", tool.aid))
-                        })?,
-                    ),
+                    Some(value) => Some(serde_json::from_value::<RunnerConfig>(value).map_err(
+                        |error| {
+                            let reason = config::explain(&error.to_string(), None);
+                            wrong(format!("tool {}: runner: {reason}", tool.aid))
+                        },
+                    )?),
                 };
                 Ok(ToolConfig {
                     name: tool.name,
@@ -271,6 +272,19 @@ impl Reader {
             digest: Digest::of_bytes(&self.hasher),
             config,
         }
+    }
+}
+
+/// Where a workspace without a configuration may have been meant: the nearest folder above that
+/// has one, as words to follow others.
+pub fn hint_above(workspace: &Path) -> String {
+    let mut above = workspace.ancestors().skip(1);
+    match above.find(|folder| folder.join(CONFIG_FILE).is_file()) {
+        Some(folder) => format!(
+            "; there is one in {folder}: go there or pass --workspace {folder}",
+            folder = folder.display()
+        ),
+        None => String::new(),
     }
 }
 

@@ -13,8 +13,9 @@ mod support;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, cli, line, lines_of, run, run_with, signal, verified};
+use support::drive::{Host, Serve, chain, line, lines_of, run, run_with, signal, verified};
 use support::processes::{descendants, words_of};
+use support::workspace::{APPEND_TEXT, trusted_with};
 use support::{Folder, callgate, is_alive, wait_for};
 
 const CONFIG: &str = r#"
@@ -52,13 +53,8 @@ aid = "AID.TEST.BIG.v1"
 runner = { kind = "process", command = ["/bin/sh", "big.sh"] }
 "#;
 
-/// Appends the text it was given, in one write, and then ends as it is told.
-const APPEND: &str = r#"
-read -r input
-# A gate that is killed while it hands over the input leaves us without.
-case $input in *'}') ;; *) exit 1 ;; esac
-text=${input#*'"text":"'}; text=${text%%'"'*}
-echo "$text" >> effects
+/// After the text is appended: ends as it is told.
+const THEN_END: &str = r#"
 case $input in
   *'"then":"exit"'*) exit 3 ;;
   *'"then":"die"'*) kill -9 $$ ;;
@@ -66,13 +62,8 @@ esac
 echo '{"appended":true}'
 "#;
 
-/// Appends, tells its process and waits until `go` is there.
-const SLOW: &str = r#"
-read -r input
-# A gate that is killed while it hands over the input leaves us without.
-case $input in *'}') ;; *) exit 1 ;; esac
-text=${input#*'"text":"'}; text=${text%%'"'*}
-echo "$text" >> effects
+/// After the text is appended: tells its process and waits until `go` is there.
+const THEN_WAIT: &str = r#"
 echo $$ > slow.pid
 while [ ! -e go ]; do sleep 0.02; done
 echo '{"appended":true}'
@@ -101,14 +92,13 @@ printf '"}'
 "#;
 
 fn workspace() -> Folder {
-    let folder = Folder::new();
-    folder.write("callgate.toml", CONFIG);
-    folder.write("append.sh", APPEND);
-    folder.write("slow.sh", SLOW);
-    folder.write("worker.py", WORKER);
-    folder.write("big.sh", BIG);
-    cli(&folder, &["trust"]).good();
-    folder
+    trusted_with(&[
+        ("callgate.toml", CONFIG),
+        ("append.sh", &format!("{APPEND_TEXT}{THEN_END}")),
+        ("slow.sh", &format!("{APPEND_TEXT}{THEN_WAIT}")),
+        ("worker.py", WORKER),
+        ("big.sh", BIG),
+    ])
 }
 
 /// How often the effect of `text` took place.

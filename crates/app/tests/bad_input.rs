@@ -14,9 +14,9 @@ use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 use support::drive::{
-    Host, PATIENCE, Ran, Serve, chain, cli, exchange, lines_of, post_bytes, raw_exchange, run_with,
-    verified,
+    Host, PATIENCE, Ran, Serve, chain, exchange, post_bytes, raw_exchange, run_with, verified,
 };
+use support::workspace::{effects, trusted_with};
 use support::{Folder, callgate};
 
 const LIMIT: usize = 10 * 1024 * 1024;
@@ -39,15 +39,7 @@ echo '{"appended":true}'
 const AID: &str = "AID.TEST.APPEND.v1";
 
 fn workspace() -> Folder {
-    let folder = Folder::new();
-    folder.write("callgate.toml", CONFIG);
-    folder.write("append.sh", APPEND);
-    cli(&folder, &["trust"]).good();
-    folder
-}
-
-fn effects(folder: &Folder) -> usize {
-    lines_of(&folder.join("effects")).len()
+    trusted_with(&[("callgate.toml", CONFIG), ("append.sh", APPEND)])
 }
 
 /// As many starts as effects, and every bad input left neither.

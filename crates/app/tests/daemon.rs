@@ -13,42 +13,14 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::drive::{Serve, chain, cli, lines_of, python, run, run_with, verified};
-use support::{Folder, callgate, wait_for};
-
-const ONE: &str = r#"
-[[tool]]
-name = "one"
-aid = "AID.TEST.ONE.v1"
-tier = 1
-runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
-"#;
-
-const TOOL: &str = r#"
-read -r input
-printf '{"got":%s}' "$input"
-"#;
-
-/// Appends, waits until `go` is there, and answers.
-const SLOW: &str = r#"
-read -r input
-echo started >> effects
-while [ ! -e go ]; do sleep 0.02; done
-echo '{}'
-"#;
-
-fn trusted(tool: &str) -> Folder {
-    let folder = Folder::new();
-    folder.write("callgate.toml", ONE);
-    folder.write("tool.sh", tool);
-    cli(&folder, &["trust"]).good();
-    folder
-}
+use support::drive::{Serve, chain, cli, python, run, run_with, verified};
+use support::workspace::{ONE, SLOW, effects, trusted, trusted_with};
+use support::{callgate, wait_for};
 
 /// G-11: the caller is `uid:N` on every wire of one user.
 #[test]
 fn the_caller_is_the_uid() {
-    let folder = trusted(TOOL);
+    let folder = trusted(ONE);
     let serve = Serve::start(&folder);
     serve.call(&json!({ "tool": "one", "input": {} }));
     cli(&folder, &["call", "one"]).good();
@@ -80,7 +52,7 @@ fn the_caller_is_the_uid() {
 /// G-10b: the socket is the owner's alone, and a peer of another uid is closed unread.
 #[test]
 fn another_user_is_not_served() {
-    let folder = trusted(TOOL);
+    let folder = trusted(ONE);
     let serve = Serve::start(&folder);
     let mode = std::fs::metadata(&serve.socket)
         .expect("the socket")
@@ -134,7 +106,7 @@ print(len(answer))
 /// the place; SIGTERM ends it in order, with the socket gone and a head signed.
 #[test]
 fn one_gate_and_its_end() {
-    let folder = trusted(TOOL);
+    let folder = trusted(ONE);
     let serve = Serve::start(&folder);
     let second = cli(&folder, &["serve"]);
     assert_eq!(second.code(), 1);
@@ -197,7 +169,7 @@ fn one_gate_and_its_end() {
 /// Connections on which nothing, or half a request, has come do not hold up the end.
 #[test]
 fn idle_connections_do_not_hold_up_the_end() {
-    let folder = trusted(TOOL);
+    let folder = trusted(ONE);
     let connect = |serve: &Serve, bytes: &[u8]| {
         use std::io::Write as _;
         let mut stream = std::os::unix::net::UnixStream::connect(&serve.socket).expect("connect");
@@ -222,16 +194,14 @@ fn idle_connections_do_not_hold_up_the_end() {
 /// SIGTERM while a call runs: it is answered first, and its outcome recorded.
 #[test]
 fn calls_under_way_are_answered_at_the_end() {
-    let folder = trusted(SLOW);
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
     let serve = Serve::start(&folder);
     let socket = serve.socket.clone();
     std::thread::scope(|scope| {
         let body = json!({ "tool": "one", "input": {}, "idempotency_key": "k" });
         let socket = &socket;
         let call = scope.spawn(move || support::drive::post(socket, &body));
-        wait_for("its start", || {
-            (lines_of(&folder.join("effects")).len() == 1).then_some(())
-        });
+        wait_for("its start", || (effects(&folder) == 1).then_some(()));
         support::drive::signal(serve.pid(), rustix::process::Signal::TERM);
         folder.write("go", "");
         assert!(serve.ended().success());

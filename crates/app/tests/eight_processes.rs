@@ -23,6 +23,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::drive::{Host, Ran, Serve, cli, end_of, line, lines_of, post, run, verified};
 use support::random::Random;
+use support::workspace::{APPEND_TEXT, trusted_with};
 use support::{Folder, callgate};
 
 const CONFIG: &str = r#"
@@ -33,21 +34,9 @@ tier = 1
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 
-const APPEND: &str = r#"
-read -r input
-# A gate that is killed while it hands over the input leaves us without.
-case $input in *'}') ;; *) exit 1 ;; esac
-text=${input#*'"text":"'}; text=${text%%'"'*}
-echo "$text" >> effects
-echo '{"appended":true}'
-"#;
-
 fn workspace() -> Folder {
-    let folder = Folder::new();
-    folder.write("callgate.toml", CONFIG);
-    folder.write("append.sh", APPEND);
-    cli(&folder, &["trust"]).good();
-    folder
+    let append = format!("{APPEND_TEXT}echo '{{\"appended\":true}}'\n");
+    trusted_with(&[("callgate.toml", CONFIG), ("append.sh", &append)])
 }
 
 /// What all threads share.

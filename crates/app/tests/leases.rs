@@ -13,7 +13,8 @@ use std::sync::Barrier;
 use std::thread;
 
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, cli, count_of, lines_of, run_with, verified};
+use support::drive::{Host, Serve, cli, count_of, run_with, verified};
+use support::workspace::{APPEND, effects, trusted_with};
 use support::{Folder, callgate};
 
 const CONFIG: &str = r#"
@@ -45,26 +46,12 @@ tier = 0
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 
-const APPEND: &str = r#"
-read -r input
-echo "$input" >> effects
-echo '{"appended":true}'
-"#;
-
 fn workspace() -> Folder {
-    let folder = Folder::new();
-    folder.write("callgate.toml", CONFIG);
-    folder.write("append.sh", APPEND);
-    cli(&folder, &["trust"]).good();
-    folder
+    trusted_with(&[("callgate.toml", CONFIG), ("append.sh", APPEND)])
 }
 
 fn place(folder: &Folder) -> &str {
     folder.path().to_str().expect("a text path")
-}
-
-fn effects(folder: &Folder) -> usize {
-    lines_of(&folder.join("effects")).len()
 }
 
 /// Grants a lease and gives its token.

@@ -16,7 +16,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use support::Folder;
-use support::drive::{Host, Ran, line, lines_of, python, run_with};
+use support::drive::{Host, Ran, line, python, run_with};
+use support::workspace::{APPEND, effects};
 
 const CONFIG: &str = r#"
 [[tool]]
@@ -29,12 +30,6 @@ runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 name = "greet"
 aid = "AID.TEST.GREET.v1"
 runner = { kind = "python", entry = "greet:greet", python = "PYTHON" }
-"#;
-
-const APPEND: &str = r#"
-read -r input
-echo "$input" >> effects
-echo '{"appended":true}'
 "#;
 
 const GREET: &str = r#"
@@ -184,7 +179,7 @@ impl Place {
     }
 
     fn effects(&self) -> usize {
-        lines_of(&self.folder.join("effects")).len()
+        effects(&self.folder)
     }
 
     fn verified(&self) -> u64 {
@@ -399,6 +394,30 @@ fn unwritable(place: &Place, limits: Limits) {
     assert!(host.end().success() && tools.end().success());
 }
 
+/// How many folders of the Python worker, whole or begun, the state has.
+fn workers(place: &Place) -> usize {
+    let entries = std::fs::read_dir(place.folder.join("state")).expect("a state");
+    entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().contains("python-"))
+        .count()
+}
+
+/// The Python tools of a pack are served like its others, with what ships for them to import.
+fn python_is_served(place: &Place, limits: Limits) {
+    let plugin = place.folder.path().to_str().expect("a text path");
+    let listed = place.run(limits, &["toolhost", "--list", plugin], &Value::Null);
+    assert_eq!((listed.code(), listed.err.as_str()), (0, ""), "{listed:?}");
+    let mut tools = place.host(limits, plugin);
+    for name in ["Ada", "Bob"] {
+        let reply = tools.ask(&json!({ "aid": "AID.TEST.GREET.v1", "inputs": { "name": name } }));
+        assert_eq!(status(&reply), ("OK", false), "{reply}");
+        let output = format!("{{\"message\":\"Hello {name}\"}}");
+        assert_eq!(reply["output_json"], output);
+    }
+    assert!(tools.end().success());
+}
+
 /// T-12: no file may grow any more; what was recorded before is still told.
 #[test]
 fn when_no_file_may_grow() {
@@ -423,32 +442,55 @@ fn when_the_state_is_read_only() {
     let request = line("AID.BUILTIN.ECHO.v1", &json!({}), "before");
     place.prepare(&request);
     let state = place.folder.join("state");
-    let set = |mode_of_folders: u32, mode_of_files: u32| {
-        for_all(&state, &|path, is_folder| {
-            let mode = if is_folder {
-                mode_of_folders
-            } else {
-                mode_of_files
-            };
-            let permissions = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(path, permissions).expect("set a mode");
-        });
-    };
-    set(0o500, 0o400);
+    chmod_all(&state, 0o500, 0o400);
     unwritable(&place, Limits::None);
     let mut host = place.host(Limits::None, "builtin");
     assert_eq!(status(&host.ask(&request)), ("OK", true));
     assert!(host.end().success());
-    set(0o700, 0o600);
+    chmod_all(&state, 0o700, 0o600);
     place.verified();
 }
 
-fn for_all(path: &Path, act: &dyn Fn(&Path, bool)) {
-    let is_folder = path.is_dir();
-    if is_folder {
+/// T-12: the state could never be written since a pack with Python tools came: its worker has no
+/// file, and its calls without a key are served all the same.
+#[test]
+fn when_the_python_worker_can_not_be_laid_out() {
+    let place = Place::new();
+    // Imports what ships, which has no folder either.
+    let tool = "from callgate import tool\n\n@tool(tier=0)\ndef greet(name: str) -> dict:\n    \
+                return {\"message\": \"Hello \" + name}\n";
+    place.folder.write("greet.py", tool);
+    let request = line(
+        "AID.BUILTIN.ECHO.v1",
+        &json!({ "text": "z".repeat(8 * 1024) }),
+        "before",
+    );
+    let mut host = place.host(Limits::None, "builtin");
+    assert_eq!(status(&host.ask(&request)), ("OK", false));
+    assert!(host.end().success());
+    unwritable(&place, Limits::Tiny);
+    python_is_served(&place, Limits::Tiny);
+    assert_eq!(workers(&place), 0, "nothing half done is left");
+    let state = place.folder.join("state");
+    chmod_all(&state, 0o500, 0o400);
+    unwritable(&place, Limits::None);
+    python_is_served(&place, Limits::None);
+    chmod_all(&state, 0o700, 0o600);
+    // Once the state can be written the worker is laid out.
+    python_is_served(&place, Limits::None);
+    assert_eq!(workers(&place), 1);
+    place.verified();
+}
+
+/// Gives a folder and all below it these modes.
+fn chmod_all(path: &Path, mode_of_folders: u32, mode_of_files: u32) {
+    let mut mode = mode_of_files;
+    if path.is_dir() {
         for entry in std::fs::read_dir(path).expect("a folder").flatten() {
-            for_all(&entry.path(), act);
+            chmod_all(&entry.path(), mode_of_folders, mode_of_files);
         }
+        mode = mode_of_folders;
     }
-    act(path, is_folder);
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, permissions).expect("set a mode");
 }

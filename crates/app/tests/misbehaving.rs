@@ -28,6 +28,10 @@ use support::{Folder, wait_for};
 /// Resident memory may grow by so much over everything.
 const GROWTH_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// Calls that hang at the same time. There is a worker for each, so that each runs into its own
+/// timeout and none is refused while it waits for a turn.
+const AT_ONCE: usize = 12;
+
 /// A workspace whose tools are the test program, as a program per call and as a worker. Both
 /// carry a word by which their processes are found.
 fn workspace() -> (Folder, String) {
@@ -64,7 +68,7 @@ runner = {{ kind = "pool", command = ["{program}", "{tag}"], pool = {{ workers_m
 name = "quick_worker"
 aid = "AID.TEST.QUICK_WORKER.v1"
 timeout_ms = 50
-runner = {{ kind = "pool", command = ["{program}", "{tag}"], pool = {{ workers_max = 4, backoff_min_ms = 1, backoff_max_ms = 1, crashes_max = 100000, idle_ms = 200 }} }}
+runner = {{ kind = "pool", command = ["{program}", "{tag}"], pool = {{ workers_max = {AT_ONCE}, backoff_min_ms = 1, backoff_max_ms = 1, crashes_max = 100000, idle_ms = 200 }} }}
 "#
         ),
     );
@@ -336,7 +340,7 @@ fn at_the_gate() {
     for last in (1..acts.len()).rev() {
         acts.swap(last, random.below(last + 1));
     }
-    through_gate(&serve, &acts, 12);
+    through_gate(&serve, &acts, AT_ONCE);
     nothing_left(serve.pid(), &tag);
     memory_is_back(serve.pid(), before);
     let calls = warm.len() + quick.len() + acts.len();

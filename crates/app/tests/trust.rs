@@ -13,42 +13,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use support::drive::{Serve, cli, count_of, lines_of, run_with, verified};
+use support::workspace::{ONE, SLOW, TOOL, effects, trusted, trusted_with, workspace};
 use support::{Folder, callgate, wait_for};
-
-const ONE: &str = r#"
-[[tool]]
-name = "one"
-aid = "AID.TEST.ONE.v1"
-description = "The first"
-tier = 1
-input_schema = { type = "object", properties = { n = { type = "integer" }, text = { type = "string" } } }
-runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
-"#;
 
 const TWO: &str = r#"
 [[tool]]
 name = "two"
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
-
-const TOOL: &str = r#"
-read -r input
-echo "$input" >> effects
-printf '{"got":%s}' "$input"
-"#;
-
-fn workspace(config: &str) -> Folder {
-    let folder = Folder::new();
-    folder.write("callgate.toml", config);
-    folder.write("tool.sh", TOOL);
-    folder
-}
-
-fn trusted(config: &str) -> Folder {
-    let folder = workspace(config);
-    cli(&folder, &["trust"]).good();
-    folder
-}
 
 fn names(list: &Value) -> Vec<&str> {
     let tools = list["tools"].as_array().expect("a list");
@@ -119,7 +91,7 @@ fn only_a_trusted_configuration_counts() {
         cli(&folder, &["call", "one", "{}"]).good().json(),
         json!({ "got": {} })
     );
-    assert_eq!(lines_of(&folder.join("effects")).len(), 1);
+    assert_eq!(effects(&folder), 1);
 
     folder.write("callgate.toml", &ONE.replace("tier = 1", "tier = 0"));
     check("changed since it was trusted");
@@ -127,11 +99,7 @@ fn only_a_trusted_configuration_counts() {
     assert_eq!(listed(&folder).len(), 4, "the trusted form counts again");
     cli(&folder, &["trust", "--revoke"]).good();
     check("not trusted yet");
-    assert_eq!(
-        lines_of(&folder.join("effects")).len(),
-        1,
-        "nothing ran untrusted"
-    );
+    assert_eq!(effects(&folder), 1, "nothing ran untrusted");
     assert_eq!(
         (count_of(&folder, "trust"), count_of(&folder, "untrust")),
         (1, 1)
@@ -142,10 +110,9 @@ fn only_a_trusted_configuration_counts() {
 /// G-9: the digest covers every file the configuration refers to.
 #[test]
 fn files_it_refers_to_are_trusted_with_it() {
-    let folder = Folder::new();
-    folder.write("tool.sh", TOOL);
-    let config = format!("toolpacks = [\"pack.json\"]\n{TWO}input_schema = \"in.json\"\n");
-    folder.write("callgate.toml", &config);
+    let folder = workspace(&format!(
+        "toolpacks = [\"pack.json\"]\n{TWO}input_schema = \"in.json\"\n"
+    ));
     let schema = r#"{"type":"object","required":["a"]}"#;
     let pack = json!({
         "toolpack_id": "toolpack.test", "toolpack_version": "1", "trust_tier": "tier2_untrusted",
@@ -229,21 +196,11 @@ fn hot_reload() {
 /// A call that is under way when the configuration changes ends well.
 #[test]
 fn a_reload_leaves_calls_alone() {
-    let slow = r#"
-read -r input
-echo started >> effects
-while [ ! -e go ]; do sleep 0.02; done
-echo '{"done":true}'
-"#;
-    let folder = workspace(&ONE.replace("tool.sh", "slow.sh"));
-    folder.write("slow.sh", slow);
-    cli(&folder, &["trust"]).good();
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
     let serve = Serve::start(&folder);
     std::thread::scope(|scope| {
         let under_way = scope.spawn(|| serve.call(&json!({ "tool": "one", "input": {} })));
-        wait_for("its start", || {
-            (lines_of(&folder.join("effects")).len() == 1).then_some(())
-        });
+        wait_for("its start", || (effects(&folder) == 1).then_some(()));
         folder.write("callgate.toml", TWO);
         cli(&folder, &["trust"]).good();
         serve.wait_said("reloaded");
@@ -558,7 +515,7 @@ fn approvals() {
         "it was denied"
     );
     assert_eq!(cli(&folder, &["approvals", "grant", "nothing"]).code(), 1);
-    assert_eq!(lines_of(&folder.join("effects")).len(), 1);
+    assert_eq!(effects(&folder), 1);
 
     let shut = format!("[[policy]]\ntools = [\"o*\"]\ndecision = \"deny\"\n{ONE}");
     folder.write("callgate.toml", &shut);
@@ -612,4 +569,58 @@ fn timeouts() {
         ),
         (1, json!(40))
     );
+}
+
+/// T-22, TH-129, TH-19: `MACHINA_ROOT` is the workspace of `tool_exec`, from the working folder
+/// if it is relative; empty it is none, and one that is not there is refused. No other command
+/// reads it, and it trusts nothing (G-9).
+#[test]
+fn machina_root() {
+    let folder = Folder::new();
+    folder.write("root/callgate.toml", ONE);
+    folder.write("root/tool.sh", TOOL);
+    let root = folder.join("root");
+    let exec = |root: &str| {
+        let mut command = callgate(&folder);
+        command.args(["tool_exec", "AID.TEST.ONE.v1"]);
+        run_with(command.env("MACHINA_ROOT", root), b"{}")
+    };
+    let missing = "MISSING_TOOL: AID.TEST.ONE.v1";
+    assert_eq!(exec("root").good().json()["error"], missing);
+    cli(&folder, &["trust", "--workspace", "root"]).good();
+    for given in ["root", "./root/", root.to_str().expect("a text path")] {
+        let reply = exec(given).good().json();
+        assert_eq!(
+            (&reply["status"], &reply["error"]),
+            (&json!("OK"), &json!(""))
+        );
+    }
+    let ran = lines_of(&root.join("effects")).len();
+    assert_eq!(ran, 3, "the tool ran in that folder");
+    assert_eq!(exec("").good().json()["error"], missing);
+
+    let refused = exec("nowhere");
+    let reply = refused.json();
+    assert_eq!(refused.code(), 3);
+    assert_eq!(
+        (&reply["ok"], &reply["status"]),
+        (&json!(false), &json!("TOOL_ERROR"))
+    );
+    assert!(
+        reply["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("nowhere"))
+    );
+
+    for args in [&["tools", "--json"][..], &["toolhost", "--list", "builtin"]] {
+        let listed = run_with(
+            callgate(&folder).args(args).env("MACHINA_ROOT", "root"),
+            b"",
+        );
+        assert_eq!(
+            names(&listed.good().json()).len(),
+            BUILTINS.len(),
+            "{args:?}"
+        );
+    }
 }

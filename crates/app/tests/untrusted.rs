@@ -6,42 +6,20 @@
     clippy::disallowed_types,
     reason = "tests start the real program"
 )]
-#![allow(dead_code, reason = "the support module serves many files")]
 
 mod support;
 
 use serde_json::json;
-use support::Folder;
-use support::drive::{Serve, cli, lines_of};
-
-const TOOL: &str = r#"
-read -r input
-echo "$input" >> effects
-printf '{"got":%s}' "$input"
-"#;
-
-const CONFIG: &str = r#"
-[[tool]]
-name = "one"
-runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
-"#;
-
-/// A workspace whose configuration is trusted.
-fn trusted() -> Folder {
-    let folder = Folder::new();
-    folder.write("tool.sh", TOOL);
-    folder.write("callgate.toml", CONFIG);
-    cli(&folder, &["trust"]).good();
-    folder
-}
+use support::drive::{Serve, cli};
+use support::workspace::{ONE, effects, trusted};
 
 /// G-9, G-3: keys do not become shorter-lived by a file that is not trusted.
 #[test]
 fn store_options_wait_for_trust() {
-    let folder = trusted();
+    let folder = trusted(ONE);
     let note = ["call", "memory/append", "text=hello", "--key", "k"];
     let first = cli(&folder, &note).good().out;
-    let hostile = format!("{CONFIG}\n[store]\nkey_life_ms = 1\nkeys_max = 0\n");
+    let hostile = format!("{ONE}\n[store]\nkey_life_ms = 1\nkeys_max = 0\n");
     folder.write("callgate.toml", &hostile);
     let again = cli(&folder, &note).good();
     assert_eq!(again.out, first);
@@ -51,7 +29,7 @@ fn store_options_wait_for_trust() {
 /// G-9: a file that is no file, or has no end, is an error and not a hang.
 #[test]
 fn files_that_are_none_hold_nobody_up() {
-    let folder = trusted();
+    let folder = trusted(ONE);
     let fifo = std::process::Command::new("mkfifo")
         .arg(folder.join("pipe.json"))
         .status()
@@ -70,25 +48,25 @@ fn files_that_are_none_hold_nobody_up() {
 /// G-9: trust that is taken back is taken from a running gate too.
 #[test]
 fn a_running_gate_gives_up_what_is_no_longer_trusted() {
-    let folder = trusted();
+    let folder = trusted(ONE);
     let serve = Serve::start(&folder);
     let call = json!({ "tool": "one", "input": {} });
     assert_eq!(serve.call(&call)["ok"], true);
     cli(&folder, &["trust", "--revoke"]).good();
     serve.wait_said("trust was taken back");
     assert_eq!(serve.call(&call)["fault"]["kind"], "unknown_tool");
-    assert_eq!(lines_of(&folder.join("effects")).len(), 1);
+    assert_eq!(effects(&folder), 1);
     assert!(serve.stop().success());
 }
 
 /// On our own wire an empty key is a slip, and told.
 #[test]
 fn an_empty_key_is_refused() {
-    let folder = trusted();
+    let folder = trusted(ONE);
     let serve = Serve::start(&folder);
     let reply = serve.call(&json!({ "tool": "one", "input": {}, "idempotency_key": "" }));
     assert_eq!(reply["fault"]["kind"], "bad_request");
     assert!(serve.stop().success());
     assert_ne!(cli(&folder, &["call", "one", "--key", ""]).code(), 0);
-    assert_eq!(lines_of(&folder.join("effects")).len(), 0);
+    assert_eq!(effects(&folder), 0);
 }

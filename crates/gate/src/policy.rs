@@ -61,6 +61,14 @@ impl LeasePolicy {
     }
 }
 
+impl Rule {
+    /// True if the rule is about `tool`, whoever calls.
+    #[must_use]
+    pub fn covers(&self, tool: &Tool) -> bool {
+        fits_any(&self.tools, &[&tool.name, &tool.aid])
+    }
+}
+
 impl Policy {
     /// The lease a call must spend; `None` where it needs none. A token that comes along
     /// unasked is ignored and not spent. Decision G-5.
@@ -80,10 +88,7 @@ impl Policy {
 
     /// The decision for a caller and a tool. A denial is the fault itself.
     pub fn decide(&self, caller: &Caller, tool: &Tool) -> Result<Decision, Fault> {
-        let fits = |rule: &&Rule| {
-            fits_any(&rule.callers, &[caller.as_str()])
-                && fits_any(&rule.tools, &[&tool.name, &tool.aid])
-        };
+        let fits = |rule: &&Rule| fits_any(&rule.callers, &[caller.as_str()]) && rule.covers(tool);
         match self
             .rules
             .iter()

@@ -7,14 +7,24 @@ use callgate_sandbox::{Ending, SpawnError};
 
 use crate::tail::Tail;
 
-/// `exit 3: reason`, `killed by signal 11 (SIGSEGV)`. The reason is the last line it wrote.
+/// The most lines of stderr that go into a message: an interpreter's reason is in the last, and
+/// where it happened just before.
+const LINES_MAX: usize = 3;
+
+/// `exit 3: reason`, `killed by signal 11 (SIGSEGV)`. The reason is the last lines it wrote.
 pub(crate) fn crash(ending: Ending, tail: &Tail) -> Fault {
-    let how = describe(ending);
-    let message = match tail.last_line() {
-        Some(line) => format!("{how}: {line}"),
-        None => how,
-    };
+    let message = with_last_words(&describe(ending), tail);
     Fault::Crash { message }
+}
+
+/// How it ended, and the last lines of what it wrote.
+pub(crate) fn with_last_words(how: &str, tail: &Tail) -> String {
+    let lines = tail.last_lines(LINES_MAX).join(" | ");
+    if lines.is_empty() {
+        how.to_owned()
+    } else {
+        format!("{how}: {lines}")
+    }
 }
 
 /// The end in words.

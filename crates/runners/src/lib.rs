@@ -14,4 +14,4 @@ mod tail;
 
 pub use pool::{Pool, PoolRunner, PoolSettings};
 pub use process::{ProcessRunner, ProcessSettings};
-pub use python::{PythonSettings, python_pool};
+pub use python::{PythonSettings, interpreter, python_pool};

@@ -21,8 +21,8 @@ pub struct PythonSettings {
     pub workspace: PathBuf,
     /// The configured interpreter, used where there is no `.venv`; else `python3` on `PATH`.
     pub interpreter: Option<PathBuf>,
-    /// The worker program, absolute.
-    pub worker: PathBuf,
+    /// What the interpreter runs: the worker's path, or `-c` and its text.
+    pub worker: Vec<OsString>,
     /// The environment of the workers.
     pub env: Vec<(OsString, OsString)>,
 }
@@ -40,6 +40,18 @@ pub fn python_pool(
     Pool::with_python(spawner, settings, Some(Python(python)))
 }
 
+/// The interpreter of a workspace, as its start would name it: `.venv` first, then what is
+/// configured, then `python3` on `PATH`.
+#[must_use]
+pub fn interpreter(workspace: &Path, configured: Option<&Path>) -> PathBuf {
+    let venv = workspace.join(".venv/bin/python3");
+    match configured {
+        _ if venv.exists() => venv,
+        Some(path) => path.to_owned(),
+        None => PathBuf::from("python3"),
+    }
+}
+
 /// Finds out how to start a worker.
 #[derive(Debug)]
 pub(crate) struct Python(PythonSettings);
@@ -49,11 +61,9 @@ impl Python {
     pub async fn command(&self, spawner: &Spawner) -> Result<Vec<OsString>, Fault> {
         let interpreter = self.interpreter(spawner).await?;
         // Unbuffered, so that what a tool prints comes with its call.
-        Ok(vec![
-            interpreter.into(),
-            "-u".into(),
-            self.0.worker.clone().into(),
-        ])
+        let mut command = vec![interpreter.into(), "-u".into()];
+        command.extend_from_slice(&self.0.worker);
+        Ok(command)
     }
 
     async fn interpreter(&self, spawner: &Spawner) -> Result<PathBuf, Fault> {
@@ -63,12 +73,7 @@ impl Python {
             env,
             ..
         } = &self.0;
-        let venv = workspace.join(".venv/bin/python3");
-        let named = match interpreter {
-            _ if venv.exists() => venv,
-            Some(path) => path.clone(),
-            None => PathBuf::from("python3"),
-        };
+        let named = self::interpreter(workspace, interpreter.as_deref());
         match find(&named, env) {
             // A version manager's script would cost a shell with every start.
             Some(path) if is_script(&workspace.join(&path)) => self.ask(spawner, path).await,

@@ -25,11 +25,6 @@ impl Tail {
         self.bytes.clear();
     }
 
-    /// The last line that says something. Interpreters put the reason there.
-    pub fn last_line(&self) -> Option<String> {
-        self.last_lines(1).pop()
-    }
-
     /// The last lines that say something, in their order.
     pub fn last_lines(&self, max: usize) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.bytes);
@@ -67,7 +62,7 @@ mod tests {
     #[test]
     fn the_end_is_kept() {
         let mut tail = Tail::default();
-        assert_eq!(tail.last_line(), None);
+        assert_eq!(tail.last_lines(1), [""; 0]);
         for number in 0..10_000 {
             tail.push(format!("line {number}\n").as_bytes());
         }
@@ -75,11 +70,8 @@ mod tests {
         assert_eq!(tail.last_lines(2), ["line 9998", "line 9999"]);
         tail.push(&[b'x'; TAIL_BYTES_MAX + 1]);
         assert_eq!(tail.bytes.len(), TAIL_BYTES_MAX);
-        assert_eq!(
-            tail.last_line().map(|line| line.len()),
-            Some(LINE_CHARS_MAX)
-        );
+        assert_eq!(tail.last_lines(1), ["x".repeat(LINE_CHARS_MAX)]);
         tail.push(b"\n\x1b[31mred\xFF\n\n");
-        assert_eq!(tail.last_line().as_deref(), Some("\u{FFFD}[31mred\u{FFFD}"));
+        assert_eq!(tail.last_lines(1), ["\u{FFFD}[31mred\u{FFFD}"]);
     }
 }

@@ -197,9 +197,16 @@ async fn a_crash_costs_its_own_call() {
     for (act, wanted) in [
         (
             json!({ "do": "exit", "code": 3, "stderr": "x\nout of luck" }),
-            "exit 3: out of luck",
+            "exit 3: x | out of luck",
         ),
-        (json!({ "do": "exit", "code": 0, "stderr": "" }), "exit 0"),
+        (
+            json!({ "do": "exit", "code": 0, "stderr": "" }),
+            "the worker ended (exit 0) without answering",
+        ),
+        (
+            json!({ "do": "exit", "code": 0, "stderr": "enough\n" }),
+            "the worker ended (exit 0) without answering: enough",
+        ),
         (
             json!({ "do": "signal", "signal": 11 }),
             "killed by signal 11 (SIGSEGV)",
@@ -437,7 +444,7 @@ async fn a_crash_loop_stops_the_pool_until_it_is_cleared() {
     for crash in 0..5 {
         assert_eq!(bench.value(ok()).await, json!({ "ok": true }), "{crash}");
         let act = json!({ "do": "exit", "code": 7, "stderr": "first\nsecond" });
-        assert_eq!(bench.fault(act).await, "crash: exit 7: second");
+        assert_eq!(bench.fault(act).await, "crash: exit 7: first | second");
     }
     let fault = bench.fault(ok()).await;
     assert!(fault.starts_with("unavailable"), "{fault}");

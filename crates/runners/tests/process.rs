@@ -78,7 +78,15 @@ async fn the_exit_code_decides() {
     let fault = bench
         .fault(exit(3, "", "Traceback:\n  File x\nValueError: boom\n\n"))
         .await;
-    assert_eq!(fault, "crash: exit 3: ValueError: boom");
+    assert_eq!(
+        fault,
+        "crash: exit 3: Traceback: | File x | ValueError: boom"
+    );
+    // Bounded: the last three lines, 400 characters of each.
+    let long = format!("gone\n{0}\n{0}\n{0}\n", "y".repeat(1000));
+    let fault = bench.fault(exit(3, "", &long)).await;
+    let line = "y".repeat(400);
+    assert_eq!(fault, format!("crash: exit 3: {line} | {line} | {line}"));
     let own = r#"{"error":{"type":"ValueError","message":"too small"}}"#;
     let wanted = Fault::ToolFailed {
         error_type: "ValueError".into(),

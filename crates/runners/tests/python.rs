@@ -32,7 +32,7 @@ fn settings(workspace: &Path, interpreter: Option<PathBuf>, path: &str) -> Pytho
     PythonSettings {
         workspace: workspace.to_owned(),
         interpreter,
-        worker: workspace.join("worker.py"),
+        worker: vec![workspace.join("worker.py").into()],
         env: vec![("PATH".into(), OsString::from(path))],
     }
 }
@@ -111,8 +111,8 @@ async fn the_worker_that_ships_serves() {
     );
     let path = std::env::var("PATH").unwrap();
     let mut settings = settings(&workspace, None, &path);
-    settings.worker =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python/callgate/worker.py");
+    let worker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python/callgate/worker.py");
+    settings.worker = vec![worker.into()];
     let home = std::env::var_os("HOME").unwrap_or_default();
     settings.env.push(("HOME".into(), home));
 

@@ -36,6 +36,7 @@ pub use child::{Child, Ending, Exit};
 pub use confinement::Confinement;
 pub use env::scrubbed_env;
 pub use error::SpawnError;
+pub use resolve::resolve;
 pub use server::spawner_main;
 pub use signals::ignore_file_size_signal;
 pub use spawner::{SPAWNER_ARG, Spawner, Trees};

@@ -11,7 +11,7 @@ use crate::{SpawnError, Spec};
 
 /// The file that `spec` runs: as written if it has a slash (from its working folder), else
 /// the first executable of that name in the `PATH` of its environment.
-pub(crate) fn resolve(spec: &Spec) -> Result<PathBuf, SpawnError> {
+pub fn resolve(spec: &Spec) -> Result<PathBuf, SpawnError> {
     let Some(name) = spec.argv.first().filter(|name| !name.is_empty()) else {
         return Err(SpawnError::BadSpec {
             program: String::new(),

@@ -2,7 +2,7 @@
 //! worker: laid out once per version, whole or not at all.
 
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{Store, StoreError};
 
@@ -18,15 +18,10 @@ impl Store {
         // wins and the others find theirs done.
         let beside = self.dir.join(format!(".{name}.{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&beside);
-        for (file, text) in files {
-            let path = beside.join(file);
-            let parent = path.parent().unwrap_or(&beside).to_owned();
-            let mut builder = std::fs::DirBuilder::new();
-            builder.recursive(true).mode(0o700);
-            builder
-                .create(&parent)
-                .map_err(|error| StoreError::write(&parent, error))?;
-            std::fs::write(&path, text).map_err(|error| StoreError::write(&path, error))?;
+        if let Err(error) = fill(&beside, files) {
+            // Every process that fails would else leave one behind.
+            let _ = std::fs::remove_dir_all(&beside);
+            return Err(error);
         }
         match std::fs::rename(&beside, &folder) {
             Ok(()) => Ok(folder),
@@ -37,4 +32,18 @@ impl Store {
             Err(error) => Err(StoreError::write(&folder, error)),
         }
     }
+}
+
+fn fill(folder: &Path, files: &[(String, &str)]) -> Result<(), StoreError> {
+    for (file, text) in files {
+        let path = folder.join(file);
+        let parent = path.parent().unwrap_or(folder);
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder
+            .create(parent)
+            .map_err(|error| StoreError::write(parent, error))?;
+        std::fs::write(&path, text).map_err(|error| StoreError::write(&path, error))?;
+    }
+    Ok(())
 }

@@ -39,11 +39,9 @@ pub fn run(environment: &Environment, place: &Place, approvals: &Approvals) -> D
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = parts.gate(setup);
     let by = format!("uid:{}", environment.uid);
-    let decide = |id: &str, granted| gate.decide(id, granted, &by).map_err(|f| f.to_string());
+    let decide = |id: &str, granted| gate.decide(id, granted, &by);
     let shown = match &approvals.command {
-        None | Some(ApprovalsCommand::List) => {
-            gate.approvals().map_err(|fault| fault.to_string())?
-        }
+        None | Some(ApprovalsCommand::List) => gate.approvals()?,
         Some(ApprovalsCommand::Grant { id }) => vec![decide(id, true)?],
         Some(ApprovalsCommand::Deny { id }) => vec![decide(id, false)?],
     };
@@ -52,9 +50,10 @@ pub fn run(environment: &Environment, place: &Place, approvals: &Approvals) -> D
         show::json(&json!({ "approvals": all }));
     } else {
         let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
-        show::table(
+        show::table_or(
             &["ID", "STATE", "TOOL", "TIER", "CALLER", "ASKED", "INPUT"],
             &rows,
+            "nothing waits for approval",
         );
     }
     super::close(&parts)?;

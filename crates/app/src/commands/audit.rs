@@ -105,7 +105,8 @@ pub fn run(environment: &Environment, place: &Place, audit: &Audit) -> Done {
             if place.json {
                 show::data(&lines);
             } else {
-                show::table(&["SEQ", "AT", "KIND", "TOOL", "CALL", "DETAIL"], &rows);
+                let head = ["SEQ", "AT", "KIND", "TOOL", "CALL", "DETAIL"];
+                show::table_or(&head, &rows, "no such records");
             }
         }
         AuditCommand::Export { file } => {

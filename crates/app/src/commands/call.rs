@@ -20,9 +20,10 @@ use crate::show;
 
 /// Call a tool and print its output.
 ///
-/// The input is a JSON object, `-` for one on standard input, or key=value pairs: values are
-/// text unless the tool's schema says otherwise, and key:=JSON is always JSON.
+/// The input is a JSON object, `-` for one on standard input, or key=value pairs; without any
+/// it is {}. A call goes through the running gate of the workspace, or else runs in this process.
 #[derive(Args)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct CallTool {
     /// Name, AID or alias
     tool: String,
@@ -35,8 +36,8 @@ pub struct CallTool {
     /// A lease token from `callgate lease grant`
     #[arg(long, value_name = "TOKEN")]
     lease: Option<String>,
-    /// The longest to wait, such as 30s or 500ms
-    #[arg(long, value_name = "TIME", value_parser = super::duration)]
+    /// The longest it may take, such as 30s or 500ms; a day at most
+    #[arg(long, value_name = "TIME", value_parser = timeout)]
     timeout: Option<Duration>,
     /// Correlates traces
     #[arg(long, value_name = "ID")]
@@ -46,16 +47,67 @@ pub struct CallTool {
     standalone: bool,
 }
 
+const AFTER_HELP: &str = "\
+Pairs:
+  name=Ada      text, unless the tool's schema says that `name` is something else
+  n=3           a number, true or false, null, a list or an object, where the schema says so;
+                a value of another type is refused before anything runs
+  n:=3          always JSON, whatever the schema says: x:=[1,2] y:='{\"a\":null}'
+  a=b=c         the first = counts: `a` is \"b=c\"
+
+Time:
+  A tool has its own timeout_ms, else 60 s. --timeout takes the place of the 60 s and shortens
+  a tool's own; it never prolongs it. When its time is over the tool is ended with all it
+  started, and the call fails with `timeout`.
+
+Exit codes:
+  0  the tool gave an output, now or earlier under the same --key
+  1  it did not: the fault is on stderr, with --json as an object on stdout
+  2  the command line is wrong";
+
+/// The longest timeout, a day.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    match super::duration(text)? {
+        timeout if timeout.is_zero() || timeout > TIMEOUT_MAX => {
+            Err("a timeout is 1ms to 24h".to_owned())
+        }
+        timeout => Ok(timeout),
+    }
+}
+
 pub fn run(environment: &Environment, place: &Place, call: &CallTool) -> Done {
     let input = read_input(environment, place, call)?;
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
     let body = runtime()?.block_on(async {
-        match Client::connect(&paths.socket).await {
-            Some(client) if !call.standalone => ask(client, call, input).await,
-            _ => alone(environment, place, call, input).await,
+        let gate = match call.standalone {
+            true => None,
+            false => super::running_gate(place, &paths).await?,
+        };
+        match gate {
+            Some(client) => ask(client, call, input).await,
+            None => alone(environment, place, call, input).await,
         }
     })?;
-    Ok(report(place, &body))
+    let near = || {
+        let tools = known_tools(environment, place, call).unwrap_or_default();
+        super::tools::unknown(&call.tool, &tools)
+    };
+    Ok(report(place, &body, near))
+}
+
+/// The tools that the call could have meant.
+fn known_tools(
+    environment: &Environment,
+    place: &Place,
+    call: &CallTool,
+) -> Result<Vec<Value>, String> {
+    let (tools, _) = match call.standalone {
+        true => super::tools::own(environment, place)?,
+        false => super::tools::all(environment, place)?,
+    };
+    Ok(tools)
 }
 
 /// Through the running gate.
@@ -115,8 +167,9 @@ async fn alone(
     Ok(body)
 }
 
-/// Shows the outcome; exit 0 only for an output.
-fn report(place: &Place, body: &Value) -> ExitCode {
+/// Shows the outcome; exit 0 only for an output. `unknown` has the words for a tool that is not
+/// there.
+fn report(place: &Place, body: &Value, unknown: impl FnOnce() -> String) -> ExitCode {
     let ok = body["ok"] == true;
     if place.json {
         show::json(body);
@@ -127,7 +180,7 @@ fn report(place: &Place, body: &Value) -> ExitCode {
         let kind = fault["kind"].as_str().unwrap_or("fault");
         let message = fault["message"].as_str().unwrap_or_default();
         show::complain(&match kind {
-            "unknown_tool" => super::tools::unknown(fault["data"]["tool"].as_str().unwrap_or("")),
+            "unknown_tool" => unknown(),
             "lease_required" => format!(
                 "this tool needs a lease: callgate lease grant {} then --lease TOKEN",
                 fault["data"]["tool"].as_str().unwrap_or("TOOL")
@@ -170,7 +223,7 @@ fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Resu
         }
         [one] if one.trim_start().starts_with(['{', '[']) => parse(one),
         pairs => {
-            let (tools, _) = super::tools::all(environment, place)?;
+            let tools = known_tools(environment, place, call)?;
             let schema = super::tools::find(&tools, &call.tool)
                 .map_or(Value::Null, |tool| tool["input_schema"].clone());
             let mut members = Map::new();
@@ -194,17 +247,49 @@ fn read_pair(pair: &str, schema: &Value) -> Result<(String, Value), String> {
     if let Some(name) = name.strip_suffix(':') {
         return Ok((name.to_owned(), parse(name)?));
     }
-    let is_text = match &schema["properties"][name]["type"] {
-        Value::String(kind) => kind == "string",
-        Value::Array(kinds) => kinds.iter().any(|kind| kind == "string"),
+    let kinds: Vec<&str> = match &schema["properties"][name]["type"] {
+        Value::String(kind) => vec![kind],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    if kinds.is_empty() || kinds.contains(&"string") {
+        return Ok((name.to_owned(), Value::String(text.to_owned())));
+    }
+    match parse(name) {
+        Ok(value) if kinds.iter().any(|kind| is_of(&value, kind)) => Ok((name.to_owned(), value)),
+        _ => {
+            let wanted: Vec<&str> = kinds.iter().map(|kind| in_words(kind)).collect();
+            let text: String = text.chars().take(VALUE_CHARS_MAX).collect();
+            Err(format!("{name}: {text:?} is not {}", wanted.join(" or ")))
+        }
+    }
+}
+
+/// A longer value is cut in messages.
+const VALUE_CHARS_MAX: usize = 80;
+
+/// True if `value` is of the schema's type `kind`. A type we do not know is left to the gate.
+fn is_of(value: &Value, kind: &str) -> bool {
+    match kind {
+        "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        "null" => value.is_null(),
         _ => true,
-    };
-    let value = if is_text {
-        Value::String(text.to_owned())
-    } else {
-        parse(name)?
-    };
-    Ok((name.to_owned(), value))
+    }
+}
+
+fn in_words(kind: &str) -> &str {
+    match kind {
+        "integer" => "an integer",
+        "number" => "a number",
+        "boolean" => "true or false",
+        "array" => "a JSON list",
+        "object" => "a JSON object",
+        other => other,
+    }
 }
 
 #[cfg(test)]
@@ -220,7 +305,25 @@ mod tests {
         assert_eq!(pair("x=3"), json!("3"));
         assert_eq!(pair("x:=[1]"), json!([1]));
         assert_eq!(pair("x=a=b"), json!("a=b"));
-        assert!(read_pair("n=three", &schema).is_err());
+        assert_eq!(pair("n=1e2"), json!(1e2));
         assert!(read_pair("nothing", &schema).is_err());
+    }
+
+    /// What does not fit its type is quoted, with the type it should have.
+    #[test]
+    fn bad_values_are_quoted() {
+        let schema = json!({"properties": {
+            "n": {"type": "integer"}, "x": {"type": ["number", "null"]}, "b": {"type": "boolean"},
+            "l": {"type": "array"}, "o": {"type": "object"},
+        }});
+        let refused = |text| read_pair(text, &schema).unwrap_err();
+        assert_eq!(refused("n=abc"), "n: \"abc\" is not an integer");
+        assert_eq!(refused("n=1.5"), "n: \"1.5\" is not an integer");
+        assert_eq!(refused("n="), "n: \"\" is not an integer");
+        assert_eq!(refused("x=yes"), "x: \"yes\" is not a number or null");
+        assert_eq!(refused("b=yes"), "b: \"yes\" is not true or false");
+        assert_eq!(refused("l={}"), "l: \"{}\" is not a JSON list");
+        assert_eq!(refused("o=[]"), "o: \"[]\" is not a JSON object");
+        assert!(refused(&format!("n={}", "y".repeat(10_000))).len() < 200);
     }
 }

@@ -6,9 +6,11 @@ use clap::Args;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
+use crate::catalog::program_of;
 use crate::cli::{Done, Place, runtime};
 use crate::client::Client;
-use crate::compose::chain;
+use crate::compose::{Builtins, Parts, chain, warnings};
+use crate::config::Config;
 use crate::environment::Environment;
 use crate::show;
 use crate::trust::Found;
@@ -35,19 +37,8 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
         parts.paths.workspace.display().to_string(),
     );
     check("state", true, parts.paths.state.display().to_string());
-    let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
-    let loads = match found {
-        Found::Trusted(_) => match parts.setup() {
-            Ok(setup) => (true, setup.note),
-            Err(error) => (
-                false,
-                format!("trusted, but does not load: {}", chain(&error)),
-            ),
-        },
-        Found::Missing => (true, found.note()),
-        Found::Untrusted { .. } | Found::Broken(_) => (false, found.note()),
-    };
-    check("configuration", loads.0, loads.1);
+    checks.extend(configuration(&parts)?);
+    let mut check = |name, ok, finding: String| checks.push(Check { name, ok, finding });
     let verdict = parts.store.verify().map_err(|error| chain(&error))?;
     match &verdict.bad {
         None => check(
@@ -124,6 +115,62 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Whether the configuration loads, whether its rules meet tools, and whether the programs it
+/// names are there.
+fn configuration(parts: &Parts<'_>) -> Result<Vec<Check>, String> {
+    let check = |name, ok, finding| Check { name, ok, finding };
+    let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+    let note = found.note();
+    let source = match found {
+        Found::Trusted(source) => source,
+        Found::Missing { .. } => return Ok(vec![check("configuration", true, note)]),
+        Found::Untrusted { .. } | Found::Broken(_) => {
+            return Ok(vec![check("configuration", false, note)]);
+        }
+    };
+    let mut checks = programs(parts, &source.config);
+    match parts.setup_of(*source, Builtins::With, note) {
+        Ok(setup) => {
+            let doubts = warnings(&setup).into_iter();
+            checks.splice(0..0, doubts.map(|doubt| check("policy", false, doubt)));
+            checks.insert(0, check("configuration", true, setup.note));
+        }
+        Err(error) => {
+            let finding = format!("trusted, but does not load: {}", chain(&error));
+            checks.insert(0, check("configuration", false, finding));
+        }
+    }
+    Ok(checks)
+}
+
+/// A finding for each tool whose program is not there or can not be started; else one for all.
+fn programs(parts: &Parts<'_>, config: &Config) -> Vec<Check> {
+    let runners = config
+        .tools
+        .iter()
+        .filter_map(|tool| tool.runner.as_ref().map(|runner| (&tool.name, runner)));
+    let missing: Vec<Check> = runners
+        .clone()
+        .filter_map(|(tool, runner)| {
+            let found = program_of(parts.environment, &parts.paths.workspace, runner);
+            found.err().map(|reason| Check {
+                name: "program",
+                ok: false,
+                finding: format!("tool `{tool}`: {reason}"),
+            })
+        })
+        .collect();
+    match (missing.is_empty(), runners.count()) {
+        (false, _) => missing,
+        (true, 0) => Vec::new(),
+        (true, count) => vec![Check {
+            name: "programs",
+            ok: true,
+            finding: format!("of {count} tools, all there"),
+        }],
+    }
 }
 
 fn python(environment: &Environment) -> Option<String> {

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use callgate_call::{Caller, Digest, Tier};
+use callgate_call::{Caller, Digest, Fault, Tier};
+use callgate_doors::http::tool_body;
 use callgate_gate::{Lease as Granted, LeaseRequest, LeaseState};
 use callgate_wires::json::{self, DEPTH_MAX};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::toolhost::{ToolhostPlace, load_plugin};
-use crate::cli::{Done, Place};
+use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
 use crate::environment::Environment;
 use crate::show;
@@ -105,9 +106,16 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
                 caller: caller.as_deref().map(Caller::named),
                 input,
             };
-            let granted = gate
-                .grant_lease(&request)
-                .map_err(|fault| fault.to_string())?;
+            let granted = gate.grant_lease(&request).map_err(|fault| {
+                let tools: Vec<Value> = gate.catalog().tools().map(tool_body).collect();
+                match &fault {
+                    Fault::UnknownTool { tool: asked } => {
+                        let words = super::tools::unknown(asked, &tools);
+                        Failure::from(fault).in_words(words)
+                    }
+                    _ => fault.into(),
+                }
+            })?;
             let token = granted.token.reveal();
             if place.json {
                 show::json(&json!({
@@ -128,24 +136,23 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
             }
         }
         LeaseCommand::List => {
-            let leases = gate.leases().map_err(|fault| fault.to_string())?;
+            let leases = gate.leases()?;
             if place.json {
                 let all: Vec<Value> = leases.iter().map(lease_json).collect();
                 show::json(&json!({ "leases": all }));
             } else {
                 let rows: Vec<Vec<String>> = leases.iter().map(row).collect();
-                show::table(
+                show::table_or(
                     &[
                         "ID", "TOOL", "TIER", "STATE", "GRANTED", "EXPIRES", "BOUND TO",
                     ],
                     &rows,
+                    "no leases",
                 );
             }
         }
         LeaseCommand::Revoke { lease } => {
-            let revoked = gate
-                .revoke_lease(lease)
-                .map_err(|fault| fault.to_string())?;
+            let revoked = gate.revoke_lease(lease)?;
             if place.json {
                 show::json(&lease_json(&revoked));
             } else {

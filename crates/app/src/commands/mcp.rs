@@ -74,7 +74,8 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
         }
     });
     super::close(&parts)?;
-    served.map(|()| ExitCode::SUCCESS)
+    served?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Carries lines between our pipes and the gate at `socket`; `None` if none answers there.

@@ -18,13 +18,28 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use crate::cli::Place;
+use crate::client::Client;
 use crate::compose::{Parts, chain};
 use crate::environment::Environment;
+use crate::paths::Paths;
 
 /// Opens the workspace a command is about.
 pub fn open<'a>(environment: &'a Environment, place: &Place) -> Result<Parts<'a>, String> {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
     Parts::open(environment, paths).map_err(|error| chain(&error))
+}
+
+/// The running gate. The usual one may be absent; one that was named must be there, because
+/// doing without it would use another state than was meant.
+pub async fn running_gate(place: &Place, paths: &Paths) -> Result<Option<Client>, String> {
+    match (Client::connect(&paths.socket).await, &place.socket) {
+        (None, Some(named)) => Err(format!(
+            "no gate of yours answers at {socket}: start it with `callgate serve --socket {socket}`, \
+             or leave out --socket",
+            socket = named.display()
+        )),
+        (client, _) => Ok(client),
+    }
 }
 
 /// Ends the use of a workspace in order: what is pending is written, the head is signed.

@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::task::TaskTracker;
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{Parts, chain};
+use crate::compose::{Parts, chain, warnings};
 use crate::environment::Environment;
 use crate::mcp;
 use crate::show;
@@ -38,6 +38,8 @@ const LOCK_TRIES: usize = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Start the workspace's gate and serve calls until stopped.
+///
+/// Calls come over a Unix socket of mode 0600, its folder made with mode 0700 where there is none.
 #[derive(Args)]
 pub struct Serve {
     /// Only print where the socket is
@@ -90,6 +92,7 @@ async fn until_stopped(
         let setup = parts.setup().map_err(|error| chain(&error))?;
         (setup, mcp::TASK_AFTER)
     };
+    let doubts = warnings(&setup);
     let gate = Arc::new(parts.gate(setup).with_changes(changes));
     let listener = SameUid::new(bind(socket)?, environment.uid);
     let stop = Cancel::new();
@@ -102,6 +105,7 @@ async fn until_stopped(
         http::router(Arc::clone(&gate), caller, calls.clone()).merge(mcp_http::router(local));
     let (tcp, port) = tcp(serve).await?;
     announce(place, &gate, socket, port);
+    doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {
         let Some(listener) = tcp else {
             return std::future::pending().await;
@@ -220,7 +224,8 @@ fn announce(place: &Place, gate: &Gate, socket: &Path, port: Option<u16>) {
 fn lock(socket: &Path) -> Result<OwnedFd, String> {
     let folder = socket.parent().unwrap_or(Path::new("/"));
     let failed = |error: std::io::Error| format!("lock {}: {error}", socket.display());
-    make_private_folder(folder).map_err(failed)?;
+    make_private_folder(folder)
+        .map_err(|error| format!("make the socket's folder {}: {error}", folder.display()))?;
     let path = socket.with_extension("lock");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
@@ -316,14 +321,16 @@ fn reload(parts: &Parts<'_>, gate: &Gate) {
     match found {
         Found::Trusted(source) => match parts.setup_of(*source, Builtins::With, note.clone()) {
             Ok(setup) => {
+                let doubts = warnings(&setup);
                 gate.replace(setup);
                 show::say(&format!("reloaded: {note}"));
+                doubts.iter().for_each(|doubt| show::warn(doubt));
             }
             Err(error) => {
                 show::complain(&format!("kept the old configuration: {}", chain(&error)));
             }
         },
-        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing => {
+        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing { .. } => {
             show::complain(&format!("kept the old configuration: {note}"));
         }
     }

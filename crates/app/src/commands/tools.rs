@@ -8,10 +8,10 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place, runtime};
-use crate::client::Client;
 use crate::compose::chain;
 use crate::environment::Environment;
 use crate::show;
+use crate::suggest;
 
 /// List the tools, or show one.
 #[derive(Args)]
@@ -50,7 +50,7 @@ pub fn run(environment: &Environment, place: &Place, tools: &Tools) -> Done {
             show::say(&note);
         }
         Some(ToolsCommand::Show { tool }) => {
-            let found = find(&list, tool).ok_or_else(|| unknown(tool))?;
+            let found = find(&list, tool).ok_or_else(|| unknown(tool, &list))?;
             show::json(found);
         }
     }
@@ -61,7 +61,7 @@ pub fn run(environment: &Environment, place: &Place, tools: &Tools) -> Done {
 pub fn all(environment: &Environment, place: &Place) -> Result<(Vec<Value>, String), String> {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
     let asked: Result<Option<Value>, String> = runtime()?.block_on(async {
-        match Client::connect(&paths.socket).await {
+        match super::running_gate(place, &paths).await? {
             None => Ok(None),
             Some(client) => client
                 .ask(Method::GET, "/v1/tools", String::new())
@@ -79,6 +79,11 @@ pub fn all(environment: &Environment, place: &Place) -> Result<(Vec<Value>, Stri
             format!("from the running gate at {}", paths.socket.display()),
         ));
     }
+    own(environment, place)
+}
+
+/// The tools of the workspace, whether a gate runs or not; and the line about them.
+pub fn own(environment: &Environment, place: &Place) -> Result<(Vec<Value>, String), String> {
     let parts = super::open(environment, place)?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let tools = setup.catalog.tools().map(tool_body).collect();
@@ -87,16 +92,21 @@ pub fn all(environment: &Environment, place: &Place) -> Result<(Vec<Value>, Stri
 
 /// A tool among `tools` by any of its names.
 pub fn find<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
-    tools.iter().find(|tool| {
-        tool["name"] == name
-            || tool["aid"] == name
-            || tool["aliases"]
-                .as_array()
-                .is_some_and(|aliases| aliases.iter().any(|a| a == name))
-    })
+    tools
+        .iter()
+        .find(|tool| names(tool).any(|known| known == name))
 }
 
-/// What to say of a tool that is not there.
-pub fn unknown(name: &str) -> String {
-    format!("tool not found: {name}; `callgate tools` lists what there is")
+/// What to say of a tool that is not among `tools`.
+pub fn unknown(name: &str, tools: &[Value]) -> String {
+    let near = suggest::question(name, tools.iter().flat_map(names));
+    format!("tool not found: {name}{near}; `callgate tools` lists what there is")
+}
+
+fn names(tool: &Value) -> impl Iterator<Item = &str> {
+    let aliases = tool["aliases"].as_array().into_iter().flatten();
+    [&tool["name"], &tool["aid"]]
+        .into_iter()
+        .chain(aliases)
+        .filter_map(Value::as_str)
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Done, Place};
-use crate::compose::{Builtins, chain};
+use crate::compose::{Builtins, chain, warnings};
 use crate::config::RunnerConfig;
 use crate::environment::Environment;
 use crate::show;
@@ -34,11 +34,15 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
             .store
             .untrust(CONFIG_FILE)
             .map_err(|error| chain(&error))?;
-        show::say(if was {
-            "no longer trusted"
+        if place.json {
+            show::json(&json!({ "trusted": false, "was_trusted": was }));
         } else {
-            "it was not trusted"
-        });
+            show::say(if was {
+                "no longer trusted"
+            } else {
+                "it was not trusted"
+            });
+        }
         super::close(&parts)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -46,9 +50,12 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     let (digest, file) = (source.digest, source.file.clone());
     let summary = summary(&source);
     // Nothing is trusted that would not load.
-    parts
+    let setup = parts
         .setup_of(source, Builtins::With, String::new())
         .map_err(|error| format!("not trusted: {}", chain(&error)))?;
+    for warning in warnings(&setup) {
+        show::warn(&warning);
+    }
     let trusted = if trust.show {
         let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
         show::say(&found.note());

@@ -164,12 +164,7 @@ impl Worker {
 
     /// What the pool says of a crash: how, and the last lines.
     pub fn reason(&self, how: &str) -> String {
-        let lines = self.tail.last_lines(3).join(" | ");
-        if lines.is_empty() {
-            how.to_owned()
-        } else {
-            format!("{how}: {lines}")
-        }
+        ending::with_last_words(how, &self.tail)
     }
 
     /// One line out, one line in. Dropping it loses bytes, and with them the worker.
@@ -248,6 +243,11 @@ impl Worker {
         let exit = tokio::time::timeout_at(until, self.child.wait()).await;
         self.pass_rest(job);
         match exit {
+            Ok(exit) if exit.ending == Ending::Code(0) => {
+                // An end in good order is none while a call waits.
+                let message = self.reason("the worker ended (exit 0) without answering");
+                Served::Crashed(Fault::Crash { message })
+            }
             Ok(exit) => Served::Crashed(ending::crash(exit.ending, &self.tail)),
             Err(_) => {
                 end(&mut self.child).await;

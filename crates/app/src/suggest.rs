@@ -1,0 +1,86 @@
+//! The word a person may have meant: the nearest of those there are, if it is near enough.
+
+/// Longer words are no slips of the hand, and comparing them costs their square.
+const WORD_CHARS_MAX: usize = 64;
+
+/// The nearest candidate. A tool's last segment may stand for all of it.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.chars().count() > WORD_CHARS_MAX {
+        return None;
+    }
+    let word = word.to_lowercase();
+    let slips_max = (word.chars().count() / 3).max(1);
+    candidates
+        .into_iter()
+        .map(|candidate| {
+            let whole = slips(&word, candidate);
+            let last = candidate.rsplit('/').next().unwrap_or(candidate);
+            (whole.min(slips(&word, last)), candidate)
+        })
+        .filter(|(slips, _)| *slips <= slips_max)
+        .min_by_key(|(slips, _)| *slips)
+        .map(|(_, candidate)| candidate)
+}
+
+/// `; did you mean …?` to follow other words, or nothing.
+pub fn question<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, candidates).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+/// How many letters must be put in, left out, changed or swapped with the next. Case is none.
+fn slips(word: &str, candidate: &str) -> usize {
+    let from: Vec<char> = word.chars().collect();
+    let to: Vec<char> = candidate.to_lowercase().chars().collect();
+    if to.len() > WORD_CHARS_MAX {
+        return usize::MAX;
+    }
+    // Row `i` has the slips from the first `i` letters of the one to the first `j` of the other.
+    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
+    for i in 0..=from.len() {
+        for j in 0..=to.len() {
+            if i == 0 || j == 0 {
+                rows[i][j] = i + j;
+                continue;
+            }
+            let changed = usize::from(from[i - 1] != to[j - 1]);
+            let mut least =
+                (rows[i - 1][j - 1] + changed).min(rows[i - 1][j].min(rows[i][j - 1]) + 1);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = least;
+        }
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_words_are_found_and_far_ones_are_not() {
+        let tools = [
+            "builtin/echo",
+            "memory/append",
+            "greet",
+            "AID.DEMO.GREET.v1",
+        ];
+        for (word, wanted) in [
+            ("grete", Some("greet")),
+            ("Greet", Some("greet")),
+            ("ehco", Some("builtin/echo")),
+            ("echo", Some("builtin/echo")),
+            ("memory/apend", Some("memory/append")),
+            ("AID.DEMO.GRET.v1", Some("AID.DEMO.GREET.v1")),
+            ("nothing", None),
+            ("", None),
+            ("xy", None),
+        ] {
+            assert_eq!(nearest(word, tools), wanted, "{word}");
+        }
+        assert_eq!(nearest(&"x".repeat(100_000), tools), None);
+        assert_eq!(question("teir", ["name", "tier"]), "; did you mean `tier`?");
+        assert_eq!(question("teir", []), "");
+    }
+}

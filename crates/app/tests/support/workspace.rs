@@ -1,0 +1,77 @@
+//! Workspaces with tools that are shell scripts.
+
+use super::Folder;
+use super::drive::{cli, lines_of};
+
+/// A tool that notes its input in `effects` and gives it back.
+pub const TOOL: &str = r#"
+read -r input
+echo "$input" >> effects
+printf '{"got":%s}' "$input"
+"#;
+
+/// A tool that notes its start in `effects`, waits until `go` is there and answers.
+pub const SLOW: &str = r#"
+read -r input
+echo started >> effects
+while [ ! -e go ]; do sleep 0.02; done
+echo '{"done":true}'
+"#;
+
+/// A tool that notes its input in `effects`.
+pub const APPEND: &str = r#"
+read -r input
+echo "$input" >> effects
+echo '{"appended":true}'
+"#;
+
+/// The beginning of a tool that notes the `text` it was given in `effects`, in one write.
+pub const APPEND_TEXT: &str = r#"
+read -r input
+# A gate that is killed while it hands over the input leaves us without.
+case $input in *'}') ;; *) exit 1 ;; esac
+text=${input#*'"text":"'}; text=${text%%'"'*}
+echo "$text" >> effects
+"#;
+
+/// `[[tool]]`: `tool.sh` as `one`.
+pub const ONE: &str = r#"
+[[tool]]
+name = "one"
+aid = "AID.TEST.ONE.v1"
+description = "The first"
+tier = 1
+input_schema = { type = "object", properties = { n = { type = "integer" }, text = { type = "string" } } }
+runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
+"#;
+
+/// A folder with these files.
+pub fn folder_of(files: &[(&str, &str)]) -> Folder {
+    let folder = Folder::new();
+    for (name, text) in files {
+        folder.write(name, text);
+    }
+    folder
+}
+
+/// A workspace with this configuration and [`TOOL`] as `tool.sh`, not trusted yet.
+pub fn workspace(config: &str) -> Folder {
+    folder_of(&[("callgate.toml", config), ("tool.sh", TOOL)])
+}
+
+/// The same, trusted.
+pub fn trusted(config: &str) -> Folder {
+    trusted_with(&[("callgate.toml", config), ("tool.sh", TOOL)])
+}
+
+/// A workspace with these files, its configuration among them, trusted.
+pub fn trusted_with(files: &[(&str, &str)]) -> Folder {
+    let folder = folder_of(files);
+    cli(&folder, &["trust"]).good();
+    folder
+}
+
+/// How often tools ran that note it in `effects`.
+pub fn effects(folder: &Folder) -> usize {
+    lines_of(&folder.join("effects")).len()
+}
