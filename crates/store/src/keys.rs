@@ -12,6 +12,7 @@ use callgate_call::{Digest, Timestamp};
 use crate::calls::bond;
 use crate::leases;
 use crate::overlay::{Entry, EntryState};
+use crate::pending::Pending;
 use crate::side::{Change, Claim, Ended, EndedKey, INLINE_BYTES_MAX, Kept, fault_parts};
 use crate::state::Inner;
 use crate::{
@@ -59,19 +60,13 @@ impl Store {
     /// all the same: with a fault (`internal`) that says so, which is what its key replays. As
     /// the caller has no ticket then, that end is written at once, or else with the next write.
     pub fn finish(&self, finish: Finish<'_>) -> Result<Ticket, StoreError> {
-        match finish.end {
-            End::Output { text, .. }
-                if text.len() > INLINE_BYTES_MAX && finish.key.is_some() && finish.keep =>
-            {
-                match self.keep_blob(text) {
-                    Ok(digest) => Ok(self.finish_with(&finish, Some(digest))),
-                    Err(error) => {
-                        self.finish_unkept(finish, &error);
-                        Err(error)
-                    }
-                }
+        match large_output(&finish).map(|text| self.keep_blob(text)) {
+            None => Ok(self.finish_with(&finish, None)),
+            Some(Ok(digest)) => Ok(self.finish_with(&finish, Some(digest))),
+            Some(Err(error)) => {
+                self.finish_unkept(finish, &error);
+                Err(error)
             }
-            _ => Ok(self.finish_with(&finish, None)),
         }
     }
 
@@ -105,17 +100,30 @@ impl Store {
         }
     }
 
-    /// Records start and end of a call that had no effect and spent nothing, in one go. In
+    /// Records a call that had no effect and spent nothing, start and end in one record. In
     /// memory until `settle`: were we killed before, nothing happened. Its key, if it has one,
-    /// is claimed and ended together.
+    /// is claimed and ended together; where the output can not be kept the key stays free, as
+    /// such a call may well run again.
     pub fn record_pure(&self, start: Start<'_>, finish: Finish<'_>) -> Ticket {
-        let now = self.clock.now();
+        let (mut key, mut blob) = (finish.key, None);
+        match large_output(&finish).map(|text| self.keep_blob(text)) {
+            None => {}
+            Some(Ok(digest)) => blob = Some(digest),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "an output is not kept, its key stays free");
+                key = None;
+            }
+        }
         let mut inner = self.inner();
-        let claim = start.key.and_then(|key| inner.claim(&start, key, now));
-        let key = claim.map(|claim| claim.key);
-        let start = Start { key, ..start };
-        records::start(&mut inner.pending, now, &start, claim, None, None);
-        let ticket = inner.finish(&Finish { key, ..finish }, None, now);
+        // A key of which nothing can be told is left alone, too.
+        let claimed = key.and_then(|key| Some((key, inner.is_held(&key).ok()?)));
+        let key = claimed.map(|(key, _)| key);
+        let held = claimed.is_some_and(|(_, held)| held);
+        let finish = Finish { key, ..finish };
+        let now = self.clock.now();
+        let ticket = inner.end(&finish, blob, held, now, |pending, ended| {
+            records::call(pending, now, &start, &finish, ended)
+        });
         self.bound_pending(&mut inner);
         drop(inner);
         if key.is_some() {
@@ -330,20 +338,10 @@ impl Inner {
         Seen::Unknown { call: entry.call }
     }
 
-    /// The claim of a call that was found free to run; `None` if that can not be told or kept.
-    fn claim(&mut self, start: &Start<'_>, key: KeyId, now: Timestamp) -> Option<Claim> {
-        let held = self
-            .entry(&key)
-            .ok()?
-            .is_some_and(|entry| entry.state.is_open());
-        Some(Claim {
-            key,
-            bond: bond(start.tool, &start.input),
-            call: start.call,
-            owner: self.owner().ok()?,
-            at: now.0,
-            again: held,
-        })
+    /// True if an earlier run of the key is unfinished, so that it is counted already.
+    fn is_held(&mut self, key: &KeyId) -> Result<bool, StoreError> {
+        let entry = self.entry(key)?;
+        Ok(entry.is_some_and(|entry| entry.state.is_open()))
     }
 
     fn begin(&mut self, start: &Start<'_>, now: Timestamp) -> Result<Begun, StoreError> {
@@ -433,6 +431,20 @@ impl Inner {
     }
 
     fn finish(&mut self, finish: &Finish<'_>, blob: Option<Digest>, now: Timestamp) -> Ticket {
+        self.end(finish, blob, true, now, |pending, ended| {
+            records::outcome(pending, now, finish, ended)
+        })
+    }
+
+    /// Adds the record of an end. `held`: the key was claimed by an earlier record.
+    fn end(
+        &mut self,
+        finish: &Finish<'_>,
+        blob: Option<Digest>,
+        held: bool,
+        now: Timestamp,
+        record: impl FnOnce(&mut Pending, Ended<'_>) -> Ticket,
+    ) -> Ticket {
         let data;
         let result = match finish.end {
             _ if !finish.keep || finish.key.is_none() => None,
@@ -456,6 +468,7 @@ impl Inner {
             key,
             bond: bond(finish.tool, &finish.input),
             call: finish.call,
+            held,
             recent,
             ordinal: 0,
             result,
@@ -466,9 +479,19 @@ impl Inner {
             tool: finish.tool,
             key,
         };
-        let ticket = records::outcome(&mut self.pending, now, finish, ended.clone());
+        let ticket = record(&mut self.pending, ended.clone());
         self.overlay.ending(ticket, &ended);
         ticket
+    }
+}
+
+/// The output, if it is to be kept for replay and too large for its record.
+fn large_output<'a>(finish: &Finish<'a>) -> Option<&'a str> {
+    match finish.end {
+        End::Output { text, .. } if finish.key.is_some() && finish.keep => {
+            Some(text).filter(|text| text.len() > INLINE_BYTES_MAX)
+        }
+        _ => None,
     }
 }
 

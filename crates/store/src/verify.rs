@@ -305,7 +305,7 @@ impl<'a> Walk<'a> {
             |hex: &Option<std::borrow::Cow<'_, str>>| hex.as_deref().and_then(Digest::from_hex);
         let fits = match change {
             Change::End(ended) => {
-                body.kind == "outcome"
+                (body.kind == "outcome" || body.kind == "call")
                     && match ended.key.and_then(|key| key.result) {
                         None => true,
                         Some(Kept::Fault { .. }) => body.output.is_none(),
