@@ -167,6 +167,12 @@ impl Journal {
         }
     }
 
+    /// The commit lock, if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<CommitLock> {
+        flock(&*self.lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(CommitLock(Arc::clone(&self.lock)))
+    }
+
     /// Where a reader that has seen as much would go on.
     pub(crate) fn position(&self) -> Position {
         // The frame that closes the segment is to be read again, for what it says.
