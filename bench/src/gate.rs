@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use callgate_call::{Call, Caller, Digest, IdempotencyKey, Input, Tier, Wire};
 use callgate_gate::{Gate, Schema, Ticket};
-use callgate_store::{Begun, Durability, End, Finish, Health, KeyId, Start, Store, View};
+use callgate_store::{Durability, End, Finish, Health, KeyId, Start, Store, View};
 use callgate_wires::toolhost::{Reply, ReplyState, Request, RequestInput, Status, TookCall};
 
 use crate::figure::{Figure, number, quiet};
@@ -239,12 +239,8 @@ fn record(
         keep: true,
         trace_id: None,
     };
-    let Some(key) = key else {
-        return Ok(store.record_pure(start, finish));
-    };
-    black_box(store.peek(key, "bench/rows_0", input, view)?);
-    match store.begin(start)? {
-        Begun::Started(_) => Ok(store.finish(finish)?),
-        other => Err(format!("not started: {other:?}").into()),
+    if let Some(key) = key {
+        black_box(store.peek(key, tool, input, view)?);
     }
+    Ok(store.record_pure(start, finish))
 }

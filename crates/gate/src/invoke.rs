@@ -196,7 +196,7 @@ impl Gate {
         setup.breaker.check(state.failures, state.failed_at, now)
     }
 
-    /// True if the start may be recorded together with the end: the tool has no effect and
+    /// True if start and end may be one record (`call`): the tool has no effect and
     /// nothing is spent, so nothing is lost should we be killed in between. A key goes this
     /// way only where records can be written; where not, it must be refused (T-12).
     fn may_start_lazily(&self, start: &Start<'_>, tool: &Tool) -> bool {

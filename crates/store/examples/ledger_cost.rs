@@ -115,6 +115,39 @@ fn main() {
     }
     println!("{:?}", store.stats());
 
+    let store = open(&dir.join("pure-keyed"));
+    let pure = |store: &Store, round: &str, count: u64| {
+        measure(
+            count,
+            |n| {
+                let key = KeyId::new(&caller, &format!("pure-{round}-{n}"));
+                let seen = store
+                    .peek(&key, "builtin/echo", &Digest([7; 32]), View::TOOLHOST)
+                    .expect("readable");
+                assert_eq!(seen, Seen::New);
+                store.record_pure(start(n, Some(key), &caller), finish(n, Some(key), digest))
+            },
+            store,
+        )
+    };
+    pure(&store, "many", keys_max);
+    println!("{:?}", store.stats());
+    let mut ratios = Vec::new();
+    for round in 0..7 {
+        let few = open(&dir.join(format!("few-{round}")));
+        pure(&few, "few", 1_000);
+        let (few_cpu, few_wall) = pure(&few, "round", 50_000);
+        let (cpu, wall) = pure(&store, &format!("round-{round}"), 50_000);
+        ratios.push(cpu / few_cpu);
+        println!(
+            "peek + record_pure after 1000 keys: {few_cpu:.2} µs CPU, {few_wall:.2} wall; after {keys_max}: {cpu:.2} µs CPU, {wall:.2} wall"
+        );
+        drop(few);
+        let _ = std::fs::remove_dir_all(dir.join(format!("few-{round}")));
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!("ratio of CPU, median: {:.2}", ratios[ratios.len() / 2]);
+
     let store = open(&dir.join("keyed"));
     let mut next = 0_u64;
     let mut keyed = |store: &Store, count: u64| {

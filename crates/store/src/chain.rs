@@ -8,7 +8,7 @@ use std::path::Path;
 use callgate_call::Digest;
 use serde::Deserialize;
 
-use crate::frame::{self, Front, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::frame::{self, BadHeader, Front, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::journal::{segment_name, segment_numbers};
 use crate::{Head, Store, StoreError};
 
@@ -17,7 +17,7 @@ use crate::{Head, Store, StoreError};
 pub struct Record<'a> {
     /// Its number, from 1.
     pub seq: u64,
-    /// BLAKE3 over the hash before it and its body.
+    /// BLAKE3 over the hash before it, the digest of the change it made and its body. D-9.
     pub hash: Digest,
     /// Compact JSON with sorted keys, byte for byte as hashed.
     pub body: &'a str,
@@ -90,7 +90,7 @@ impl Store {
             walk(
                 &dir,
                 from,
-                &mut |record| match filter.fits(&record) && !each(record) {
+                &mut |record, _| match filter.fits(&record) && !each(record) {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 },
@@ -109,20 +109,23 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the whole chain as JSON lines, with a fresh signed head as the last.
+    /// Writes the whole chain as JSON lines, with a fresh signed head as the last. A line has the
+    /// record's hash, its body and the digest of the change it made: all that the hash covers.
     pub fn export(&self, out: &mut dyn Write) -> Result<Option<Head>, StoreError> {
         let Some(head) = self.sign_head()? else {
             return Ok(None);
         };
         let mut failed = Ok(());
-        walk(&self.dir.join("journal"), 1, &mut |record| {
+        walk(&self.dir.join("journal"), 1, &mut |record, side| {
             if record.seq > head.seq {
                 return ControlFlow::Break(());
             }
             failed = writeln!(
                 out,
-                "{{\"hash\":\"{}\",\"record\":{}}}",
-                record.hash, record.body
+                "{{\"hash\":\"{}\",\"record\":{},\"side\":\"{}\"}}",
+                record.hash,
+                record.body,
+                Digest(frame::side_digest(side))
             );
             if failed.is_err() {
                 ControlFlow::Break(())
@@ -153,15 +156,14 @@ fn header(dir: &Path, number: u64) -> Option<SegmentHeader> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
     let mut file = std::fs::File::open(dir.join(segment_name(number))).ok()?;
     file.read_exact(&mut bytes).ok()?;
-    SegmentHeader::decode(&bytes)
+    SegmentHeader::decode(&bytes).ok()
 }
 
+/// Is handed a record and its side bytes; says whether to go on.
+type Each<'a> = dyn FnMut(Record<'_>, &[u8]) -> ControlFlow<()> + 'a;
+
 /// Hands the records from a segment on to `each`, as far as they are frames.
-fn walk(
-    dir: &Path,
-    from: u64,
-    each: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
-) -> Result<(), StoreError> {
+fn walk(dir: &Path, from: u64, each: &mut Each<'_>) -> Result<(), StoreError> {
     for number in from.. {
         let path = dir.join(segment_name(number));
         let bytes = match std::fs::read(&path) {
@@ -169,7 +171,7 @@ fn walk(
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => break,
             Err(e) => return Err(StoreError::read(&path, e)),
         };
-        if walk_segment(&bytes, each).is_break() {
+        if walk_segment(&bytes, each)?.is_break() {
             break;
         }
     }
@@ -177,11 +179,15 @@ fn walk(
 }
 
 /// Breaks where the chain does not go on in the next segment.
-fn walk_segment(
-    bytes: &[u8],
-    each: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let mut rest = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
+fn walk_segment(bytes: &[u8], each: &mut Each<'_>) -> Result<ControlFlow<()>, StoreError> {
+    match SegmentHeader::decode(bytes) {
+        Ok(_) => Ok(walk_frames(&bytes[SEGMENT_HEADER_BYTES..], each)),
+        Err(BadHeader::Broken) => Ok(ControlFlow::Break(())),
+        Err(BadHeader::OtherFormat(name)) => Err(StoreError::format(name)),
+    }
+}
+
+fn walk_frames(mut rest: &[u8], each: &mut Each<'_>) -> ControlFlow<()> {
     loop {
         match frame::front(rest) {
             Front::Frame(frame) => {
@@ -192,11 +198,8 @@ fn walk_segment(
                     let Ok(body) = std::str::from_utf8(record.body) else {
                         return ControlFlow::Break(());
                     };
-                    each(Record {
-                        seq,
-                        hash: Digest(record.hash),
-                        body,
-                    })?;
+                    let hash = Digest(record.hash);
+                    each(Record { seq, hash, body }, record.side)?;
                 }
                 rest = &rest[frame.len..];
             }
@@ -217,12 +220,12 @@ fn newest(
         let path = dir.join(segment_name(number));
         let bytes = std::fs::read(&path).map_err(|e| StoreError::read(&path, e))?;
         let mut here = Vec::new();
-        let _ = walk_segment(&bytes, &mut |record| {
+        let _ = walk_segment(&bytes, &mut |record, _| {
             if filter.fits(&record) {
                 here.push((record.seq, record.hash, record.body.to_owned()));
             }
             ControlFlow::Continue(())
-        });
+        })?;
         here.drain(..here.len().saturating_sub(last - found.len()));
         here.append(&mut found);
         found = here;

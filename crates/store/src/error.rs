@@ -50,6 +50,15 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The journal was written by another version of Callgate, in another format. It is neither
+    /// read nor appended to. D-10.
+    #[error("journal is of format {found}, and this version reads and writes {known} only")]
+    Format {
+        /// Its format.
+        found: String,
+        /// Ours.
+        known: &'static str,
+    },
     /// The index could not be used. It can be deleted: it is rebuilt from the journal.
     #[error("use the index state.db")]
     Index {
@@ -94,6 +103,13 @@ impl StoreError {
         Self::Full {
             path: path.to_owned(),
             source: source.into(),
+        }
+    }
+
+    pub(crate) fn format(found: String) -> Self {
+        Self::Format {
+            found,
+            known: crate::frame::FORMAT,
         }
     }
 

@@ -93,6 +93,7 @@ impl Inner {
         // Without the copy others read a little more of the journal.
         let _ = mark.write(&self.dir);
         self.mark = Some(mark);
+        self.sweep(now, usize::MAX);
         Ok(())
     }
 }

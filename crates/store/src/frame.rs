@@ -2,17 +2,17 @@
 //! records; the last frame of a full segment says that the chain goes on in the next.
 //!
 //! ```text
-//! segment  "CGSEG001" | number u64 | first seq u64 | hash before it 32 | check 8
+//! segment  "CGSEG002" | number u64 | first seq u64 | hash before it 32 | check 8
 //! frame    guard u32 (magic xor len) | check 8 | len u32 | payload      check over len, payload
 //! payload  first seq u64 | records
-//! record   body len u32 | side len u32 | sum u32 | chain hash 32 | body | side
+//! record   body len u32 | side len u32 | chain hash 32 | body | side
 //! roll     as a frame with a magic of its own; payload = last seq u64 | last hash 32
 //! ```
 //!
 //! Numbers are little-endian. A process killed while writing leaves a true prefix of a frame, so
-//! a header that is all there and makes no sense was not left by a crash. Check and sum are there
-//! for accidents, and to tell which record of a bad frame it is: they cost a tenth of a hash, and
-//! against a forger stand the chain's hashes and the signed head. No I/O here.
+//! a header that is all there and makes no sense was not left by a crash. The check is there for
+//! accidents and costs a tenth of a hash; against a forger stand the chain's hashes, which cover
+//! body and side, and the signed head (D-9). No I/O here.
 
 /// A chain hash.
 pub(crate) type Hash = [u8; 32];
@@ -27,11 +27,15 @@ pub(crate) const FRAME_HEADER_BYTES: usize = 16;
 /// Bytes of the frame that closes a segment.
 pub(crate) const ROLL_BYTES: usize = FRAME_HEADER_BYTES + 40;
 /// Bytes before a record's body.
-pub(crate) const RECORD_HEADER_BYTES: usize = 44;
+pub(crate) const RECORD_HEADER_BYTES: usize = 40;
 /// Largest payload we ever write or believe.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-const SEGMENT_MAGIC: &[u8; 8] = b"CGSEG001";
+/// The format of our segments, which each of them begins with. Headers look alike in all formats,
+/// so that another one can be told from damage (D-10).
+pub(crate) const FORMAT: &str = "CGSEG002";
+/// What the names of all formats begin with.
+const FORMATS: &[u8] = b"CGSEG";
 const FRAME_MAGIC: u32 = 0x4746_5243;
 const ROLL_MAGIC: u32 = 0x4C4F_5243;
 
@@ -43,10 +47,19 @@ pub(crate) struct SegmentHeader {
     pub(crate) hash: Hash,
 }
 
+/// Why bytes are not the header of a segment of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BadHeader {
+    /// They are not as anyone wrote them.
+    Broken,
+    /// They are whole, and of another format, with this name.
+    OtherFormat(String),
+}
+
 impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        bytes[..8].copy_from_slice(SEGMENT_MAGIC);
+        bytes[..8].copy_from_slice(FORMAT.as_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.first_seq.to_le_bytes());
         bytes[24..56].copy_from_slice(&self.hash);
@@ -55,13 +68,16 @@ impl SegmentHeader {
         bytes
     }
 
-    /// `None` if the bytes are not a header.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.get(..SEGMENT_HEADER_BYTES)?;
-        if &bytes[..8] != SEGMENT_MAGIC || check_of(&bytes[..56]) != bytes[56..] {
-            return None;
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
+        let bytes = bytes
+            .get(..SEGMENT_HEADER_BYTES)
+            .filter(|bytes| bytes.starts_with(FORMATS) && check_of(&bytes[..56]) == bytes[56..])
+            .ok_or(BadHeader::Broken)?;
+        if &bytes[..8] != FORMAT.as_bytes() {
+            let name = String::from_utf8_lossy(&bytes[..8]);
+            return Err(BadHeader::OtherFormat(name.into_owned()));
         }
-        Some(Self {
+        Ok(Self {
             number: u64_at(bytes, 8),
             first_seq: u64_at(bytes, 16),
             hash: bytes[24..56].try_into().expect("32 bytes"),
@@ -91,7 +107,6 @@ impl<'a> FrameWriter<'a> {
             .extend_from_slice(&length(body.len()).to_le_bytes());
         self.bytes
             .extend_from_slice(&length(side.len()).to_le_bytes());
-        self.bytes.extend_from_slice(&sum_of(side).to_le_bytes());
         self.bytes.extend_from_slice(hash);
         self.bytes.extend_from_slice(body);
         self.bytes.extend_from_slice(side);
@@ -213,8 +228,6 @@ pub(crate) struct RawRecord<'a> {
     pub(crate) hash: Hash,
     pub(crate) body: &'a [u8],
     pub(crate) side: &'a [u8],
-    /// The sum agrees with the side bytes.
-    pub(crate) sound: bool,
 }
 
 /// The records of a payload, in order. `None` where the rest is not a record.
@@ -242,10 +255,9 @@ fn record(payload: &[u8], at: usize) -> Option<RawRecord<'_>> {
     let side = payload.get(side_at..end)?;
     Some(RawRecord {
         offset: length(FRAME_HEADER_BYTES + at),
-        hash: header[12..44].try_into().expect("32 bytes"),
+        hash: header[8..40].try_into().expect("32 bytes"),
         body: &payload[body_at..side_at],
         side,
-        sound: u32_at(header, 8) == sum_of(side),
     })
 }
 
@@ -254,15 +266,23 @@ pub(crate) fn record_lengths(header: &[u8; RECORD_HEADER_BYTES]) -> (usize, usiz
     (u32_at(header, 0) as usize, u32_at(header, 4) as usize)
 }
 
-/// The hash of a record; `scratch` begins with the hash before it and goes on with the body.
-pub(crate) fn chain_hash(scratch: &[u8]) -> Hash {
-    *blake3::hash(scratch).as_bytes()
+/// Bytes before the body where a record is hashed: the hash before it, the digest of its side.
+pub(crate) const HASHED_BEFORE_BYTES: usize = 64;
+
+/// The hash of a record (D-9). `hashed` is the hash before it, the digest of its side and its
+/// body, one after the other: hashing in one go costs half of feeding a hasher.
+pub(crate) fn chain_hash(hashed: &[u8]) -> Hash {
+    *blake3::hash(hashed).as_bytes()
 }
 
-/// Tells side bytes apart well enough to say which record of a bad frame changed.
-pub(crate) fn sum_of(side: &[u8]) -> u32 {
-    let sum = mix(side);
-    (sum ^ (sum >> 32)) as u32
+/// What a record's hash covers of its side bytes, so that it can be checked without them. Many
+/// records have none, and no bytes cost no hashing.
+pub(crate) fn side_digest(side: &[u8]) -> Hash {
+    if side.is_empty() {
+        HASH_ZERO
+    } else {
+        *blake3::hash(side).as_bytes()
+    }
 }
 
 fn check_of(bytes: &[u8]) -> [u8; 8] {
@@ -321,8 +341,8 @@ mod tests {
         assert_eq!((read.first_seq, read.len), (7, bytes.len()));
         let all: Vec<_> = records(read.payload).map(Option::unwrap).collect();
         assert_eq!(
-            (all[0].offset, all[0].body, all[0].side, all[0].sound),
-            (a, &b"{}"[..], &b"side"[..], true)
+            (all[0].offset, all[0].body, all[0].side),
+            (a, &b"{}"[..], &b"side"[..])
         );
         assert_eq!(
             (all[1].offset, all[1].hash, all[1].side),
@@ -347,10 +367,21 @@ mod tests {
             first_seq: 9,
             hash: [5; 32],
         };
-        assert_eq!(SegmentHeader::decode(&header.encode()), Some(header));
-        let mut bad = header.encode();
-        bad[20] ^= 1;
-        assert_eq!(SegmentHeader::decode(&bad), None);
+        assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+        for at in [5, 7, 20] {
+            let mut bad = header.encode();
+            bad[at] ^= 1;
+            assert_eq!(SegmentHeader::decode(&bad), Err(BadHeader::Broken));
+        }
+        let mut other = header.encode();
+        other[..8].copy_from_slice(b"CGSEG001");
+        let check = check_of(&other[..56]);
+        other[56..].copy_from_slice(&check);
+        let name = "CGSEG001".to_owned();
+        assert_eq!(
+            SegmentHeader::decode(&other),
+            Err(BadHeader::OtherFormat(name))
+        );
         let roll = roll_frame(4, &[6; 32]);
         assert_eq!(
             front(&roll),

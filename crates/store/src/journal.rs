@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::StoreError;
 use crate::frame::{
-    self, FRAME_HEADER_BYTES, Front, HASH_ZERO, Hash, RECORD_HEADER_BYTES, ROLL_BYTES,
+    self, BadHeader, FRAME_HEADER_BYTES, Front, HASH_ZERO, Hash, RECORD_HEADER_BYTES, ROLL_BYTES,
     SEGMENT_HEADER_BYTES, SegmentHeader,
 };
 
@@ -167,6 +167,12 @@ impl Journal {
         }
     }
 
+    /// The commit lock, if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<CommitLock> {
+        flock(&*self.lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(CommitLock(Arc::clone(&self.lock)))
+    }
+
     /// Where a reader that has seen as much would go on.
     pub(crate) fn position(&self) -> Position {
         // The frame that closes the segment is to be read again, for what it says.
@@ -279,14 +285,12 @@ impl Journal {
             }
             Err(e) => return Err(StoreError::read(&path, e)),
         }
-        let found = SegmentHeader::decode(&header);
-        let fits = found.is_some_and(|found| {
-            if inside {
-                found.number == number
-            } else {
-                found == wanted
-            }
-        });
+        let fits = match SegmentHeader::decode(&header) {
+            Ok(found) if inside => found.number == number,
+            Ok(found) => found == wanted,
+            Err(BadHeader::Broken) => false,
+            Err(BadHeader::OtherFormat(name)) => return Err(StoreError::format(name)),
+        };
         if !fits {
             return Err(self.set_damaged(self.at.seq + 1, "its segment does not follow"));
         }

@@ -1,10 +1,6 @@
 //! Idempotency keys and the records of calls (G-3, T-7): what a key says, and the one
 //! transaction that claims it, redeems the lease and records the start.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 use std::time::Duration;
 
 use callgate_call::{Digest, Timestamp};
@@ -12,11 +8,12 @@ use callgate_call::{Digest, Timestamp};
 use crate::calls::bond;
 use crate::leases;
 use crate::overlay::{Entry, EntryState};
+use crate::pending::Pending;
 use crate::side::{Change, Claim, Ended, EndedKey, INLINE_BYTES_MAX, Kept, fault_parts};
 use crate::state::Inner;
 use crate::{
-    ApprovalId, Begun, BreakerState, Durability, End, Finish, KeyId, LeaseId, OwnerId, Recorded,
-    Refusal, Replay, Seen, Start, Started, Store, StoreError, Ticket, View, records,
+    ApprovalId, Begun, BreakerState, End, Finish, KeyId, LeaseId, OwnerId, Recorded, Refusal,
+    Replay, Seen, Start, Started, Store, StoreError, Ticket, View, blobs, records,
 };
 
 /// First and longest pause between two looks at a call that another process runs.
@@ -59,25 +56,20 @@ impl Store {
     /// all the same: with a fault (`internal`) that says so, which is what its key replays. As
     /// the caller has no ticket then, that end is written at once, or else with the next write.
     pub fn finish(&self, finish: Finish<'_>) -> Result<Ticket, StoreError> {
-        match finish.end {
-            End::Output { text, .. }
-                if text.len() > INLINE_BYTES_MAX && finish.key.is_some() && finish.keep =>
-            {
-                match self.keep_blob(text) {
-                    Ok(digest) => Ok(self.finish_with(&finish, Some(digest))),
-                    Err(error) => {
-                        self.finish_unkept(finish, &error);
-                        Err(error)
-                    }
-                }
+        let now = self.clock.now();
+        match large_output(&finish).map(|text| self.keep_blob(text, now)) {
+            None => Ok(self.finish_with(&finish, None, now)),
+            Some(Ok(digest)) => Ok(self.finish_with(&finish, Some(digest), now)),
+            Some(Err(error)) => {
+                self.finish_unkept(finish, &error);
+                Err(error)
             }
-            _ => Ok(self.finish_with(&finish, None)),
         }
     }
 
-    fn finish_with(&self, finish: &Finish<'_>, blob: Option<Digest>) -> Ticket {
+    fn finish_with(&self, finish: &Finish<'_>, blob: Option<Digest>, now: Timestamp) -> Ticket {
         let mut inner = self.inner();
-        let ticket = inner.finish(finish, blob, self.clock.now());
+        let ticket = inner.finish(finish, blob, now);
         self.bound_pending(&mut inner);
         drop(inner);
         if finish.key.is_some() {
@@ -99,23 +91,36 @@ impl Store {
             message: &format!("the tool ran, but its output could not be kept: {cause}"),
             data: &serde_json::json!({}),
         };
-        self.finish_with(&Finish { end, ..finish }, None);
+        self.finish_with(&Finish { end, ..finish }, None, self.clock.now());
         if let Err(error) = self.write_pending(&mut self.inner()) {
             tracing::debug!(%error, "the end of a call waits to be written");
         }
     }
 
-    /// Records start and end of a call that had no effect and spent nothing, in one go. In
+    /// Records a call that had no effect and spent nothing, start and end in one record. In
     /// memory until `settle`: were we killed before, nothing happened. Its key, if it has one,
-    /// is claimed and ended together.
+    /// is claimed and ended together; where the output can not be kept the key stays free, as
+    /// such a call may well run again.
     pub fn record_pure(&self, start: Start<'_>, finish: Finish<'_>) -> Ticket {
         let now = self.clock.now();
+        let (mut key, mut blob) = (finish.key, None);
+        match large_output(&finish).map(|text| self.keep_blob(text, now)) {
+            None => {}
+            Some(Ok(digest)) => blob = Some(digest),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "an output is not kept, its key stays free");
+                key = None;
+            }
+        }
         let mut inner = self.inner();
-        let claim = start.key.and_then(|key| inner.claim(&start, key, now));
-        let key = claim.map(|claim| claim.key);
-        let start = Start { key, ..start };
-        records::start(&mut inner.pending, now, &start, claim, None, None);
-        let ticket = inner.finish(&Finish { key, ..finish }, None, now);
+        // A key of which nothing can be told is left alone, too.
+        let claimed = key.and_then(|key| Some((key, inner.is_held(&key).ok()?)));
+        let key = claimed.map(|(key, _)| key);
+        let held = claimed.is_some_and(|(_, held)| held);
+        let finish = Finish { key, ..finish };
+        let ticket = inner.end(&finish, blob, held, now, |pending, ended| {
+            records::call(pending, now, &start, &finish, ended)
+        });
         self.bound_pending(&mut inner);
         drop(inner);
         if key.is_some() {
@@ -178,38 +183,6 @@ impl Store {
     /// A tool's consecutive failures. G-7.
     pub fn breaker(&self, tool: &str) -> Result<BreakerState, StoreError> {
         self.read(|inner, _| Ok(inner.overlay.breaker(tool)))
-    }
-
-    /// Keeps a large output beside the journal, before the record that names it.
-    fn keep_blob(&self, text: &str) -> Result<Digest, StoreError> {
-        let digest = Digest::of_bytes(text.as_bytes());
-        let dir = self.dir.join("blobs");
-        let path = dir.join(digest.to_hex());
-        if path.exists() {
-            return Ok(digest);
-        }
-        let fresh = dir.join(format!(".{:016x}", crate::random_u64()?));
-        let write = || -> std::io::Result<()> {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&fresh)?;
-            file.write_all(text.as_bytes())?;
-            if self.durability == Durability::Power {
-                file.sync_data()?;
-            }
-            std::fs::rename(&fresh, &path)?;
-            if self.durability == Durability::Power {
-                std::fs::File::open(&dir)?.sync_all()?;
-            }
-            Ok(())
-        };
-        write().map_err(|e| {
-            let _ = std::fs::remove_file(&fresh);
-            StoreError::write(&path, e)
-        })?;
-        Ok(digest)
     }
 }
 
@@ -296,19 +269,19 @@ impl Inner {
             Some(Change::End(ended)) => ended.key.and_then(|key| key.result),
             _ => None,
         };
-        // An end that was given up for want of space is as good as never recorded.
-        let Some(kept) = kept else {
-            return Ok(Seen::Unknown { call: entry.call });
-        };
         let result = match kept {
-            Kept::Text(text) => Ok(text.to_owned()),
-            Kept::Blob(digest) => Ok(read_blob(&self.dir, &digest)?),
-            Kept::Fault { .. } => Err(kept.fault().expect("a fault")),
+            Some(Kept::Text(text)) => Some(Ok(text.to_owned())),
+            Some(Kept::Blob(digest)) => blobs::read(&self.dir, &digest)?.map(Ok),
+            Some(fault @ Kept::Fault { .. }) => fault.fault().map(Err),
+            None => None,
         };
-        Ok(Seen::Finished(Recorded {
-            call: entry.call,
-            result,
-        }))
+        // An end that was given up for want of space, or whose output somebody removed, is as
+        // good as never recorded.
+        let call = entry.call;
+        Ok(match result {
+            Some(result) => Seen::Finished(Recorded { call, result }),
+            None => Seen::Unknown { call },
+        })
     }
 
     fn declare_unknown(
@@ -330,20 +303,10 @@ impl Inner {
         Seen::Unknown { call: entry.call }
     }
 
-    /// The claim of a call that was found free to run; `None` if that can not be told or kept.
-    fn claim(&mut self, start: &Start<'_>, key: KeyId, now: Timestamp) -> Option<Claim> {
-        let held = self
-            .entry(&key)
-            .ok()?
-            .is_some_and(|entry| entry.state.is_open());
-        Some(Claim {
-            key,
-            bond: bond(start.tool, &start.input),
-            call: start.call,
-            owner: self.owner().ok()?,
-            at: now.0,
-            again: held,
-        })
+    /// True if an earlier run of the key is unfinished, so that it is counted already.
+    fn is_held(&mut self, key: &KeyId) -> Result<bool, StoreError> {
+        let entry = self.entry(key)?;
+        Ok(entry.is_some_and(|entry| entry.state.is_open()))
     }
 
     fn begin(&mut self, start: &Start<'_>, now: Timestamp) -> Result<Begun, StoreError> {
@@ -433,6 +396,20 @@ impl Inner {
     }
 
     fn finish(&mut self, finish: &Finish<'_>, blob: Option<Digest>, now: Timestamp) -> Ticket {
+        self.end(finish, blob, true, now, |pending, ended| {
+            records::outcome(pending, now, finish, ended)
+        })
+    }
+
+    /// Adds the record of an end. `held`: the key was claimed by an earlier record.
+    fn end(
+        &mut self,
+        finish: &Finish<'_>,
+        blob: Option<Digest>,
+        held: bool,
+        now: Timestamp,
+        record: impl FnOnce(&mut Pending, Ended<'_>) -> Ticket,
+    ) -> Ticket {
         let data;
         let result = match finish.end {
             _ if !finish.keep || finish.key.is_none() => None,
@@ -456,6 +433,7 @@ impl Inner {
             key,
             bond: bond(finish.tool, &finish.input),
             call: finish.call,
+            held,
             recent,
             ordinal: 0,
             result,
@@ -466,13 +444,18 @@ impl Inner {
             tool: finish.tool,
             key,
         };
-        let ticket = records::outcome(&mut self.pending, now, finish, ended.clone());
+        let ticket = record(&mut self.pending, ended.clone());
         self.overlay.ending(ticket, &ended);
         ticket
     }
 }
 
-fn read_blob(state: &Path, digest: &Digest) -> Result<String, StoreError> {
-    let path = state.join("blobs").join(digest.to_hex());
-    std::fs::read_to_string(&path).map_err(|e| StoreError::read(&path, e))
+/// The output, if it is to be kept for replay and too large for its record.
+fn large_output<'a>(finish: &Finish<'a>) -> Option<&'a str> {
+    match finish.end {
+        End::Output { text, .. } if finish.key.is_some() && finish.keep => {
+            Some(text).filter(|text| text.len() > INLINE_BYTES_MAX)
+        }
+        _ => None,
+    }
 }

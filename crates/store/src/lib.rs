@@ -9,7 +9,7 @@
 //! state.mark       how much of the journal the index holds
 //! owners/…         a lock file of each living process                        owner.rs
 //! head.json        the newest signed head; head.pub, signing.key             head.rs
-//! blobs/…          outputs above 1 MiB                                       keys.rs
+//! blobs/…          outputs above 1 MiB, while a key points at them            blobs.rs, sweep.rs
 //! ```
 //!
 //! A change and its chain record are one frame of the journal. Reading is without locks: each
@@ -18,6 +18,7 @@
 
 mod approvals;
 mod assets;
+mod blobs;
 mod body;
 mod calls;
 mod chain;
@@ -39,6 +40,7 @@ mod runs;
 mod side;
 mod sieve;
 mod state;
+mod sweep;
 mod sync;
 mod trust;
 mod verify;
@@ -189,18 +191,15 @@ impl Store {
         let journal = Journal::open(dir, at, options.tuning.segment_bytes)?;
         let limit = getrlimit(Resource::Fsize).current;
         let may_fold = options.fold && limit.is_none_or(|bytes| bytes >= LIMITED_BELOW_BYTES);
+        let (durability, key_life) = (options.durability, options.key_life);
+        let inner = Inner::new(dir.to_owned(), options, may_fold, journal, mark);
+        inner.sweep(clock.now(), sweep::FILES_AT_OPEN);
         Ok(Self {
             dir: dir.to_owned(),
-            durability: options.durability,
-            key_life: options.key_life,
+            durability,
+            key_life,
             clock,
-            inner: Arc::new(Mutex::new(Inner::new(
-                dir.to_owned(),
-                options,
-                may_fold,
-                journal,
-                mark,
-            ))),
+            inner: Arc::new(Mutex::new(inner)),
             sync: Arc::default(),
             ended: Notify::new(),
         })
@@ -218,7 +217,7 @@ impl Store {
     }
 
     /// Housekeeping, to be called now and then by a process that stays: writes what is pending,
-    /// folds if much is unfolded, signs a head if many records have none.
+    /// folds if much is unfolded, removes what is over, signs a head if many records have none.
     pub fn maintain(&self) -> Result<(), StoreError> {
         let due = {
             let mut inner = self.inner();
@@ -226,7 +225,7 @@ impl Store {
             inner.tail(false)?;
             inner.trim()?;
             inner.fold_if_due(self.clock.now());
-            owner::sweep(&self.dir);
+            inner.sweep(self.clock.now(), usize::MAX);
             inner.head_is_due()
         };
         if due {

@@ -155,7 +155,7 @@ impl Overlay {
             }
         }
         let Some(key) = &ended.key else { return };
-        self.small.open = self.small.open.saturating_sub(1);
+        self.small.open = self.small.open.saturating_sub(u64::from(key.held));
         self.small.ordinal = key.ordinal.max(self.small.ordinal);
         let state = match key.result {
             Some(_) => EntryState::Finished {
@@ -282,8 +282,13 @@ impl Overlay {
 
     /// Starts over from the index.
     pub(crate) fn reset(&mut self, small: Small) {
+        // As many keys will come until the next fold; growing the table again costs more than
+        // the fold of a key does.
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.clear();
         *self = Self {
             small,
+            keys,
             pending: std::mem::take(&mut self.pending),
             ..Self::default()
         };

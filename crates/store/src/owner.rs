@@ -33,8 +33,8 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Takes a new name. The file gets its name only once it is locked, so that nobody can find
-    /// it unlocked and take us for dead.
+    /// Takes a new name, under the commit lock. The file gets its name only once it is locked, so
+    /// that nobody can find it unlocked and take us for dead.
     pub(crate) fn new(state: &Path) -> Result<Self, StoreError> {
         let id = OwnerId(crate::random_u64()?);
         let dir = state.join("owners");
@@ -70,29 +70,18 @@ impl Drop for Owner {
 
 /// True if the lock of `owner` cannot be taken.
 pub(crate) fn is_alive(state: &Path, owner: OwnerId) -> bool {
-    locked(&state.join("owners").join(owner.to_string()))
+    is_locked(&state.join("owners").join(owner.to_string()))
 }
 
-fn locked(path: &Path) -> bool {
+/// True if somebody holds the lock of a file, for life or while making it.
+pub(crate) fn is_locked(path: &Path) -> bool {
     match File::open(path) {
-        Ok(file) => match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        // Shared, so that two who look at once do not take each other for the owner.
+        Ok(file) => match flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => false,
             // Not to be told apart from a living owner, so it lives: a second run is worse.
             Err(_) => true,
         },
         Err(e) => e.kind() != std::io::ErrorKind::NotFound,
-    }
-}
-
-/// Removes the lock files of the dead.
-pub(crate) fn sweep(state: &Path) {
-    let Ok(entries) = std::fs::read_dir(state.join("owners")) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if !hidden && !locked(&entry.path()) {
-            let _ = std::fs::remove_file(entry.path());
-        }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::Ticket;
 use crate::body::{BodyWriter, write_number};
-use crate::frame::{FrameWriter, Hash, chain_hash};
+use crate::frame::{FrameWriter, HASHED_BEFORE_BYTES, Hash, chain_hash, side_digest};
 use crate::side::Change;
 
 /// A frame is closed once it is this large, if its transaction is complete.
@@ -131,27 +131,27 @@ impl Pending {
             ..
         } = self;
         frame.clear();
-        scratch.clear();
-        scratch.extend_from_slice(hash);
         let mut writer = FrameWriter::new(frame, seq + 1);
         let mut hash = *hash;
         let mut count = 0;
         let mut size = 0;
         for slot in slots.iter() {
             let seq = seq + 1 + count as u64;
-            scratch.truncate(32);
-            scratch.copy_from_slice(&hash);
-            scratch.extend_from_slice(&bytes[slot.start..slot.seq_at]);
-            write_number(seq, scratch);
-            scratch.extend_from_slice(&bytes[slot.seq_at..slot.body_end]);
-            hash = chain_hash(scratch);
             if slot.ordinal_at > 0 {
                 let at = slot.body_end + slot.ordinal_at;
                 // The byte before it says whether this entry is counted.
                 ordinal += u64::from(bytes[at - 1]);
                 bytes[at..at + 8].copy_from_slice(&ordinal.to_le_bytes());
             }
-            writer.record(&scratch[32..], &hash, &bytes[slot.body_end..slot.end]);
+            let side = &bytes[slot.body_end..slot.end];
+            scratch.clear();
+            scratch.extend_from_slice(&hash);
+            scratch.extend_from_slice(&side_digest(side));
+            scratch.extend_from_slice(&bytes[slot.start..slot.seq_at]);
+            write_number(seq, scratch);
+            scratch.extend_from_slice(&bytes[slot.seq_at..slot.body_end]);
+            hash = chain_hash(scratch);
+            writer.record(&scratch[HASHED_BEFORE_BYTES..], &hash, side);
             count += 1;
             size += slot.end - slot.start;
             if size >= FRAME_BYTES && !slot.more {

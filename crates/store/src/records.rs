@@ -47,12 +47,8 @@ pub(crate) fn outcome(
     finish: &Finish<'_>,
     ended: Ended<'_>,
 ) -> Ticket {
-    let ordinal_at = if ended.key.is_some() {
-        side::ordinal_at(ended.tool)
-    } else {
-        0
-    };
-    let took_ms = u64::try_from(finish.took.as_millis()).unwrap_or(u64::MAX);
+    let ordinal_at = ordinal_at(&ended);
+    let took_ms = took_ms(finish);
     let body = |body: &mut crate::body::BodyWriter<'_>| {
         body.number(key!("at"), now.0)
             .call(key!("call"), finish.call)
@@ -72,6 +68,55 @@ pub(crate) fn outcome(
             .maybe(key!("trace"), finish.trace_id);
     };
     pending.push(body, &Change::End(ended), ordinal_at, false)
+}
+
+/// A call of a pure tool, which starts and ends in one record: nothing happened in between that
+/// its start would have to precede. It says what `start` and `outcome` say.
+pub(crate) fn call(
+    pending: &mut Pending,
+    now: Timestamp,
+    start: &Start<'_>,
+    finish: &Finish<'_>,
+    ended: Ended<'_>,
+) -> Ticket {
+    let ordinal_at = ordinal_at(&ended);
+    let took_ms = took_ms(finish);
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.text(key!("aid"), start.aid)
+            .number(key!("at"), now.0)
+            .call(key!("call"), start.call)
+            .text(key!("caller"), start.caller.as_str())
+            .text(key!("enforcement"), finish.enforcement);
+        if let End::Fault { kind, .. } = finish.end {
+            body.text(key!("fault"), kind);
+        }
+        body.digest(key!("input"), &start.input)
+            .key_id(finish.key)
+            .kind("call")
+            .yes(key!("ok"), finish.end.is_output());
+        if let End::Output { digest, .. } = finish.end {
+            body.digest(key!("output"), &digest);
+        }
+        body.seq()
+            .number(key!("tier"), u64::from(start.tier.number()))
+            .number(key!("took_ms"), took_ms)
+            .text(key!("tool"), start.tool)
+            .maybe(key!("trace"), start.trace_id)
+            .text(key!("wire"), start.wire);
+    };
+    pending.push(body, &Change::End(ended), ordinal_at, false)
+}
+
+/// Where in the side bytes the ordinal belongs; 0 for none.
+fn ordinal_at(ended: &Ended<'_>) -> usize {
+    match ended.key {
+        Some(_) => side::ordinal_at(ended.tool),
+        None => 0,
+    }
+}
+
+fn took_ms(finish: &Finish<'_>) -> u64 {
+    u64::try_from(finish.took.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A call was refused before it ran.

@@ -67,6 +67,8 @@ pub(crate) struct EndedKey<'a> {
     pub(crate) key: KeyId,
     pub(crate) bond: Digest,
     pub(crate) call: CallId,
+    /// It was unfinished before, so there is one unfinished key less.
+    pub(crate) held: bool,
     /// It counts among the newest entries of a `View::Recent`.
     pub(crate) recent: bool,
     /// How many such entries there were, with this one. Known under the commit lock.
@@ -106,7 +108,7 @@ const NOTE: u8 = 7;
 
 /// Where the ordinal of an `End` with a key is, from the start of the side bytes.
 pub(crate) fn ordinal_at(tool: &str) -> usize {
-    1 + 8 + 1 + 2 + tool_of(tool).len() + 1 + 16 + 32 + 16 + 1
+    1 + 8 + 1 + 2 + tool_of(tool).len() + 1 + 16 + 32 + 16 + 1 + 1
 }
 
 fn tool_of(tool: &str) -> &str {
@@ -233,6 +235,7 @@ fn encode_end(ended: &Ended<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&key.key.0);
     out.extend_from_slice(&key.bond.0);
     out.extend_from_slice(&key.call.0.to_le_bytes());
+    out.push(u8::from(key.held));
     out.push(u8::from(key.recent));
     out.extend_from_slice(&key.ordinal.to_le_bytes());
     match key.result {
@@ -274,6 +277,7 @@ fn decode_end<'a>(from: &mut Reader<'a>) -> Option<Ended<'a>> {
             key: KeyId(from.array()?),
             bond: Digest(from.array()?),
             call: CallId(u128::from_le_bytes(from.array()?)),
+            held: from.u8()? == 1,
             recent: from.u8()? == 1,
             ordinal: from.u64()?,
             result: match from.u8()? {
@@ -362,6 +366,7 @@ mod tests {
             key: KeyId([7; 16]),
             bond: Digest([8; 32]),
             call: CallId(9),
+            held: false,
             recent: true,
             ordinal: 0x0102_0304_0506_0708,
             result,

@@ -9,12 +9,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::frame::{
-    self, BadFrame, Front, HASH_ZERO, Hash, SEGMENT_HEADER_BYTES, SegmentHeader, chain_hash,
+    self, BadFrame, BadHeader, FORMAT, Front, HASH_ZERO, Hash, SEGMENT_HEADER_BYTES, SegmentHeader,
+    chain_hash, side_digest,
 };
 use crate::head::{self, KeptHead};
 use crate::journal::{segment_name, segment_numbers};
 use crate::side::{Change, Kept};
-use crate::{Head, Store, StoreError};
+use crate::{Head, Store, StoreError, blobs};
 
 /// What verifying found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +64,14 @@ struct Body<'a> {
     output: Option<std::borrow::Cow<'a, str>>,
     #[serde(borrow, default)]
     digest: Option<std::borrow::Cow<'a, str>>,
+}
+
+/// What is at hand of the change a record made.
+enum Beside<'a> {
+    /// In a journal, its bytes.
+    Side(&'a [u8]),
+    /// In an export, their digest.
+    Digest(Hash),
 }
 
 /// How far a walk along the chain has come.
@@ -190,8 +199,15 @@ impl<'a> Walk<'a> {
             first_seq: self.seq + 1,
             hash: self.hash,
         };
-        if SegmentHeader::decode(bytes) != Some(wanted) {
-            return Err(self.bad("the header of its segment is not as written"));
+        match SegmentHeader::decode(bytes) {
+            Ok(found) if found == wanted => {}
+            Ok(_) | Err(BadHeader::Broken) => {
+                return Err(self.bad("the header of its segment is not as written"));
+            }
+            Err(BadHeader::OtherFormat(name)) => {
+                let reason = format!("its segment is of format {name}, and only {FORMAT} is read");
+                return Err(self.bad(&reason));
+            }
         }
         let mut rest = &bytes[SEGMENT_HEADER_BYTES..];
         self.offset = SEGMENT_HEADER_BYTES as u64;
@@ -243,21 +259,24 @@ impl<'a> Walk<'a> {
             let Some(record) = record else {
                 return Err(self.bad("the length of the record is not as written"));
             };
-            if !record.sound {
-                return Err(self.bad("the change it made is not as written"));
-            }
-            self.record(record.body, &record.hash, Some(record.side))?;
+            self.record(record.body, &record.hash, &Beside::Side(record.side))?;
         }
         Ok(())
     }
 
     /// Checks one record and steps past it.
-    fn record(&mut self, body: &[u8], hash: &Hash, side: Option<&[u8]>) -> Result<(), Bad> {
+    fn record(&mut self, body: &[u8], hash: &Hash, beside: &Beside<'_>) -> Result<(), Bad> {
+        let digest = match beside {
+            Beside::Side(side) => side_digest(side),
+            Beside::Digest(digest) => *digest,
+        };
         self.scratch.clear();
         self.scratch.extend_from_slice(&self.hash);
+        self.scratch.extend_from_slice(&digest);
         self.scratch.extend_from_slice(body);
         if chain_hash(&self.scratch) != *hash {
-            return Err(self.bad("its hash does not follow from the one before and its body"));
+            let reason = "its hash does not follow from the one before, its change and its body";
+            return Err(self.bad(reason));
         }
         let Ok(parsed) = serde_json::from_slice::<Body<'_>>(body) else {
             return Err(self.bad("its body is no record"));
@@ -265,7 +284,7 @@ impl<'a> Walk<'a> {
         if parsed.seq != self.seq + 1 {
             return Err(self.bad("another record is in its place"));
         }
-        if let Some(side) = side {
+        if let Beside::Side(side) = beside {
             self.side(&parsed, side)?;
         }
         let signed = self.head.as_ref().filter(|head| head.seq == parsed.seq);
@@ -286,15 +305,20 @@ impl<'a> Walk<'a> {
             |hex: &Option<std::borrow::Cow<'_, str>>| hex.as_deref().and_then(Digest::from_hex);
         let fits = match change {
             Change::End(ended) => {
-                body.kind == "outcome"
+                (body.kind == "outcome" || body.kind == "call")
                     && match ended.key.and_then(|key| key.result) {
                         None => true,
                         Some(Kept::Fault { .. }) => body.output.is_none(),
                         Some(Kept::Text(text)) => is_digest_of(told(&body.output), text),
-                        Some(Kept::Blob(digest)) => self.blob(&digest).is_some_and(|text| {
-                            Digest::of_bytes(text.as_bytes()) == digest
-                                && is_digest_of(told(&body.output), &text)
-                        }),
+                        Some(Kept::Blob(digest)) => match self.blob(&digest) {
+                            // It goes with its key; what is there must be right.
+                            Ok(None) => true,
+                            Ok(Some(text)) => {
+                                Digest::of_bytes(text.as_bytes()) == digest
+                                    && is_digest_of(told(&body.output), &text)
+                            }
+                            Err(_) => false,
+                        },
                     }
             }
             Change::Note { text, .. } => {
@@ -314,8 +338,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn blob(&self, digest: &Digest) -> Option<String> {
-        std::fs::read_to_string(self.state?.join("blobs").join(digest.to_hex())).ok()
+    fn blob(&self, digest: &Digest) -> Result<Option<String>, StoreError> {
+        match self.state {
+            Some(state) => blobs::read(state, digest),
+            None => Ok(None),
+        }
     }
 }
 
@@ -343,6 +370,8 @@ struct Line<'a> {
     hash: Option<&'a str>,
     #[serde(borrow, default)]
     record: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    side: Option<&'a str>,
     #[serde(borrow, default)]
     head: Option<&'a RawValue>,
 }
@@ -396,20 +425,24 @@ impl Walk<'_> {
             Line {
                 hash: Some(hash),
                 record: Some(body),
+                side: Some(side),
                 head: None,
             } => {
-                let written = format!("{{\"hash\":\"{hash}\",\"record\":{}}}\n", body.get());
-                let Some(digest) = Digest::from_hex(hash)
-                    .filter(|digest| written == text && digest.to_hex() == hash)
+                let body = body.get();
+                let written =
+                    format!("{{\"hash\":\"{hash}\",\"record\":{body},\"side\":\"{side}\"}}\n");
+                let digest = |hex: &str| Digest::from_hex(hex).filter(|it| it.to_hex() == hex);
+                let (Some(hash), Some(side), true) = (digest(hash), digest(side), written == text)
                 else {
                     return Err(self.bad("the line is not as it was written"));
                 };
-                self.record(body.get().as_bytes(), &digest.0, None)?;
+                self.record(body.as_bytes(), &hash.0, &Beside::Digest(side.0))?;
                 Ok(None)
             }
             Line {
                 hash: None,
                 record: None,
+                side: None,
                 head: Some(raw),
             } => {
                 let head = Head::from_json(raw.get())

@@ -5,9 +5,16 @@ mod common;
 
 use std::fs;
 
-use callgate_call::Digest;
-use callgate_store::{Bad, Options, Seen, Store, StoreError, Tuning, verify_file};
+use std::time::Duration;
+
+use callgate_call::{Digest, Tier};
+use callgate_store::{
+    Bad, LeaseGrant, Options, Seen, Store, StoreError, Tuning, View, verify_file,
+};
 use common::*;
+
+/// What a person is asked about; it stands beside the chain only.
+const SHOWN: &str = "{\"path\":\"a\"}";
 
 /// Some records of most kinds, three segments, an orderly stop if `closed`.
 fn journal(name: &str, closed: bool) -> (Folder, u64) {
@@ -20,6 +27,17 @@ fn journal(name: &str, closed: bool) -> (Folder, u64) {
     }
     store.trust("callgate.toml", input("c")).unwrap();
     store.memory_append("a note about nothing", None).unwrap();
+    let grant = LeaseGrant {
+        tool: "files/write",
+        tier: Tier::Write,
+        life: Duration::from_secs(60),
+        caller: None,
+        input: None,
+    };
+    store.grant_lease(grant).unwrap();
+    store
+        .ask(&me, "files/write", input("x"), Tier::Write, SHOWN)
+        .unwrap();
     let ticket = run(&store, 9, key("last"), "{}");
     settle(&store, ticket);
     if closed {
@@ -89,7 +107,7 @@ fn layout(folder: &Folder) -> Layout {
             layout.frames.push((first, number, at, end));
             let (mut seq, mut from) = (first, at + 24);
             while from < end {
-                let to = from + 44 + word(from) + word(from + 4);
+                let to = from + 40 + word(from) + word(from + 4);
                 layout.records.push((seq, number, from, to));
                 (seq, from) = (seq + 1, to);
             }
@@ -209,6 +227,87 @@ fn every_flipped_byte_is_named() {
     assert!(bad(&folder).is_some(), "a missing head");
 }
 
+/// The check of frames and headers, written once more: a forger would do it.
+fn check_of(bytes: &[u8]) -> [u8; 8] {
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let step = |lane: u64, word: u64| (lane ^ word).wrapping_mul(ODD).rotate_left(29);
+    let mut lanes = [1, 2, 3, 4].map(|lane| step(lane, bytes.len() as u64));
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        lanes[index % 4] = step(lanes[index % 4], u64::from_le_bytes(*word));
+    }
+    for &byte in rest {
+        lanes[3] = step(lanes[3], u64::from(byte));
+    }
+    let sum = lanes.into_iter().fold(ODD, step);
+    step(sum ^ (sum >> 32), ODD).to_le_bytes()
+}
+
+/// D-9: a byte of what is kept beside the chain is changed and the check repaired: the record
+/// whose change it is is named, be it a lease's expiry, an approval's text or an output.
+#[test]
+fn every_byte_beside_the_chain_is_covered() {
+    let (folder, records) = journal("beside", true);
+    let layout = layout(&folder);
+    let mut sides = Vec::new();
+    for &(seq, number, from, to) in &layout.records {
+        let bytes = fs::read(folder.segment(number)).unwrap();
+        let body_bytes = u32::from_le_bytes(bytes[from..from + 4].try_into().unwrap());
+        let side = from + 40 + body_bytes as usize;
+        let within = |frame: &&(u64, u64, usize, usize)| {
+            frame.1 == number && (frame.2..frame.3).contains(&from)
+        };
+        let &(_, _, begin, end) = layout.frames.iter().find(within).unwrap();
+        for at in side..to {
+            let mut forged = bytes.clone();
+            forged[at] ^= 1 << (at % 8);
+            let check = check_of(&forged[begin + 12..end]);
+            forged[begin + 4..begin + 12].copy_from_slice(&check);
+            put(folder.segment(number), &forged);
+            let found = bad(&folder).unwrap_or_else(|| panic!("record {seq} byte {at}"));
+            assert_eq!(found.seq, seq, "byte {at}: {found:?}");
+        }
+        put(folder.segment(number), &bytes);
+        sides.extend_from_slice(&bytes[side..to]);
+    }
+    assert_eq!(verify(&folder).records, records);
+    let sides = String::from_utf8_lossy(&sides);
+    let shown = SHOWN.replace('"', "\\\"");
+    for kept in ["\"expires_at\":", &shown, "{\"n\":3}"] {
+        assert!(sides.contains(kept), "{kept} was among them");
+    }
+}
+
+/// D-10: a journal of another format is refused by name, by all that would read or write it.
+#[test]
+fn another_format_is_refused() {
+    let (folder, _) = journal("format", true);
+    let path = folder.segment(1);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[..8].copy_from_slice(b"CGSEG001");
+    let check = check_of(&bytes[..56]);
+    bytes[56..64].copy_from_slice(&check);
+    put(&path, &bytes);
+    let store = open_with(&folder, small(), &clock());
+    let told = "journal is of format CGSEG001, and this version reads and writes CGSEG002 only";
+    let peeked = store.peek(&key("0"), "files/write", &input("x"), View::Full);
+    let shown = store.show(&Default::default(), &mut |record| panic!("{record:?}"));
+    let ticket = store.record_pure(start(1, None, &me()), finish(1, None, "{}"));
+    for refused in [
+        peeked.map(drop),
+        store.begin(start(50, Some(key("new")), &me())).map(drop),
+        store.settle_now(ticket),
+        store.export(&mut Vec::new()).map(drop),
+        shown,
+    ] {
+        assert_eq!(refused.unwrap_err().to_string(), told);
+    }
+    let found = store.verify().unwrap().bad.unwrap();
+    assert_eq!((found.seq, found.segment), (1, 1));
+    assert!(found.reason.contains("CGSEG001"), "{found:?}");
+    assert_eq!(fs::read(&path).unwrap(), bytes, "left as it is");
+}
+
 /// D-8: removed and exchanged transactions and segments are named.
 #[test]
 fn removal_and_reordering_are_named() {
@@ -326,7 +425,8 @@ fn damage_in_the_middle_stops_appending() {
     assert_eq!(shown, frame.0 - 1);
 }
 
-/// D-8: an export verifies on its own, and against the workspace's key; changed lines are named.
+/// D-8, D-9: an export verifies on its own, without what stands beside the chain, and against the
+/// workspace's key; changed lines are named.
 #[test]
 fn an_export_is_verified() {
     let (folder, records) = journal("export", true);
@@ -346,6 +446,15 @@ fn an_export_is_verified() {
             .is_good(),
         "another key"
     );
+    let all = String::from_utf8(out.clone()).unwrap();
+    for kept in [
+        "\\\"path\\\"",
+        "a note about nothing",
+        "{\\\"n\\\"",
+        "{\"n\"",
+    ] {
+        assert!(!all.contains(kept), "{kept} stays at home");
+    }
     let lines: Vec<&[u8]> = out.split_inclusive(|&b| b == b'\n').collect();
     assert_eq!(lines.len() as u64, records + 1);
     let text = std::str::from_utf8(lines[0]).unwrap();

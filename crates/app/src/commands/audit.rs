@@ -37,7 +37,7 @@ enum AuditCommand {
         /// So many of the newest
         #[arg(long, default_value_t = 50)]
         last: usize,
-        /// Only this kind, such as outcome, refusal or lease
+        /// Only this kind, such as call, outcome, refusal or lease
         #[arg(long)]
         kind: Option<String>,
         /// Only this tool
