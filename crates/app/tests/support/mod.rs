@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 pub mod drive;
+pub mod mcp;
 pub mod mutate;
 pub mod processes;
 pub mod random;

@@ -1,0 +1,465 @@
+//! MCP at the real program: what happens once, what ends, what is told, and what is refused.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::io::Read as _;
+
+use serde_json::{Value, json};
+use support::drive::{Host, Serve, chain, cli, lines_of, verified};
+use support::mcp::{
+    initialize, legacy_call, mcp, modern_call, modern_meta, post_mcp, post_open, read_answer,
+    serve_http,
+};
+use support::processes::{descendants, resident_bytes};
+use support::wait_for;
+use support::workspace::{ONE, SLOW, effects, trusted, trusted_with};
+
+const ASKED: &str = r#"
+[[policy]]
+tools = ["one"]
+decision = "ask"
+"#;
+
+/// Notes its start in `effects`, then hangs until it is ended.
+const HANGS: &str = "read -r input\necho started >> effects\nexec sleep 1000\n";
+
+fn text_of(reply: &Value) -> &str {
+    reply["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text: {reply}"))
+}
+
+/// G-3, G-11: one key is one run, whatever the era, the wire and the process.
+#[test]
+fn a_retry_runs_once_on_every_wire_and_across_a_restart() {
+    let folder = trusted(ONE);
+    let key = json!({ "callgate/idempotencyKey": "k1" });
+    let input = json!({ "n": 1 });
+    let mut alone = mcp(&folder, &["--standalone"]);
+    let first = alone.ask(&modern_call(1, "one", &input, &key));
+    assert_eq!(text_of(&first), r#"{"got":{"n":1}}"#);
+    let again = alone.ask(&legacy_call(2, "one", &input, &key));
+    assert_eq!(text_of(&again), text_of(&first));
+    let call = &again["result"]["_meta"]["callgate/call"];
+    assert_eq!(call["replayed"], true, "{again}");
+    alone.kill();
+
+    let (serve, port) = serve_http(&folder);
+    let mut attached = mcp(&folder, &[]);
+    let third = attached.ask(&modern_call(3, "one", &input, &key));
+    assert_eq!(text_of(&third), text_of(&first));
+    let body = json!({ "tool": "one", "input": input, "idempotency_key": "k1" });
+    assert_eq!(serve.call(&body)["idempotent_hit"], true);
+    assert_eq!(effects(&folder), 1);
+
+    // Another caller's key is another key: over TCP without a token everybody is nobody.
+    let other = post_mcp(port, &modern_call(4, "one", &input, &key), &[]);
+    assert_eq!(other.json()["result"]["isError"], false, "{other:?}");
+    assert_eq!(effects(&folder), 2);
+
+    // The same key with another input is refused, and runs nothing.
+    let conflict = attached.ask(&modern_call(5, "one", &json!({ "n": 2 }), &key));
+    assert_eq!(conflict["result"]["isError"], true);
+    let call = &conflict["result"]["_meta"]["callgate/call"];
+    assert_eq!(call["fault"], "conflict");
+    assert_eq!(effects(&folder), 2);
+    assert!(attached.end().success());
+    assert!(serve.stop().success());
+    let wires: Vec<Value> = chain(&folder).iter().map(|r| r["wire"].clone()).collect();
+    assert!(wires.contains(&json!("mcp")) && wires.contains(&json!("mcp-http")));
+    verified(&folder);
+}
+
+/// A cancelled call ends its tool, by notification and by hanging up; others are unharmed.
+#[test]
+fn cancelling_ends_the_tool() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
+    let (serve, port) = serve_http(&folder);
+    let mut host = mcp(&folder, &[]);
+    let gone = |started: usize| {
+        wait_for("the tool's start", || {
+            (effects(&folder) == started).then_some(())
+        });
+        move |serve: &Serve| {
+            wait_for("the tool's end", || {
+                let sleeping = descendants(serve.pid())
+                    .into_iter()
+                    .any(|pid| support::processes::words_of(pid).contains("1000"));
+                (!sleeping).then_some(())
+            });
+        }
+    };
+    host.send(&modern_call(1, "one", &json!({}), &json!({})));
+    let check = gone(1);
+    host.send(&json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 },
+    }));
+    check(&serve);
+    // No answer to what was taken back: the next answer is the next request's.
+    let next = host.ask(&json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }));
+    assert_eq!(next["id"], 2);
+
+    let open = post_open(port, &modern_call(3, "one", &json!({}), &json!({})), &[]);
+    let check = gone(2);
+    drop(open);
+    check(&serve);
+
+    // A client that dies takes its calls with it.
+    host.send(&legacy_call(4, "one", &json!({}), &json!({})));
+    let check = gone(3);
+    host.kill();
+    check(&serve);
+    assert!(serve.stop().success());
+    let ends: Vec<Value> = chain(&folder)
+        .into_iter()
+        .filter(|record| record["kind"] == "outcome")
+        .map(|record| record["fault"].clone())
+        .collect();
+    assert_eq!(ends, vec![json!("cancelled"); 3]);
+}
+
+/// A standalone server ends with its input and leaves no child.
+#[test]
+fn the_end_of_input_ends_everything() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
+    let mut host = mcp(&folder, &["--standalone"]);
+    host.send(&modern_call(1, "one", &json!({}), &json!({})));
+    wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
+    let children = descendants(host.pid());
+    assert!(!children.is_empty());
+    assert!(host.end().success());
+    wait_for("the children's end", || {
+        children
+            .iter()
+            .all(|&pid| !support::is_alive(pid))
+            .then_some(())
+    });
+}
+
+/// G-6: a pending approval is put to the client's user: in rounds where the era has them, by
+/// elicitation where not. A decline is a denial, recorded as that user's.
+#[test]
+fn a_client_s_user_approves() {
+    let folder = trusted(&format!("{ONE}{ASKED}"));
+    let mut host = mcp(&folder, &["--standalone"]);
+    let round = |id: u64, n: u64, more: Value| {
+        let mut call = modern_call(id, "one", &json!({ "n": n }), &json!({}));
+        for (key, value) in more.as_object().into_iter().flatten() {
+            call["params"][key] = value.clone();
+        }
+        call
+    };
+    let accept = json!({ "action": "accept", "content": { "approve": true } });
+
+    let asked = host.ask(&round(1, 1, json!({})));
+    let result = &asked["result"];
+    assert_eq!(result["resultType"], "input_required", "{asked}");
+    let state = result["requestState"].clone();
+    let answers = json!({ "callgate_approval": accept });
+    // State that was given for another input is not good for this one.
+    let stolen = host.ask(&round(
+        2,
+        2,
+        json!({ "requestState": state, "inputResponses": answers }),
+    ));
+    assert_eq!(stolen["error"]["code"], -32602, "{stolen}");
+    assert_eq!(effects(&folder), 0);
+    let done = host.ask(&round(
+        3,
+        1,
+        json!({ "requestState": state, "inputResponses": answers }),
+    ));
+    assert_eq!(text_of(&done), r#"{"got":{"n":1}}"#);
+
+    let asked = host.ask(&round(4, 3, json!({})));
+    let state = asked["result"]["requestState"].clone();
+    let answers = json!({ "callgate_approval": { "action": "decline" } });
+    let denied = host.ask(&round(
+        5,
+        3,
+        json!({ "requestState": state, "inputResponses": answers }),
+    ));
+    assert_eq!(
+        denied["result"]["_meta"]["callgate/call"]["fault"], "denied",
+        "{denied}"
+    );
+
+    host.ask(&initialize(6));
+    host.send(&legacy_call(7, "one", &json!({ "n": 4 }), &json!({})));
+    let question = host.reply();
+    assert_eq!(question["method"], "elicitation/create", "{question}");
+    host.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": accept }));
+    assert_eq!(text_of(&host.reply()), r#"{"got":{"n":4}}"#);
+    assert_eq!(effects(&folder), 2);
+    assert!(host.end().success());
+    let by: Vec<Value> = chain(&folder)
+        .into_iter()
+        .filter(|record| record["kind"] == "approval.grant")
+        .map(|record| record["by"].clone())
+        .collect();
+    assert_eq!(by.len(), 2, "{by:?}");
+}
+
+/// A tool that comes or goes is told to those who listen, in both eras.
+#[test]
+fn changes_are_told() {
+    let folder = trusted(ONE);
+    let (serve, port) = serve_http(&folder);
+    let mut legacy = mcp(&folder, &[]);
+    legacy.ask(&initialize(1));
+    let mut listen = json!({
+        "jsonrpc": "2.0", "id": "sub", "method": "subscriptions/listen",
+        "params": { "notifications": { "toolsListChanged": true }, "_meta": modern_meta() },
+    });
+    let mut modern = mcp(&folder, &[]);
+    modern.send(&listen);
+    let acknowledged = modern.reply();
+    let subscription = |message: &Value| {
+        message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone()
+    };
+    assert_eq!(
+        acknowledged["method"],
+        "notifications/subscriptions/acknowledged"
+    );
+    assert_eq!(subscription(&acknowledged), "sub");
+    listen["id"] = json!(9);
+    let mut stream = post_open(port, &listen, &[]);
+
+    let two = ONE.replace("\"one\"", "\"two\"").replace("ONE", "TWO");
+    folder.write("callgate.toml", &format!("{ONE}{two}"));
+    cli(&folder, &["trust"]).good();
+    serve.wait_said("reloaded");
+    let told = modern.reply();
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    assert_eq!(subscription(&told), "sub");
+    let told: Vec<Value> = (0..3).map(|_| legacy.reply()["method"].clone()).collect();
+    assert!(
+        told.contains(&json!("notifications/tools/list_changed")),
+        "{told:?}"
+    );
+    let mut seen = String::new();
+    while !seen.contains("tools/list_changed") {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk).expect("events");
+        assert_ne!(count, 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&chunk[..count]));
+    }
+    let list = modern.ask(&json!({
+        "jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": { "_meta": modern_meta() },
+    }));
+    let names: Vec<&str> = list["result"]["tools"]
+        .as_array()
+        .expect("tools")
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
+    assert!(
+        names.contains(&"two") && names.contains(&"builtin_echo"),
+        "{names:?}"
+    );
+    assert!(serve.stop().success());
+}
+
+/// What the chain has of a call is a resource of its caller's, and of nobody else's.
+#[test]
+fn a_call_s_records_are_a_resource() {
+    let folder = trusted(ONE);
+    let (serve, port) = serve_http(&folder);
+    let mut host = mcp(&folder, &[]);
+    let called = host.ask(&legacy_call(1, "one", &json!({}), &json!({})));
+    let id = called["result"]["_meta"]["callgate/call"]["id"]
+        .as_str()
+        .expect("an id");
+    let read = |id: u64, uri: &str, meta: Value| {
+        json!({
+            "jsonrpc": "2.0", "id": id, "method": "resources/read",
+            "params": { "uri": uri, "_meta": meta },
+        })
+    };
+    let uri = format!("callgate://call/{id}");
+    let records = host.ask(&read(2, &uri, json!({})));
+    let text = records["result"]["contents"][0]["text"]
+        .as_str()
+        .expect("text");
+    let records: Vec<Value> = serde_json::from_str(text).expect("records");
+    let kinds: Vec<&Value> = records.iter().map(|record| &record["kind"]).collect();
+    assert_eq!(kinds, ["start", "outcome"]);
+    let foreign = post_mcp(port, &read(3, &uri, modern_meta()), &[("mcp-name", &uri)]);
+    assert_eq!(foreign.json()["error"]["code"], -32602, "{foreign:?}");
+    assert!(serve.stop().success());
+}
+
+/// Refusals that are the protocol's own, and a session that outlives the gate's restart.
+#[test]
+fn http_refusals_and_sessions() {
+    let folder = trusted(ONE);
+    let (serve, port) = serve_http(&folder);
+    let list = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": modern_meta() },
+    });
+    for (header, value, status) in [
+        ("host", "evil.example", 403),
+        ("origin", "http://evil.example", 403),
+        ("origin", "null", 403),
+        ("content-type", "text/plain", 415),
+        ("accept", "application/json", 406),
+        ("mcp-method", "tools/call", 400),
+        ("mcp-protocol-version", "2025-11-25", 400),
+    ] {
+        let answer = if header == "host" {
+            let bytes = "POST /mcp HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+            let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connect");
+            std::io::Write::write_all(&mut stream, bytes.as_bytes()).expect("write");
+            read_answer(stream)
+        } else {
+            post_mcp(port, &list, &[(header, value)])
+        };
+        assert_eq!(answer.status, status, "{header}: {value}: {answer:?}");
+    }
+    let batch = json!([list]);
+    let answer = post_mcp(port, &batch, &[]);
+    assert_eq!(
+        (answer.status, answer.json()["error"]["code"].clone()),
+        (400, json!(-32600))
+    );
+    let answer = post_mcp(port, &list, &[("origin", "http://localhost:3000")]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    let begun = post_mcp(port, &initialize(1), &[]);
+    let session = begun
+        .header("mcp-session-id")
+        .expect("a session")
+        .to_owned();
+    let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" });
+    assert_eq!(post_mcp(port, &ping, &[]).status, 400);
+    assert_eq!(
+        post_mcp(port, &ping, &[("mcp-session-id", "made-up")]).status,
+        404
+    );
+    assert_eq!(
+        post_mcp(port, &ping, &[("mcp-session-id", &session)]).status,
+        200
+    );
+    serve.kill();
+    let (serve, port) = serve_http(&folder);
+    // The client knows nothing of our death, and need not.
+    let answer = post_mcp(port, &ping, &[("mcp-session-id", &session)]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(serve.stop().success());
+}
+
+/// Ten thousand clients that vanish and a thousand cancelled calls: no child, no descriptor
+/// and no memory is left.
+#[test]
+fn vanishing_clients_leave_nothing() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+    let (serve, port) = serve_http(&folder);
+    let call = modern_call(1, "one", &json!({}), &json!({}));
+    let listen = json!({
+        "jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen",
+        "params": { "notifications": { "toolsListChanged": true }, "_meta": modern_meta() },
+    });
+    let churn = |rounds: usize| {
+        for round in 0..rounds {
+            match round % 4 {
+                0 => drop(std::net::TcpStream::connect(("127.0.0.1", port))),
+                1 => drop(post_open(port, &initialize(1), &[])),
+                2 => drop(post_open(port, &listen, &[])),
+                _ => {
+                    let mut stream =
+                        std::net::TcpStream::connect(("127.0.0.1", port)).expect("connect");
+                    let _ =
+                        std::io::Write::write_all(&mut stream, b"POST /mcp HTTP/1.1\r\nhost: lo");
+                }
+            }
+        }
+    };
+    let descriptors = || {
+        std::fs::read_dir(format!("/proc/{}/fd", serve.pid()))
+            .expect("descriptors")
+            .count()
+    };
+    let cancelled = |calls: usize| {
+        for _ in 0..calls {
+            drop(post_open(port, &call, &[]));
+        }
+    };
+    churn(1000);
+    cancelled(100);
+    let settled = || {
+        wait_for("quiet", || {
+            (descendants(serve.pid()).len() <= 1).then_some(())
+        })
+    };
+    settled();
+    let (memory, open) = (resident_bytes(serve.pid()), descriptors());
+    churn(9000);
+    cancelled(900);
+    settled();
+    wait_for("descriptors", || (descriptors() <= open + 8).then_some(()));
+    let grown = resident_bytes(serve.pid()).saturating_sub(memory);
+    assert!(grown <= 8 << 20, "grew by {} KiB", grown >> 10);
+    let answer = post_mcp(
+        port,
+        &modern_call(2, "builtin_echo", &json!({ "a": 1 }), &json!({})),
+        &[],
+    );
+    assert_eq!(text_of(&answer.json()), r#"{"a":1}"#);
+    assert!(serve.stop().success());
+    assert!(!lines_of(&folder.join("effects")).is_empty());
+    verified(&folder);
+}
+
+/// Junk between messages is refused line by line; ids come back as the bytes they were.
+#[test]
+fn junk_costs_its_own_line() {
+    let folder = trusted(ONE);
+    let mut host: Host = mcp(&folder, &["--standalone"]);
+    for (line, code) in [
+        ("nonsense", -32700),
+        (
+            "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]",
+            -32600,
+        ),
+        ("{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}", -32600),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"no/such\"}",
+            -32601,
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\"}",
+            -32602,
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"nope\"}}",
+            -32602,
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\",\"params\":{\"cursor\":7}}",
+            -32602,
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"server/discover\"}",
+            -32602,
+        ),
+    ] {
+        assert!(host.send_bytes(format!("{line}\n").as_bytes()));
+        assert_eq!(host.reply()["error"]["code"], code, "{line}");
+    }
+    let mut long = vec![b'x'; (16 << 20) + 2];
+    long.push(b'\n');
+    assert!(host.send_bytes(&long));
+    assert_eq!(host.reply()["error"]["code"], -32600);
+    let big = "123456789012345678901234567890";
+    assert!(host.send_bytes(
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{big},\"method\":\"ping\"}}\n").as_bytes()
+    ));
+    assert_eq!(host.reply()["result"], json!({}));
+    assert!(host.end().success());
+}

@@ -1,0 +1,195 @@
+//! An MCP client's side, by hand: requests in both eras, over pipes and over HTTP.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use super::drive::{Host, PATIENCE, Serve};
+use super::{Folder, callgate};
+
+/// `_meta` of a modern request.
+pub fn modern_meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+    })
+}
+
+/// A modern `tools/call`; `meta` is added to what every request has.
+pub fn modern_call(id: u64, tool: &str, arguments: &Value, meta: &Value) -> Value {
+    let mut all = modern_meta();
+    for (key, value) in meta.as_object().into_iter().flatten() {
+        all[key] = value.clone();
+    }
+    json!({
+        "jsonrpc": "2.0", "id": id, "method": "tools/call",
+        "params": { "name": tool, "arguments": arguments, "_meta": all },
+    })
+}
+
+/// A legacy `tools/call`.
+pub fn legacy_call(id: u64, tool: &str, arguments: &Value, meta: &Value) -> Value {
+    json!({
+        "jsonrpc": "2.0", "id": id, "method": "tools/call",
+        "params": { "name": tool, "arguments": arguments, "_meta": meta },
+    })
+}
+
+/// `initialize` of a client that can be asked.
+pub fn initialize(id: u64) -> Value {
+    json!({
+        "jsonrpc": "2.0", "id": id, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": { "elicitation": {} },
+            "clientInfo": { "name": "test", "version": "1" },
+        },
+    })
+}
+
+/// `callgate mcp` with arguments.
+pub fn mcp(folder: &Folder, args: &[&str]) -> Host {
+    Host::spawn(callgate(folder).arg("mcp").args(args))
+}
+
+/// `callgate serve` with HTTP for anybody, and its port.
+pub fn serve_http(folder: &Folder) -> (Serve, u16) {
+    let serve = Serve::spawn(
+        callgate(folder).args(["serve", "--no-auth", "--port", "0"]),
+        folder.join("state/gate.sock"),
+    );
+    serve.wait_said("MCP on http://127.0.0.1:");
+    let said = serve.said();
+    let (_, rest) = said.split_once("MCP on http://127.0.0.1:").expect("a port");
+    let port = rest.split('/').next().and_then(|port| port.parse().ok());
+    (serve, port.expect("a port"))
+}
+
+/// An HTTP answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    /// The JSON of the body.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// A header's value.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    /// The messages of a stream of events.
+    pub fn events(&self) -> Vec<Value> {
+        self.body
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: "))
+            .filter(|data| !data.is_empty())
+            .map(|data| serde_json::from_str(data).expect("a message"))
+            .collect()
+    }
+}
+
+/// The headers every client sends, and those that mirror a modern message.
+pub fn headers_of(message: &Value) -> Vec<(String, String)> {
+    let mut headers = vec![
+        ("content-type".to_owned(), "application/json".to_owned()),
+        (
+            "accept".to_owned(),
+            "application/json, text/event-stream".to_owned(),
+        ),
+    ];
+    let params = &message["params"];
+    let version = &params["_meta"]["io.modelcontextprotocol/protocolVersion"];
+    if let Some(version) = version.as_str() {
+        headers.push(("mcp-protocol-version".to_owned(), version.to_owned()));
+        let method = message["method"].as_str().unwrap_or_default();
+        headers.push(("mcp-method".to_owned(), method.to_owned()));
+        if let Some(name) = params["name"].as_str() {
+            headers.push(("mcp-name".to_owned(), name.to_owned()));
+        }
+    }
+    headers
+}
+
+/// A connection on which a message was posted; dropping it hangs up.
+pub fn post_open(port: u16, message: &Value, more: &[(&str, &str)]) -> TcpStream {
+    let body = message.to_string();
+    let mut head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost:{port}\r\ncontent-length: {}\r\n",
+        body.len()
+    );
+    let mut headers = headers_of(message);
+    headers.retain(|(name, _)| !more.iter().any(|(other, _)| other == name));
+    for (name, value) in &headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    for (name, value) in more {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let bytes = [head.as_bytes(), b"\r\n", body.as_bytes()].concat();
+    stream.write_all(&bytes).expect("the gate reads");
+    stream
+}
+
+/// Posts a message on a connection of its own and reads the whole answer.
+pub fn post_mcp(port: u16, message: &Value, more: &[(&str, &str)]) -> Answer {
+    let mut more = more.to_vec();
+    more.push(("connection", "close"));
+    read_answer(post_open(port, message, &more))
+}
+
+/// Reads an answer to the end of its connection.
+pub fn read_answer(mut stream: TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 64 * 1024];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
+            Err(error) => panic!("the gate does not answer: {error}"),
+        }
+    }
+    let text = String::from_utf8(bytes).expect("text");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let is_chunked = head
+        .to_ascii_lowercase()
+        .contains("transfer-encoding: chunked");
+    Answer {
+        status: status.expect("a status"),
+        head: head.to_owned(),
+        body: if is_chunked {
+            unchunked(body)
+        } else {
+            body.to_owned()
+        },
+    }
+}
+
+fn unchunked(body: &str) -> String {
+    let (mut text, mut rest) = (String::new(), body);
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        if size == 0 {
+            break;
+        }
+        text.push_str(&after[..size]);
+        rest = &after[size + 2..];
+    }
+    text
+}
