@@ -270,7 +270,8 @@ impl Gate {
                     message: &message,
                     data: &data,
                 };
-                // A worker that could not be had ran nothing, so the key stays free.
+                // A worker that could not be had ran nothing: the key stays free, and lease and
+                // approval are given back (G-5, G-6).
                 (
                     end,
                     health_of(fault),
@@ -293,6 +294,8 @@ impl Gate {
         };
         let recorded = if lazy {
             Ok(self.store.record_pure(*start, finish))
+        } else if !keep && (start.lease.is_some() || start.needs_approval) {
+            Ok(self.store.finish_unrun(*start, finish))
         } else {
             self.store.finish(finish)
         };

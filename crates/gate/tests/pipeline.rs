@@ -1,5 +1,7 @@
 //! The pipeline stage by stage, with a real store and tools that are closures: what is
 //! refused, what is run, how often, and what the chain says of it.
+//
+// tidy: long because every stage is tested on the one bench that is made here.
 
 #![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
 
@@ -486,6 +488,96 @@ async fn a_retry_needs_no_second_lease() {
     assert_eq!(b.result(&call).await, Ok(json!({})));
     let retry = b.gate.call(&b.keyed(json!({}), "k")).await;
     assert!(retry.replayed && retry.result.is_ok());
+}
+
+/// A tool that has no worker the first time.
+fn late() -> Option<Box<Function>> {
+    let tried = AtomicUsize::new(0);
+    Some(Box::new(move |_: &Job<'_>| {
+        if tried.fetch_add(1, Ordering::SeqCst) == 0 {
+            let reason = "no worker".to_owned();
+            return Err(Fault::Unavailable { reason });
+        }
+        Ok(Output::from_value(json!({})))
+    }))
+}
+
+/// G-5, F-14: a call that got no worker ran nothing and spends no lease; one that ran does,
+/// however it ended.
+#[tokio::test]
+async fn no_worker_spends_no_lease() {
+    let b = bench(
+        "no-worker-lease",
+        Wanted {
+            function: late(),
+            leases: LeasePolicy {
+                gate: Some(Tier::Write),
+                ..LeasePolicy::default()
+            },
+            ..Wanted::default()
+        },
+    );
+    let token = b
+        .gate
+        .grant_lease(&LeaseRequest {
+            tool: "work".into(),
+            tier: None,
+            ttl: None,
+            caller: None,
+            input: None,
+        })
+        .unwrap()
+        .token;
+    let leased = || {
+        let mut call = b.keyed(json!({}), "k");
+        call.lease = Some(token.clone());
+        call
+    };
+    let none = b.result(&leased()).await;
+    assert!(matches!(none, Err(Fault::Unavailable { .. })), "{none:?}");
+    assert_eq!(b.result(&leased()).await, Ok(json!({})));
+    let mut other = b.call(json!({}));
+    other.lease = Some(token.clone());
+    assert!(matches!(
+        b.result(&other).await,
+        Err(Fault::LeaseRejected { .. })
+    ));
+    let wanted = [
+        ("lease.grant", 1),
+        ("lease.return", 1),
+        ("lease.spend", 2),
+        ("outcome", 2),
+        ("refusal", 1),
+        ("start", 2),
+    ];
+    assert_eq!(b.chain(), kinds(&wanted));
+}
+
+/// G-6: the same for an approval.
+#[tokio::test]
+async fn no_worker_spends_no_approval() {
+    let rules = vec![Rule {
+        tools: vec![],
+        callers: vec![],
+        decision: Decision::Ask,
+    }];
+    let b = bench(
+        "no-worker-approval",
+        Wanted {
+            function: late(),
+            rules,
+            ..Wanted::default()
+        },
+    );
+    let Err(Fault::NeedsApproval { approval }) = b.result(&b.call(json!({}))).await else {
+        panic!("an ask")
+    };
+    b.gate.decide(&approval, true, "uid:0").unwrap();
+    let none = b.result(&b.call(json!({}))).await;
+    assert!(matches!(none, Err(Fault::Unavailable { .. })), "{none:?}");
+    assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));
+    let spent = b.result(&b.call(json!({}))).await;
+    assert!(matches!(spent, Err(Fault::NeedsApproval { .. })));
 }
 
 /// F-12, G-7: the rate, and when to come back.
