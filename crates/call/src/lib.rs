@@ -4,6 +4,7 @@
 mod call;
 mod canonical;
 mod clock;
+mod document;
 mod fault;
 mod outcome;
 mod plan;
@@ -12,11 +13,10 @@ mod secrets;
 mod slots;
 mod tool;
 
-pub use call::{
-    Call, CallId, CallIds, Caller, IdempotencyKey, Input, LeaseToken, ReplayWindow, Wire,
-};
+pub use call::{Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire};
 pub use canonical::{Digest, canonical_json};
 pub use clock::{Clock, ManualClock, Timestamp};
+pub use document::Document;
 pub use fault::{Fault, LeaseRefusal};
 pub use outcome::{Outcome, Output};
 pub use plan::{Enforcement, Level, Plan, Planner};

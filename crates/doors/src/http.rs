@@ -12,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use callgate_call::{
-    Call, Caller, Cancel, Fault, IdempotencyKey, Input, LeaseToken, Outcome, Tool, Wire,
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Tool, Wire,
 };
 use callgate_gate::Gate;
 use callgate_wires::json;
@@ -135,7 +135,7 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
         }
     };
     let call = match read_call(&body) {
-        Ok(asked) => asked.into_call(id, door.caller.clone()),
+        Ok(asked) => asked.into_call(id, door.caller.clone(), Cancel::new()),
         Err(reason) => {
             let fault = Fault::BadRequest { reason };
             return answer(StatusCode::BAD_REQUEST, &refusal(id.to_string(), &fault));
@@ -175,13 +175,14 @@ struct Asked {
 }
 
 impl Asked {
-    fn into_call(self, id: callgate_call::CallId, caller: Caller) -> Call {
+    fn into_call(self, id: callgate_call::CallId, caller: Caller, cancel: Cancel) -> Call {
         let mut call = Call::new(
             id,
-            &self.tool,
-            Input::from_value(self.input),
+            self.tool,
+            Document::from_value(self.input),
             caller,
             Wire::Gate,
+            cancel,
         );
         call.key = self
             .idempotency_key
@@ -250,7 +251,7 @@ pub fn outcome_body(outcome: Outcome) -> Value {
             let mut body = json!({
                 "ok": true,
                 "call_id": call_id,
-                "output": output.value,
+                "output": output.json.into_value(),
                 "enforcement": { "level": outcome.enforcement.level.as_str() },
             });
             if outcome.replayed {

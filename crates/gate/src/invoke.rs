@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
-    Artifact, Call, CallId, CallIds, Caller, Clock, Digest, Enforcement, Fault, Job, LeaseToken,
-    NoSink, Outcome, Output, Plan, Planner, ReplayWindow, Secrets, Timestamp, Tool, Wire,
+    Artifact, Call, CallId, CallIds, Caller, Clock, Enforcement, Fault, Job, LeaseToken, NoSink,
+    Outcome, Output, Plan, Planner, ReplayWindow, Secrets, Tool, Wire,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -155,16 +155,17 @@ impl Gate {
         call: &Call,
         entry: &'a Entry,
     ) -> Result<[Option<Permit<'a>>; 2], Fault> {
-        let now = self.clock.now();
-        let probe = match self.breaker(setup, &entry.tool, now)? {
+        let probe = match self.breaker(setup, &entry.tool)? {
             Breaker::Closed => None,
             Breaker::Probe => Some(entry.traffic.probe(setup.breaker)?),
         };
-        entry.traffic.check_rate(&call.caller, now)?;
+        if entry.traffic.has_rate() {
+            entry.traffic.check_rate(&call.caller, self.clock.now())?;
+        }
         Ok([Some(entry.traffic.enter()?), probe])
     }
 
-    fn breaker(&self, setup: &Setup, tool: &Tool, now: Timestamp) -> Result<Breaker, Fault> {
+    fn breaker(&self, setup: &Setup, tool: &Tool) -> Result<Breaker, Fault> {
         // A pure tool of our own does not crash, hang or give bad output.
         if setup.breaker.failures_max == 0 || tool.runner.is_pure() {
             return Ok(Breaker::Closed);
@@ -173,6 +174,7 @@ impl Gate {
             .store
             .breaker(&tool.name)
             .map_err(|error| internal(&error))?;
+        let now = self.clock.now();
         setup.breaker.check(state.failures, state.failed_at, now)
     }
 
@@ -235,7 +237,7 @@ impl Gate {
         let mut output = result.map_err(|fault| cleaned(fault, &setup.secrets))?;
         clean(&mut output, &setup.secrets);
         if let Some(schema) = &entry.output {
-            schema.check_output(&output.value)?;
+            schema.check_output(output.json.value())?;
         }
         (call.fits)(call, &output)?;
         Ok(output)
@@ -253,15 +255,8 @@ impl Gate {
         let (message, data);
         let (end, health, keep) = match &result {
             Ok(output) => {
-                let digest = Digest::of_json(&output.value);
-                (
-                    End::Output {
-                        text: &output.text,
-                        digest,
-                    },
-                    Health::Works,
-                    true,
-                )
+                let (text, digest) = (output.json.text(), output.json.digest());
+                (End::Output { text, digest }, Health::Works, true)
             }
             Err(fault) => {
                 (message, data) = (fault.to_string(), fault.data());
@@ -351,7 +346,7 @@ impl Gate {
             caller = call.caller.as_str(),
             wire = call.wire.as_str(),
             outcome = result.as_ref().map_or_else(Fault::kind, |_| "ok"),
-            output_bytes = result.as_ref().map_or(0, |output| output.text.len()),
+            output_bytes = result.as_ref().map_or(0, |output| output.json.text().len()),
             replayed,
             enforcement = enforcement.level.as_str(),
             trace_id = call.trace_id.as_deref(),
@@ -522,9 +517,7 @@ fn clean(output: &mut Output, secrets: &Secrets) {
     if secrets.is_empty() {
         return;
     }
-    if secrets.clean_value(&mut output.value) {
-        output.text = output.value.to_string();
-    }
+    output.json.change(|value| secrets.clean_value(value));
     for artifact in output.slots.put.values_mut() {
         let Artifact {
             kind,

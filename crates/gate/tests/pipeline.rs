@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use callgate_call::{
-    Call, Caller, Clock, Fault, IdempotencyKey, Input, Job, LeaseRefusal, LeaseToken, ManualClock,
-    Output, Plan, Planner, RateLimit, RunFuture, Runner, Secrets, Tier, Timestamp, Tool, Wire,
+    Call, Caller, Cancel, Clock, Document, Fault, IdempotencyKey, Job, LeaseRefusal, LeaseToken,
+    ManualClock, Output, Plan, Planner, RateLimit, RunFuture, Runner, Secrets, Tier, Timestamp,
+    Tool, Wire,
 };
 use callgate_gate::{
     BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, LeaseRequest, Policy, Rule, Setup,
@@ -141,9 +142,10 @@ impl Bench {
         Call::new(
             self.gate.next_id(),
             "demo/work",
-            Input::from_value(input),
+            Document::from_value(input),
             caller,
             Wire::Gate,
+            Cancel::new(),
         )
     }
 
@@ -154,7 +156,8 @@ impl Bench {
     }
 
     async fn result(&self, call: &Call) -> Result<Value, Fault> {
-        self.gate.call(call).await.result.map(|output| output.value)
+        let result = self.gate.call(call).await.result;
+        result.map(|output| output.json.into_value())
     }
 
     fn ran(&self) -> usize {
@@ -289,7 +292,7 @@ async fn replay_by_key() {
     let b = bench("replay", Wanted::default());
     for round in 0..3 {
         let outcome = b.gate.call(&b.keyed(json!({"n": 1}), "k")).await;
-        assert_eq!(outcome.result.unwrap().value, json!({"n": 1}));
+        assert_eq!(outcome.result.unwrap().json.into_value(), json!({"n": 1}));
         assert_eq!(outcome.replayed, round > 0);
     }
     assert_eq!(b.ran(), 1);
@@ -357,7 +360,7 @@ async fn in_flight_is_waited_for() {
     let mut replayed = 0;
     for task in waiting {
         let outcome = task.await.unwrap();
-        assert_eq!(outcome.result.unwrap().value, json!({"n": 1}));
+        assert_eq!(outcome.result.unwrap().json.into_value(), json!({"n": 1}));
         replayed += usize::from(outcome.replayed);
     }
     assert_eq!((b.ran(), replayed), (1, 7));
