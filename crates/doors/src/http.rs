@@ -68,20 +68,33 @@ struct Door {
     gate: Arc<Gate>,
     caller: Caller,
     calls: TaskTracker,
+    end: Cancel,
 }
 
-/// Serves until `stop` is ready; calls under way are answered first.
+/// How the door is told to close.
+#[derive(Clone, Debug, Default)]
+pub struct Closing {
+    /// No more calls; those under way are answered first.
+    pub stop: Cancel,
+    /// Those are ended as well.
+    pub end: Cancel,
+}
+
+/// Serves until told to close. Where that has to wait for calls, `waits_for` hears for how many.
 pub async fn serve(
     gate: Arc<Gate>,
     listener: SameUid,
-    stop: impl Future<Output = ()> + Send + 'static,
+    closing: Closing,
+    waits_for: impl FnOnce(usize),
 ) -> std::io::Result<()> {
+    let Closing { stop, end } = closing;
     let caller = Caller::uid(listener.uid);
     let calls = TaskTracker::new();
     let door = Arc::new(Door {
         gate,
         caller,
         calls: calls.clone(),
+        end,
     });
     let router = Router::new()
         .route("/v1/call", post(call))
@@ -91,16 +104,14 @@ pub async fn serve(
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(door);
-    let stopping = Cancel::new();
-    let told = stopping.clone();
-    let graceful = async move {
-        stop.await;
-        told.cancel();
-    };
+    let graceful = stop.clone().cancelled_owned();
     let served = axum::serve(listener, router).with_graceful_shutdown(graceful);
     // A connection with half a request on it would hold us up for ever; calls would not.
     let left_over = async {
-        stopping.cancelled().await;
+        stop.cancelled().await;
+        if !calls.is_empty() {
+            waits_for(calls.len());
+        }
         calls.close();
         calls.wait().await;
         tokio::time::sleep(FAREWELL).await;
@@ -135,7 +146,7 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
         }
     };
     let call = match read_call(&body) {
-        Ok(asked) => asked.into_call(id, door.caller.clone(), Cancel::new()),
+        Ok(asked) => asked.into_call(id, door.caller.clone(), door.end.child_token()),
         Err(reason) => {
             let fault = Fault::BadRequest { reason };
             return answer(StatusCode::BAD_REQUEST, &refusal(id.to_string(), &fault));

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use callgate_call::{
@@ -22,7 +21,7 @@ use callgate_wires::toolhost::{
     StateMessage, Status, TookCall,
 };
 
-use crate::pipe::{PipeReader, Whole, write_all};
+use crate::pipe::{PipeReader, PipeWriter, Whole};
 
 /// What the host is told at its start.
 #[derive(Clone, Debug)]
@@ -64,6 +63,9 @@ const BATCH_BYTES: usize = 256 * 1024;
 /// So many answers are written together. Few enough that a client with more calls under way
 /// can send the next ones while we are at work, many enough that a write costs each little.
 const BATCH_ANSWERS: usize = 32;
+
+/// How long a client may take to read what is answered once we are told to stop.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// `--list`: every tool, sorted by AID so that the order is stable.
 #[must_use]
@@ -172,7 +174,7 @@ pub async fn serve(
     gate: &Gate,
     host: &Host,
     stdin: &mut PipeReader,
-    stdout: BorrowedFd<'_>,
+    stdout: &PipeWriter,
 ) -> io::Result<()> {
     let mut conversation = Conversation::new(gate, host, Entry::Serve);
     let mut splitter = LineSplitter::new(MAX_STDIN_BYTES);
@@ -202,6 +204,12 @@ pub async fn serve(
         }
         conversation.send(stdout).await?;
     }
+}
+
+/// Ready when we are stopped and a client that is only slow has had the time to read.
+async fn patience_ends(stop: &Cancel) {
+    stop.cancelled().await;
+    tokio::time::sleep(LAST_WORDS).await;
 }
 
 /// One pipe: its slots, and the answers that have not been written yet.
@@ -237,7 +245,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Answers one line of `--serve`.
-    async fn answer_line(&mut self, line: &[u8], stdout: BorrowedFd<'_>) -> io::Result<()> {
+    async fn answer_line(&mut self, line: &[u8], stdout: &PipeWriter) -> io::Result<()> {
         let mut request = match Request::parse(line) {
             Ok(request) => request,
             Err(RequestError::NotJson(reason)) => {
@@ -456,9 +464,17 @@ impl<'a> Conversation<'a> {
     }
 
     /// Settles and writes all answers, in one write.
-    async fn send(&mut self, stdout: BorrowedFd<'_>) -> io::Result<()> {
+    async fn send(&mut self, stdout: &PipeWriter) -> io::Result<()> {
         self.settle().await;
-        write_all(stdout, &self.out)?;
+        tokio::select! {
+            biased;
+            written = stdout.write_all(&self.out) => written?,
+            // What is lost here is recorded: a retry with its key gets it.
+            () = patience_ends(&self.host.stop) => {
+                let unread = "standard output is not read, so answers were left unwritten";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, unread));
+            }
+        }
         self.out.clear();
         if self.out.capacity() > 4 * BATCH_BYTES {
             self.out = Vec::new();

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use callgate_call::Cancel;
-use callgate_doors::http::{self, SameUid};
+use callgate_doors::http::{self, Closing, SameUid};
 use callgate_gate::Gate;
 use callgate_store::StoreError;
 use clap::Args;
@@ -64,17 +63,19 @@ async fn until_stopped(
     socket: &Path,
 ) -> Result<(), String> {
     // Before the socket is there: whoever sees it may tell us to stop.
-    let told_to_stop = super::told_to_stop()?;
+    let mut signals = super::StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = Arc::new(parts.gate(setup));
     let listener = SameUid::new(bind(socket)?, environment.uid);
-    let stop = Cancel::new();
+    let closing = Closing::default();
     announce(place, &gate, socket);
-    let door = http::serve(Arc::clone(&gate), listener, stop.clone().cancelled_owned());
+    let door = http::serve(Arc::clone(&gate), listener, closing.clone(), say_wait);
     let told = async {
-        told_to_stop.await;
-        stop.cancel();
+        signals.next().await;
+        closing.stop.cancel();
+        signals.next().await;
+        closing.end.cancel();
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -83,6 +84,17 @@ async fn until_stopped(
         () = watch(parts, &gate, watched) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
     }
+}
+
+/// Why a gate that was told to stop is still there.
+fn say_wait(calls: usize) {
+    let calls = match calls {
+        1 => "1 running call".to_owned(),
+        more => format!("{more} running calls"),
+    };
+    show::say(&format!(
+        "stopping: waiting for {calls}; a second signal ends at once"
+    ));
 }
 
 /// What is offered and how to connect.
