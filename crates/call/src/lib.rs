@@ -4,6 +4,7 @@
 mod call;
 mod canonical;
 mod clock;
+mod document;
 mod fault;
 mod outcome;
 mod plan;
@@ -15,10 +16,11 @@ mod slots;
 mod tool;
 
 pub use call::{
-    Answers, Call, CallId, CallIds, Caller, IdempotencyKey, Input, LeaseToken, ReplayWindow, Wire,
+    Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
 };
 pub use canonical::{Digest, canonical_json};
 pub use clock::{Clock, ManualClock, Timestamp};
+pub use document::Document;
 pub use fault::{Fault, LeaseRefusal};
 pub use outcome::{Outcome, Output};
 pub use plan::{Enforcement, Level, Plan, Planner};

@@ -85,6 +85,11 @@ impl Server {
         }
     }
 
+    /// Ends whatever only listens.
+    pub fn begin_stop(&self) {
+        self.stopping.cancel();
+    }
+
     /// Ends whatever only listens, and waits for calls in progress.
     pub async fn stop(&self) {
         self.stopping.cancel();

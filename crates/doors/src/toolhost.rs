@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use callgate_call::{
-    Artifact, Call, Caller, Cancel, Fault, IdempotencyKey, Input, LeaseToken, Outcome, Output,
+    Artifact, Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output,
     ReplayWindow, SlotChange, Slots, Tier, Wire,
 };
 use callgate_gate::{Gate, LeaseRequest, Ticket};
@@ -22,7 +21,7 @@ use callgate_wires::toolhost::{
     StateMessage, Status, TookCall,
 };
 
-use crate::pipe::{PipeReader, Whole, write_all};
+use crate::pipe::{PipeReader, PipeWriter, Whole};
 
 /// What the host is told at its start.
 #[derive(Clone, Debug)]
@@ -60,6 +59,13 @@ const NOTHING_CHANGED: ReplyState<'static> = ReplyState::Delta(&BTreeMap::new(),
 
 /// Largest read, and largest batch of answers before they are written.
 const BATCH_BYTES: usize = 256 * 1024;
+
+/// So many answers are written together. Few enough that a client with more calls under way
+/// can send the next ones while we are at work, many enough that a write costs each little.
+const BATCH_ANSWERS: usize = 32;
+
+/// How long a client may take to read what is answered once we are told to stop.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// `--list`: every tool, sorted by AID so that the order is stable.
 #[must_use]
@@ -127,7 +133,7 @@ pub async fn run_once(
         return refuse("the request names another aid than the command line", None);
     }
     let mut conversation = Conversation::new(gate, host, entry);
-    conversation.take(aid, request).await;
+    conversation.take(aid.to_owned(), request).await;
     conversation.settle().await;
     Ok(Answered {
         bytes: conversation.out,
@@ -168,7 +174,7 @@ pub async fn serve(
     gate: &Gate,
     host: &Host,
     stdin: &mut PipeReader,
-    stdout: BorrowedFd<'_>,
+    stdout: &PipeWriter,
 ) -> io::Result<()> {
     let mut conversation = Conversation::new(gate, host, Entry::Serve);
     let mut splitter = LineSplitter::new(MAX_STDIN_BYTES);
@@ -200,6 +206,12 @@ pub async fn serve(
     }
 }
 
+/// Ready when we are stopped and a client that is only slow has had the time to read.
+async fn patience_ends(stop: &Cancel) {
+    stop.cancelled().await;
+    tokio::time::sleep(LAST_WORDS).await;
+}
+
 /// One pipe: its slots, and the answers that have not been written yet.
 struct Conversation<'a> {
     gate: &'a Gate,
@@ -207,6 +219,8 @@ struct Conversation<'a> {
     entry: Entry,
     slots: Slots,
     out: Vec<u8>,
+    /// How many calls' answers are in it.
+    answers: usize,
     /// Where each unsettled answer begins, so that one that could not be recorded can be
     /// taken back.
     unsettled_from: usize,
@@ -223,6 +237,7 @@ impl<'a> Conversation<'a> {
             entry,
             slots: Slots::default(),
             out: Vec::new(),
+            answers: 0,
             unsettled_from: 0,
             ticket: None,
             leases_rejected: 0,
@@ -230,8 +245,8 @@ impl<'a> Conversation<'a> {
     }
 
     /// Answers one line of `--serve`.
-    async fn answer_line(&mut self, line: &[u8], stdout: BorrowedFd<'_>) -> io::Result<()> {
-        let request = match Request::parse(line) {
+    async fn answer_line(&mut self, line: &[u8], stdout: &PipeWriter) -> io::Result<()> {
+        let mut request = match Request::parse(line) {
             Ok(request) => request,
             Err(RequestError::NotJson(reason)) => {
                 self.refuse_line("invalid JSON", Some(&reason));
@@ -246,7 +261,7 @@ impl<'a> Conversation<'a> {
                 return Ok(());
             }
         };
-        let Some(aid) = request.aid.clone().filter(|aid| !aid.is_empty()) else {
+        let Some(aid) = request.aid.take().filter(|aid| !aid.is_empty()) else {
             self.refuse_line("missing aid", None);
             return Ok(());
         };
@@ -256,11 +271,13 @@ impl<'a> Conversation<'a> {
         }
         // What is answered already does not wait for a tool that takes its time.
         let waits = !self.out.is_empty() && !self.gate.answers_at_once(&aid);
-        if waits || self.out.len() > BATCH_BYTES {
+        let full = self.out.len() > BATCH_BYTES || self.answers >= BATCH_ANSWERS;
+        if waits || full {
             self.send(stdout).await?;
         }
-        self.take(&aid, request).await;
+        self.take(aid, request).await;
         self.out.push(b'\n');
+        self.answers += 1;
         Ok(())
     }
 
@@ -276,16 +293,18 @@ impl<'a> Conversation<'a> {
     }
 
     /// Takes one request for `aid` through the gate and appends its reply.
-    async fn take(&mut self, aid: &str, request: Request) {
+    async fn take(&mut self, aid: String, request: Request) {
         let merged = merge(&self.slots, request.state);
         let (value, text) = match request.input {
             RequestInput::Json(value, text) => (value, text),
             // The gate never sees it: there is no input to check.
-            RequestInput::Broken(reason) => return self.refuse_input(aid, &reason, merged),
+            RequestInput::Broken(reason) => return self.refuse_input(&aid, &reason, merged),
         };
         let id = self.gate.next_id();
-        let input = Input::new(value, text);
-        let mut call = Call::new(id, aid, input, self.host.caller.clone(), Wire::Toolhost);
+        let input = Document::new(value, text);
+        // One call at a time, and nothing else ends it: no token of its own.
+        let (caller, cancel) = (self.host.caller.clone(), self.host.stop.clone());
+        let mut call = Call::new(id, aid, input, caller, Wire::Toolhost, cancel);
         call.key = request
             .idempotency_key
             .as_deref()
@@ -302,11 +321,9 @@ impl<'a> Conversation<'a> {
             Entry::Serve => fits_line,
             Entry::Run | Entry::ToolExec => fits_snapshot,
         };
-        // One call at a time, and nothing else ends it: no token of its own.
-        call.cancel = self.host.stop.clone();
         let answer = self.gate.invoke(&call).await;
         self.ticket = self.ticket.max(Some(answer.ticket));
-        self.reply(aid, &call, answer.outcome);
+        self.reply(call, answer.outcome);
     }
 
     /// Answers a call whose `input_json` is not JSON. It counts as taken, so that what the
@@ -327,23 +344,23 @@ impl<'a> Conversation<'a> {
         self.reply_fault(aid, &fault);
     }
 
-    fn reply(&mut self, aid: &str, call: &Call, outcome: Outcome) {
+    fn reply(&mut self, call: Call, outcome: Outcome) {
         match outcome.result {
             Ok(output) => {
                 let hit = outcome.replayed;
                 let before = if hit { &self.slots } else { &call.slots };
                 let (after, change) = after(before, if hit { None } else { Some(&output.slots) });
-                self.write_took(Status::Ok, &output.text, "", hit, &after, &change);
+                self.write_took(Status::Ok, output.json.text(), "", hit, &after, &change);
                 self.slots = after;
             }
             Err(fault) => {
                 if status_of(&fault).is_some() && !outcome.replayed {
-                    self.slots = call.slots.clone();
+                    self.slots = call.slots;
                 }
                 if outcome.replayed {
                     self.reply_fault_hit(&fault);
                 } else {
-                    self.reply_fault(aid, &fault);
+                    self.reply_fault(&call.tool, &fault);
                 }
             }
         }
@@ -447,14 +464,23 @@ impl<'a> Conversation<'a> {
     }
 
     /// Settles and writes all answers, in one write.
-    async fn send(&mut self, stdout: BorrowedFd<'_>) -> io::Result<()> {
+    async fn send(&mut self, stdout: &PipeWriter) -> io::Result<()> {
         self.settle().await;
-        write_all(stdout, &self.out)?;
+        tokio::select! {
+            biased;
+            written = stdout.write_all(&self.out) => written?,
+            // What is lost here is recorded: a retry with its key gets it.
+            () = patience_ends(&self.host.stop) => {
+                let unread = "standard output is not read, so answers were left unwritten";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, unread));
+            }
+        }
         self.out.clear();
         if self.out.capacity() > 4 * BATCH_BYTES {
             self.out = Vec::new();
         }
         self.unsettled_from = 0;
+        self.answers = 0;
         Ok(())
     }
 
@@ -638,7 +664,9 @@ fn fits_snapshot(call: &Call, output: &Output) -> Result<(), Fault> {
 
 fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
     // Escaping makes a byte six at most, and most replies are small.
-    if output.text.len() < REPLY_BYTES_MAX / 8 && output.slots.is_empty() && call.slots.0.is_empty()
+    if output.json.text().len() < REPLY_BYTES_MAX / 8
+        && output.slots.is_empty()
+        && call.slots.0.is_empty()
     {
         return Ok(());
     }
@@ -663,7 +691,7 @@ fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
         0
     };
     let newline = 1;
-    let line = AROUND.len() + hit + json::text_len(&output.text) + state.len() + newline;
+    let line = AROUND.len() + hit + json::text_len(output.json.text()) + state.len() + newline;
     if line <= REPLY_BYTES_MAX {
         Ok(())
     } else {

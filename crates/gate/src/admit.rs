@@ -85,6 +85,11 @@ impl Traffic {
         }
     }
 
+    /// True if there is a rate to keep to.
+    pub fn has_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
     /// Takes one token of the caller's bucket.
     pub fn check_rate(&self, caller: &Caller, now: Timestamp) -> Result<(), Fault> {
         let Some(rate) = self.rate else { return Ok(()) };

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
-    Artifact, Call, CallId, CallIds, Caller, Change, Changes, Clock, Digest, Enforcement, Fault,
-    Job, LeaseToken, NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Scope,
-    Secrets, Shelf, Timestamp, Tool, Wire,
+    Artifact, Call, CallId, CallIds, Caller, Change, Changes, Clock, Enforcement, Fault, Job,
+    LeaseToken, NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Scope, Secrets,
+    Shelf, Tool, Wire,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -175,16 +175,17 @@ impl Gate {
         call: &Call,
         entry: &'a Entry,
     ) -> Result<[Option<Permit<'a>>; 2], Fault> {
-        let now = self.clock.now();
-        let probe = match self.breaker(setup, &entry.tool, now)? {
+        let probe = match self.breaker(setup, &entry.tool)? {
             Breaker::Closed => None,
             Breaker::Probe => Some(entry.traffic.probe(setup.breaker)?),
         };
-        entry.traffic.check_rate(&call.caller, now)?;
+        if entry.traffic.has_rate() {
+            entry.traffic.check_rate(&call.caller, self.clock.now())?;
+        }
         Ok([Some(entry.traffic.enter()?), probe])
     }
 
-    fn breaker(&self, setup: &Setup, tool: &Tool, now: Timestamp) -> Result<Breaker, Fault> {
+    fn breaker(&self, setup: &Setup, tool: &Tool) -> Result<Breaker, Fault> {
         // A pure tool of our own does not crash, hang or give bad output.
         if setup.breaker.failures_max == 0 || tool.runner.is_pure() {
             return Ok(Breaker::Closed);
@@ -193,6 +194,7 @@ impl Gate {
             .store
             .breaker(&tool.name)
             .map_err(|error| internal(&error))?;
+        let now = self.clock.now();
         setup.breaker.check(state.failures, state.failed_at, now)
     }
 
@@ -267,7 +269,7 @@ impl Gate {
         let mut output = result.map_err(|fault| cleaned(fault, &setup.secrets))?;
         clean(&mut output, &setup.secrets);
         if let Some(schema) = &entry.output {
-            schema.check_output(&output.value)?;
+            schema.check_output(output.json.value())?;
         }
         (call.fits)(call, &output)?;
         Ok(output)
@@ -285,15 +287,8 @@ impl Gate {
         let (message, data);
         let (end, health, keep) = match &result {
             Ok(output) => {
-                let digest = Digest::of_json(&output.value);
-                (
-                    End::Output {
-                        text: &output.text,
-                        digest,
-                    },
-                    Health::Works,
-                    true,
-                )
+                let (text, digest) = (output.json.text(), output.json.digest());
+                (End::Output { text, digest }, Health::Works, true)
             }
             Err(fault) => {
                 (message, data) = (fault.to_string(), fault.data());
@@ -303,7 +298,7 @@ impl Gate {
                     data: &data,
                 };
                 // Nothing was done: a worker could not be had, or the tool asks before it does
-                // anything. So the key stays free.
+                // anything. The key stays free, and lease and approval are given back (G-5, G-6).
                 (
                     end,
                     health_of(fault),
@@ -326,6 +321,8 @@ impl Gate {
         };
         let recorded = if lazy {
             Ok(self.store.record_pure(*start, finish))
+        } else if !keep && (start.lease.is_some() || start.needs_approval) {
+            Ok(self.store.finish_unrun(*start, finish))
         } else {
             self.store.finish(finish)
         };
@@ -381,7 +378,7 @@ impl Gate {
             caller = call.caller.as_str(),
             wire = call.wire.as_str(),
             outcome = result.as_ref().map_or_else(Fault::kind, |_| "ok"),
-            output_bytes = result.as_ref().map_or(0, |output| output.text.len()),
+            output_bytes = result.as_ref().map_or(0, |output| output.json.text().len()),
             replayed,
             enforcement = enforcement.level.as_str(),
             trace_id = call.trace_id.as_deref(),
@@ -625,9 +622,7 @@ fn clean(output: &mut Output, secrets: &Secrets) {
     if secrets.is_empty() {
         return;
     }
-    if secrets.clean_value(&mut output.value) {
-        output.text = output.value.to_string();
-    }
+    output.json.change(|value| secrets.clean_value(value));
     for artifact in output.slots.put.values_mut() {
         let Artifact {
             kind,

@@ -201,6 +201,25 @@ pub(crate) fn lease_spend(
     pending.push(body, &Change::Lease(doc.clone()), 0, true)
 }
 
+/// A lease can be spent again: the call that spent it, whose end follows in the same
+/// transaction, ran nothing.
+pub(crate) fn lease_return(
+    pending: &mut Pending,
+    now: Timestamp,
+    start: &Start<'_>,
+    doc: LeaseDoc,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .call(key!("call"), start.call)
+            .kind("lease.return")
+            .text(key!("lease"), &doc.id)
+            .seq()
+            .text(key!("tool"), start.tool);
+    };
+    pending.push(body, &Change::Lease(doc.clone()), 0, true)
+}
+
 /// A lease was taken back.
 pub(crate) fn lease_revoke(pending: &mut Pending, now: Timestamp, doc: LeaseDoc) -> Ticket {
     let body = |body: &mut crate::body::BodyWriter<'_>| {
@@ -259,6 +278,24 @@ pub(crate) fn approval_spend(
             .number(key!("at"), now.0)
             .call(key!("call"), start.call)
             .kind_and_seq("approval.spend")
+            .text(key!("tool"), start.tool);
+    };
+    pending.push(body, &Change::Approval(doc.clone()), 0, true)
+}
+
+/// An approval can be used again: the call that used it, whose end follows in the same
+/// transaction, ran nothing.
+pub(crate) fn approval_return(
+    pending: &mut Pending,
+    now: Timestamp,
+    start: &Start<'_>,
+    doc: ApprovalDoc,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.text(key!("approval"), &doc.id)
+            .number(key!("at"), now.0)
+            .call(key!("call"), start.call)
+            .kind_and_seq("approval.return")
             .text(key!("tool"), start.tool);
     };
     pending.push(body, &Change::Approval(doc.clone()), 0, true)

@@ -14,7 +14,7 @@ pub mod trust;
 use std::time::Duration;
 
 use callgate_store::Store;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use crate::cli::Place;
@@ -60,22 +60,33 @@ pub async fn tend(store: &Store) {
     }
 }
 
-/// Ready when we are told to stop: by Ctrl-C, by SIGTERM or by the end of the terminal. The
-/// signals are watched from the call on, so that an early one is not missed.
-pub fn told_to_stop() -> Result<impl Future<Output = ()>, String> {
-    let watch = |kind| signal(kind).map_err(|error| format!("watch for signals: {error}"));
-    let (mut interrupt, mut terminate, mut hangup) = (
-        watch(SignalKind::interrupt())?,
-        watch(SignalKind::terminate())?,
-        watch(SignalKind::hangup())?,
-    );
-    Ok(async move {
+/// What tells us to stop: Ctrl-C, SIGTERM or the end of the terminal.
+pub struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl StopSignals {
+    /// Watches from now on, so that an early one is not missed.
+    pub fn watch() -> Result<Self, String> {
+        let watch = |kind| signal(kind).map_err(|error| format!("watch for signals: {error}"));
+        Ok(Self {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+            hangup: watch(SignalKind::hangup())?,
+        })
+    }
+
+    /// Ready with the next one.
+    pub async fn next(&mut self) {
+        // A signal that an arm loses is one of many that say the same.
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
         }
-    })
+    }
 }
 
 /// Reads `60`, `60s`, `500ms`, `5m` or `1h`.

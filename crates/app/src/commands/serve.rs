@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use callgate_call::{Caller, Cancel, Changes, Wire};
+use callgate_call::{Caller, Changes, Wire};
 use callgate_doors::access::Everybody;
-use callgate_doors::http::{self, Prompt, SameUid};
+use callgate_doors::http::{self, Closing, Prompt, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor, Names};
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::StoreError;
@@ -83,7 +83,7 @@ async fn until_stopped(
     socket: &Path,
 ) -> Result<(), String> {
     // Before the socket is there: whoever sees it may tell us to stop.
-    let told_to_stop = super::told_to_stop()?;
+    let mut signals = super::StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let changes = Changes::default();
     let (setup, task_after) = if serve.conformance {
@@ -95,14 +95,19 @@ async fn until_stopped(
     let doubts = warnings(&setup);
     let gate = Arc::new(parts.gate(setup).with_changes(changes));
     let listener = SameUid::new(bind(socket)?, environment.uid);
-    let stop = Cancel::new();
+    let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
     let caller = Caller::uid(environment.uid);
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
-    let router =
-        http::router(Arc::clone(&gate), caller, calls.clone()).merge(mcp_http::router(local));
+    let own = http::router(
+        Arc::clone(&gate),
+        caller,
+        calls.clone(),
+        closing.end.clone(),
+    );
+    let router = own.merge(mcp_http::router(local));
     let (tcp, port) = tcp(serve).await?;
     announce(place, &gate, socket, port);
     doubts.iter().for_each(|doubt| show::warn(doubt));
@@ -117,25 +122,23 @@ async fn until_stopped(
             Names::Loopback(Vec::new()),
             Wire::McpHttp,
         );
-        let served = http::serve(
-            Prompt::new(listener),
-            mcp_http::router(door),
-            TaskTracker::new(),
-            stop.clone(),
-        );
-        let _ = served.await;
+        let (router, none) = (mcp_http::router(door), TaskTracker::new());
+        let _ = http::serve(Prompt::new(listener), router, none, &closing, |_| {}).await;
         std::future::pending::<()>().await
     };
-    let on_socket = http::serve(listener, router, calls, stop.clone());
+    let on_socket = http::serve(listener, router, calls, &closing, say_wait);
     let door = async {
         let served = on_socket.await;
         server.stop().await;
         served
     };
     let told = async {
-        told_to_stop.await;
-        stop.cancel();
-        server.stop().await;
+        signals.next().await;
+        closing.stop.cancel();
+        server.begin_stop();
+        signals.next().await;
+        closing.end.cancel();
+        server.cancel_all();
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -182,6 +185,17 @@ async fn tcp(serve: &Serve) -> Result<(Option<TcpListener>, Option<u16>), String
             Ok((None, None))
         }
     }
+}
+
+/// Why a gate that was told to stop is still there.
+fn say_wait(calls: usize) {
+    let calls = match calls {
+        1 => "1 running call".to_owned(),
+        more => format!("{more} running calls"),
+    };
+    show::say(&format!(
+        "stopping: waiting for {calls}; a second signal ends at once"
+    ));
 }
 
 /// What is offered and how to connect.

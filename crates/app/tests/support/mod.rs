@@ -46,6 +46,16 @@ impl Folder {
         path
     }
 
+    /// Writes a program inside.
+    pub fn executable(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        // Whole when it appears: somebody may be waiting for it.
+        let path = self.write(&format!(".{name}"), text);
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("make it a program");
+        std::fs::rename(&path, self.join(name)).expect("put it in place");
+    }
+
     /// A file inside; `None` if it is not there.
     pub fn read(&self, name: &str) -> Option<String> {
         std::fs::read_to_string(self.join(name)).ok()

@@ -221,7 +221,7 @@ impl Server {
         call.answers = self.answers(gate, request, &call)?;
         let outcome = gate.call(&call).await;
         match outcome.result {
-            Ok(output) => Ok(Ok(output.value)),
+            Ok(output) => Ok(Ok(output.json.into_value())),
             Err(fault) => {
                 let outcome = callgate_call::Outcome {
                     result: Err(fault.clone()),

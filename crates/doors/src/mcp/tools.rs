@@ -218,18 +218,21 @@ impl Tail<'_> {
 }
 
 fn success(tool: &Tool, output: &Output, tail: &Tail<'_>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(output.text.len() + 256);
+    let mut out = Vec::with_capacity(output.json.text().len() + 256);
     out.extend_from_slice(b"{\"content\":");
     if tool.gives_content {
-        write_content(&output.value, &mut out);
+        write_content(output.json.value(), &mut out);
     } else {
         out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
         // A text is itself, without the quotes it has as JSON.
-        json::write_text(output.value.as_str().unwrap_or(&output.text), &mut out);
+        json::write_text(
+            output.json.value().as_str().unwrap_or(output.json.text()),
+            &mut out,
+        );
         out.extend_from_slice(b"}]");
         if output_schema(tool).is_some() {
             out.extend_from_slice(b",\"structuredContent\":");
-            out.extend_from_slice(output.text.as_bytes());
+            out.extend_from_slice(output.json.text().as_bytes());
         }
     }
     tail.write(None, &mut out);
