@@ -17,7 +17,7 @@ pub use call::{Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, Replay
 pub use canonical::{Digest, canonical_json};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
-pub use fault::{Fault, LeaseRefusal};
+pub use fault::{Fault, LeaseRefusal, chain};
 pub use outcome::{Outcome, Output};
 pub use plan::{Enforcement, Level, Plan, Planner};
 pub use runner::{Job, NoSink, RunFuture, Runner, Sink, Stream};
