@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use callgate_call::chain;
 use callgate_call::{Clock, Secrets, Shelf, Tier};
 use callgate_gate::{BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, Policy, Rule, Setup};
 use callgate_sandbox::{Confinement, Spawner};
@@ -270,19 +271,4 @@ pub fn warnings(setup: &Setup) -> Vec<String> {
             format!("policy: no tool fits tools = {:?}{near}", rule.tools)
         })
         .collect()
-}
-
-/// An error with its causes, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

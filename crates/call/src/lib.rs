@@ -21,7 +21,7 @@ pub use call::{
 pub use canonical::{Digest, canonical_json};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
-pub use fault::{Fault, LeaseRefusal};
+pub use fault::{Fault, LeaseRefusal, chain};
 pub use outcome::{Outcome, Output};
 pub use plan::{Enforcement, Level, Plan, Planner};
 pub use runner::{Job, Log, LogLevel, NoSink, Patience, Progress, RunFuture, Runner, Sink, Stream};

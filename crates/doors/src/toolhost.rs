@@ -4,24 +4,26 @@
 //! One pipe is one conversation and strictly sequential, because of its slots (T-18). Many
 //! lines may wait in the pipe: they are answered in order and their answers share one write.
 
+mod slots;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use callgate_call::{
-    Artifact, Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output,
-    ReplayWindow, SlotChange, Slots, Tier, Wire,
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, ReplayWindow,
+    SlotChange, Slots, Tier, Wire,
 };
 use callgate_gate::{Gate, LeaseRequest, Ticket};
-use callgate_wires::json;
 use callgate_wires::line::{Line, LineSplitter};
 use callgate_wires::toolhost::{
     self as wire, Entry, IDEMP_DEFAULT_TTL_MS, IDEMP_MAX_ENTRIES, LeaseCommand, LeaseIssued,
     MAX_STDIN_BYTES, REPLY_BYTES_MAX, Reply, ReplyState, Request, RequestError, RequestInput,
-    StateMessage, Status, TookCall,
+    Status, TookCall,
 };
 
 use crate::pipe::{PipeReader, PipeWriter, Whole};
+use slots::{after, fits_line, fits_snapshot, merge, to_wire};
 
 /// What the host is told at its start.
 #[derive(Clone, Debug)]
@@ -588,118 +590,6 @@ fn refusal_of(aid: &str, fault: &Fault) -> (String, Vec<(&'static str, serde_jso
             ("lease_rejected".to_owned(), extra)
         }
         other => (other.to_string(), Vec::new()),
-    }
-}
-
-/// The slots a request leaves before its tool runs.
-fn merge(slots: &Slots, message: StateMessage) -> Slots {
-    match message {
-        StateMessage::Keep => slots.clone(),
-        StateMessage::Replace(all) => Slots(from_wire(all)),
-        StateMessage::Change(delta) => {
-            let mut merged = slots.clone();
-            let put = from_wire(delta.slots);
-            merged.apply(SlotChange {
-                put,
-                removed: delta.removed_slots,
-            });
-            merged
-        }
-    }
-}
-
-/// The slots after a call, and what the call itself changed.
-fn after(before: &Slots, change: Option<&SlotChange>) -> (Slots, SlotChange) {
-    let mut after = before.clone();
-    match change {
-        Some(change) if !change.is_empty() => {
-            after.apply(change.clone());
-            let really = after.since(before);
-            (after, really)
-        }
-        _ => (after, SlotChange::default()),
-    }
-}
-
-fn from_wire(slots: BTreeMap<u8, wire::Artifact>) -> BTreeMap<u8, Artifact> {
-    let convert = |wire::Artifact {
-                       kind,
-                       provenance,
-                       content_json,
-                       size_bytes,
-                   }| Artifact {
-        kind,
-        provenance,
-        content_json,
-        size_bytes,
-    };
-    slots
-        .into_iter()
-        .map(|(slot, artifact)| (slot, convert(artifact)))
-        .collect()
-}
-
-fn to_wire(slots: &BTreeMap<u8, Artifact>) -> BTreeMap<u8, wire::Artifact> {
-    let convert = |artifact: &Artifact| wire::Artifact {
-        kind: artifact.kind.clone(),
-        provenance: artifact.provenance.clone(),
-        content_json: artifact.content_json.clone(),
-        size_bytes: artifact.size_bytes,
-    };
-    slots
-        .iter()
-        .map(|(&slot, artifact)| (slot, convert(artifact)))
-        .collect()
-}
-
-/// Whether the reply line, newline included, is within what clients read. T-19.
-fn fits_line(call: &Call, output: &Output) -> Result<(), Fault> {
-    fits(call, output, true)
-}
-
-/// The same for the entries that answer with the whole state.
-fn fits_snapshot(call: &Call, output: &Output) -> Result<(), Fault> {
-    fits(call, output, false)
-}
-
-fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
-    // Escaping makes a byte six at most, and most replies are small.
-    if output.json.text().len() < REPLY_BYTES_MAX / 8
-        && output.slots.is_empty()
-        && call.slots.0.is_empty()
-    {
-        return Ok(());
-    }
-    let (after, change) = after(&call.slots, Some(&output.slots));
-    let mut state = Vec::new();
-    if delta {
-        let put = to_wire(&change.put);
-        wire::write_delta(
-            put.iter().map(|(&slot, a)| (slot, a)),
-            &change.removed,
-            &mut state,
-        );
-    } else {
-        let all = to_wire(&after.0);
-        wire::write_snapshot(all.iter().map(|(&slot, a)| (slot, a)), &mut state);
-    }
-    const AROUND: &str = r#"{"ok":true,"status":"OK","output_json":,"error":"","ds_state":}"#;
-    // A keyed answer is told again later, with this beside it.
-    let hit = if call.key.is_some() {
-        r#","idempotent_hit":true"#.len()
-    } else {
-        0
-    };
-    let newline = 1;
-    let line = AROUND.len() + hit + json::text_len(output.json.text()) + state.len() + newline;
-    if line <= REPLY_BYTES_MAX {
-        Ok(())
-    } else {
-        let max_bytes = u64::try_from(REPLY_BYTES_MAX).unwrap_or(u64::MAX);
-        Err(Fault::TooLarge {
-            what: "output".to_owned(),
-            max_bytes,
-        })
     }
 }
 

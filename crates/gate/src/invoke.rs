@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use callgate_call::{
     Artifact, Call, CallId, CallIds, Caller, Change, Changes, Clock, Enforcement, Fault, Job,
     LeaseToken, NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Scope, Secrets,
-    Shelf, Tool, Wire,
+    Shelf, Tool, Wire, chain,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -656,13 +656,7 @@ fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
 }
 
 pub(crate) fn internal(error: &StoreError) -> Fault {
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        message.push_str(": ");
-        message.push_str(&cause.to_string());
-        source = cause.source();
-    }
+    let message = chain(error);
     match error {
         StoreError::Full { .. } => Fault::Unavailable { reason: message },
         _ => Fault::Internal { message },

@@ -94,10 +94,11 @@ async fn until_stopped(
     };
     let doubts = warnings(&setup);
     let gate = Arc::new(parts.gate(setup).with_changes(changes));
-    let listener = SameUid::new(bind(socket)?, environment.uid);
     let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
+    // Last, so that whoever sees the socket finds us ready, and not at work under a lock.
+    let listener = SameUid::new(bind(socket)?, environment.uid);
     let caller = Caller::uid(environment.uid);
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
