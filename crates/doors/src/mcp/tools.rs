@@ -82,7 +82,7 @@ fn definition(tool: &Tool) -> Value {
 }
 
 /// The protocol wants an object that says so; a schema that takes anything is made one.
-fn input_schema(schema: &Value) -> Value {
+pub(crate) fn input_schema(schema: &Value) -> Value {
     match schema {
         Value::Object(members) if members.get("type") == Some(&json!("object")) => schema.clone(),
         Value::Object(members) if !members.contains_key("type") => {
@@ -95,7 +95,7 @@ fn input_schema(schema: &Value) -> Value {
 }
 
 /// Only what is an object can be structured in both eras.
-fn output_schema(tool: &Tool) -> Option<&Value> {
+pub(crate) fn output_schema(tool: &Tool) -> Option<&Value> {
     tool.output_schema
         .as_ref()
         .filter(|schema| schema.get("type") == Some(&json!("object")))
