@@ -1,6 +1,8 @@
 //! `callgate serve`: the workspace's daemon. It owns the socket, watches the configuration
 //! and keeps the store in order until it is told to stop.
 
+mod bridge;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -91,11 +93,12 @@ async fn until_stopped(
         (setup, mcp::TASK_AFTER)
     };
     let gate = Arc::new(parts.gate(setup).with_changes(changes));
+    let caller = Caller::uid(environment.uid);
+    let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
     let listener = SameUid::new(bind(socket)?, environment.uid);
     let stop = Cancel::new();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
-    let caller = Caller::uid(environment.uid);
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
     let router =
@@ -124,7 +127,12 @@ async fn until_stopped(
     };
     let on_socket = http::serve(listener, router, calls, stop.clone());
     let door = async {
-        let served = on_socket.await;
+        let on_socket = async {
+            let served = on_socket.await;
+            stop.cancel();
+            served
+        };
+        let (served, ()) = tokio::join!(on_socket, bridge.serve(environment.uid, &stop));
         server.stop().await;
         served
     };
