@@ -1,6 +1,7 @@
 //! The bridge's end: a pool of connections to the parent. Each carries one call at a time, so
 //! that no answer can reach the wrong call; they are opened when a call needs one. B-2, B-3.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -18,12 +19,15 @@ use crate::mcp::{Relay, RelayCall, RelayFuture, input_schema};
 const CONNECTIONS_MAX: usize = 8;
 /// B-8.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long apart a parent is tried whose queue of connections is full.
+const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Passes calls on to the parent at one socket.
 pub struct Pool {
     socket: PathBuf,
     uid: u32,
     tools: Vec<Value>,
+    patience: Duration,
     places: Semaphore,
     idle: Mutex<Vec<Frames>>,
 }
@@ -43,6 +47,7 @@ impl Pool {
             socket: socket.to_owned(),
             uid,
             tools: tools.iter().map(shown).collect(),
+            patience: CONNECT_PATIENCE,
             places: Semaphore::new(CONNECTIONS_MAX),
             idle: Mutex::default(),
         }
@@ -93,20 +98,29 @@ impl Pool {
             let words = format!("Cannot connect to IPC server at {path}: {reason}");
             Said::new(IPC_ERROR, words)
         };
-        let connecting = UnixStream::connect(&self.socket);
-        let stream = match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
+        let connecting = tokio::time::timeout(self.patience, self.knock());
+        let stream = match connecting.await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(failed(error.to_string())),
-            Err(_) => {
-                let seconds = CONNECT_PATIENCE.as_secs();
-                return Err(failed(format!("no answer within {seconds} s")));
-            }
+            Err(_) => return Err(failed(format!("no answer within {:?}", self.patience))),
         };
         // Another user's process may not have our input.
         match stream.peer_cred() {
             Ok(peer) if peer.uid() == self.uid => Ok(Frames::new(stream)),
             Ok(peer) => Err(failed(format!("it is served by user {}", peer.uid()))),
             Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
+    /// A full queue answers at once, where a TCP one would let us wait.
+    async fn knock(&self) -> io::Result<UnixStream> {
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(CONNECT_PAUSE).await;
+                }
+                answered => return answered,
+            }
         }
     }
 
@@ -148,4 +162,45 @@ fn failure(said: &Said) -> Map<String, Value> {
         ("content".to_owned(), content),
         ("isError".to_owned(), true.into()),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    use std::os::unix::net::{UnixListener, UnixStream as StdStream};
+
+    /// B-8: a parent that does not take connections is given up, one that is only busy waited
+    /// for.
+    #[test]
+    fn a_full_queue() {
+        let name = format!("callgate-relay-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let queue = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&queue, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&queue, 0).unwrap();
+        let first = StdStream::connect(&path).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let mut pool = Pool::new(&path, uid, &[]);
+        pool.patience = Duration::from_millis(30);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let refused = runtime.block_on(pool.connect()).err().unwrap();
+        assert!(
+            refused.message.ends_with("no answer within 30ms"),
+            "{refused}"
+        );
+        pool.patience = CONNECT_PATIENCE;
+        let connected = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| runtime.block_on(pool.connect()).is_ok());
+            drop(UnixListener::from(queue.try_clone().unwrap()).accept());
+            waiting.join().unwrap()
+        });
+        assert!(connected);
+        drop(first);
+        std::fs::remove_file(&path).unwrap();
+    }
 }
