@@ -89,6 +89,11 @@ enum Command {
     /// Run one tool by its AID: request on stdin, reply on stdout
     #[command(name = "tool_exec", disable_help_flag = true)]
     ToolExec(Rest),
+    /// Serve MCP for the tools of a parent process: SOCKET SCHEMA
+    #[command(disable_help_flag = true)]
+    Bridge(Rest),
+    /// Print the entry of an MCP client that reaches the tools by a bridge
+    BridgeConfig(commands::bridge_config::BridgeConfig),
     /// Print shell completions
     Completions {
         /// The shell
@@ -172,11 +177,12 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),
         Command::Doctor(doctor) => commands::doctor::run(environment, place, &doctor),
-        Command::Toolhost(_) | Command::ToolExec(_) => {
-            Err("put `toolhost` and `tool_exec` first: callgate toolhost …"
+        Command::BridgeConfig(config) => commands::bridge_config::run(environment, place, &config),
+        Command::Toolhost(_) | Command::ToolExec(_) | Command::Bridge(_) => Err(
+            "put `toolhost`, `tool_exec` and `bridge` first: callgate toolhost …"
                 .to_owned()
-                .into())
-        }
+                .into(),
+        ),
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,

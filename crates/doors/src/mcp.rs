@@ -202,3 +202,4 @@ impl Request {
 }
 
 pub(crate) use dispatch::{Answered, Refusal};
+pub(crate) use tools::input_schema;

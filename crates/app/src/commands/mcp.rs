@@ -7,10 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use callgate_call::{Caller, Cancel, Wire};
-use callgate_doors::mcp::Peer;
 use callgate_doors::mcp::http::PIPE_PROTOCOL;
-use callgate_doors::mcp::stdio::{self, Stdio};
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -41,34 +38,12 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     }
     let parts = super::open(environment, place)?;
     let served = runtime()?.block_on(async {
-        let mut signals = super::StopSignals::watch()?;
         let setup = parts.setup().map_err(|error| chain(&error))?;
         let gate = Arc::new(parts.gate(setup));
         let server = mcp::server(&parts, gate, mcp::TASK_AFTER);
-        let peer = Peer {
-            caller: Caller::uid(environment.uid),
-            wire: Wire::Mcp,
-            scope: None,
-        };
-        let stdin = PipeReader::new(io::stdin().as_fd())
-            .map_err(|error| format!("read standard input: {error}"))?;
-        let stdout = PipeWriter::new(io::stdout().as_fd())
-            .map_err(|error| format!("write standard output: {error}"))?;
-        let ends = Stdio { stdin, stdout };
-        let stop = Cancel::new();
-        let ended = tokio::select! {
-            ended = stdio::serve(&server, peer, ends, &stop) => ended,
-            () = signals.next() => Ok(()),
+        tokio::select! {
+            ended = mcp::serve_stdio(&server, environment.uid) => ended,
             () = super::tend(&parts.store) => unreachable!("never ends"),
-        };
-        server.cancel_all();
-        server.stop().await;
-        // A client that went away is how this ends.
-        match ended {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(format!("serve MCP: {error}"))
-            }
-            _ => Ok(()),
         }
     });
     super::close(&parts)?;

@@ -2,6 +2,8 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod bridge;
+pub mod bridge_config;
 pub mod call;
 pub mod doctor;
 pub mod lease;

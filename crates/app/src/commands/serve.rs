@@ -1,6 +1,8 @@
 //! `callgate serve`: the workspace's daemon. It owns the socket, watches the configuration
 //! and keeps the store in order until it is told to stop.
 
+mod bridge;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -97,9 +99,10 @@ async fn until_stopped(
     let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
+    let caller = Caller::uid(environment.uid);
+    let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
     // Last, so that whoever sees the socket finds us ready, and not at work under a lock.
     let listener = SameUid::new(bind(socket)?, environment.uid);
-    let caller = Caller::uid(environment.uid);
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
     let own = http::router(
@@ -129,7 +132,12 @@ async fn until_stopped(
     };
     let on_socket = http::serve(listener, router, calls, &closing, say_wait);
     let door = async {
-        let served = on_socket.await;
+        let on_socket = async {
+            let served = on_socket.await;
+            closing.stop.cancel();
+            served
+        };
+        let (served, ()) = tokio::join!(on_socket, bridge.serve(environment.uid, &closing.stop));
         server.stop().await;
         served
     };

@@ -3,7 +3,9 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub mod bridge;
 pub mod drive;
+pub mod fits;
 pub mod mcp;
 pub mod mutate;
 pub mod processes;
