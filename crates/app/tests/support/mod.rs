@@ -8,6 +8,7 @@ pub mod drive;
 pub mod fits;
 pub mod mcp;
 pub mod mutate;
+pub mod outside;
 pub mod processes;
 pub mod random;
 pub mod workspace;
