@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use callgate_call::{Clock, Secrets, Tier, Timestamp, Tool};
+use callgate_call::{Clock, Secrets, Timestamp, Tool};
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_sandbox::Confinement;
 use callgate_store::{Durability, Options, Store};

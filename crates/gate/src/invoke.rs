@@ -17,10 +17,11 @@ use callgate_store::{
     Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
 };
 
-use crate::admit::{Breaker, BreakerPolicy, Permit};
+use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entry};
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
+use crate::tokens::Strangers;
 use crate::watched::Watched;
 
 /// What one configuration makes of the gate; swapped whole on reload.
@@ -48,6 +49,9 @@ pub struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
     changes: Changes,
+    /// What tokens with a rate have left.
+    rates: Buckets,
+    pub(crate) strangers: Strangers,
 }
 
 /// An outcome, and the point up to which records must be safe before it is told.
@@ -84,6 +88,8 @@ impl Gate {
             clock,
             ids: CallIds::new(seed),
             changes: Changes::default(),
+            rates: Buckets::default(),
+            strangers: Strangers::default(),
         }
     }
 
@@ -178,6 +184,9 @@ impl Gate {
             Breaker::Closed => None,
             Breaker::Probe => Some(entry.traffic.probe(setup.breaker)?),
         };
+        if let Some(rate) = call.scope.as_ref().and_then(|scope| scope.rate) {
+            self.rates.take(&call.caller, rate, now)?;
+        }
         entry.traffic.check_rate(&call.caller, now)?;
         Ok([Some(entry.traffic.enter()?), probe])
     }

@@ -1,5 +1,7 @@
 //! The pipeline stage by stage, with a real store and tools that are closures: what is
 //! refused, what is run, how often, and what the chain says of it.
+//
+// tidy: long because one harness serves the tests of every stage.
 
 #![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
 
@@ -11,7 +13,8 @@ use std::time::Duration;
 
 use callgate_call::{
     Call, Caller, Clock, Fault, IdempotencyKey, Input, Job, LeaseRefusal, LeaseToken, ManualClock,
-    Output, Plan, Planner, RateLimit, RunFuture, Runner, Secrets, Tier, Timestamp, Tool, Wire,
+    Output, Plan, Planner, RateLimit, RunFuture, Runner, Scope, Secrets, Tier, Timestamp, Tool,
+    Wire,
 };
 use callgate_gate::{
     BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, LeaseRequest, Policy, Rule, Setup,
@@ -109,7 +112,7 @@ fn bench(name: &str, wanted: Wanted) -> Bench {
         },
         breaker: BreakerPolicy::default(),
         secrets: Secrets::new(wanted.secrets),
-        note: String::new(),
+        ..Setup::default()
     };
     let gate = Arc::new(Gate::new(setup, store, Arc::new(NoPlan), as_clock, 7));
     Bench {
@@ -474,6 +477,76 @@ async fn a_retry_needs_no_second_lease() {
     assert_eq!(b.result(&call).await, Ok(json!({})));
     let retry = b.gate.call(&b.keyed(json!({}), "k")).await;
     assert!(retry.replayed && retry.result.is_ok());
+}
+
+/// G-10: what a token does not allow does not exist for its caller, and its rate holds over all
+/// tools, for this caller only.
+#[tokio::test]
+async fn a_token_allows_no_more_than_its_scope() {
+    let b = bench("scope", Wanted::default());
+    let scoped = |tools: &str, tier_max: Tier, burst: u32| {
+        let mut call = b.call(json!({}));
+        call.caller = Caller::named("token:ci");
+        let rate = RateLimit {
+            per_second: 1.0,
+            burst,
+        };
+        call.scope = Some(Arc::new(Scope {
+            tools: vec![tools.to_owned()],
+            tier_max,
+            rate: Some(rate),
+        }));
+        call
+    };
+    let unknown = Err(Fault::UnknownTool {
+        tool: "demo/work".into(),
+    });
+    let other = b.result(&scoped("files/*", Tier::Dangerous, 9)).await;
+    assert_eq!(other, unknown);
+    assert_eq!(
+        b.result(&scoped("demo/*", Tier::Safe, 9)).await,
+        unknown,
+        "its tier is above"
+    );
+    let good = scoped("demo/*", Tier::Write, 2);
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    let wait = Duration::from_secs(1);
+    assert_eq!(
+        b.result(&good).await,
+        Err(Fault::RateLimited { retry_after: wait })
+    );
+    assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));
+    b.clock.advance(wait);
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    assert_eq!(b.ran(), 4);
+}
+
+/// A flood of strangers is a few records, and none of them is forgotten.
+#[tokio::test]
+async fn strangers_are_counted() {
+    let b = bench("strangers", Wanted::default());
+    for _ in 0..1000 {
+        b.gate.refused_stranger("no_token");
+    }
+    b.clock.advance(Duration::from_secs(60));
+    b.gate.refused_stranger("invalid_token");
+    b.gate.refused_stranger("origin");
+    b.gate.flush_strangers();
+    b.gate.flush_strangers();
+    b.gate.store().close().unwrap();
+    let mut told = Vec::new();
+    let mut tell = |record: callgate_store::Record<'_>| {
+        let body: Value = serde_json::from_str(record.body).unwrap();
+        told.push((body["reason"].clone(), body["times"].clone()));
+        true
+    };
+    b.gate.store().show(&Filter::default(), &mut tell).unwrap();
+    assert_eq!(
+        told,
+        [("no_token", 1), ("invalid_token", 1000), ("origin", 1)]
+            .map(|(reason, times)| (json!(reason), json!(times)))
+    );
 }
 
 /// F-12, G-7: the rate, and when to come back.

@@ -40,6 +40,7 @@ mod side;
 mod sieve;
 mod state;
 mod sync;
+mod tokens;
 mod trust;
 mod verify;
 
@@ -66,6 +67,7 @@ pub use head::Head;
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
 pub use memory::{NOTE_BYTES_MAX, Note};
 pub use owner::OwnerId;
+pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};
 pub use verify::{Bad, Verdict, verify_file};
 
 use journal::{Journal, Position, SEGMENT_BYTES_MAX};
