@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Call, CallId, Caller, Input, Job, NoSink, Plan, Runner as _, Tier, Tool, Wire,
+    Call, CallId, Caller, Input, Job, NoSink, Patience, Plan, Runner as _, Tool, Wire,
 };
 use callgate_runners::{Pool, PoolRunner, PoolSettings};
 use callgate_sandbox::{Spawner, Spec, Trees};

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Call, CallId, Caller, Cancel, Fault, Input, Job, Output, Plan, Runner, Sink, Slots, Stream,
-    Tier, Tool, Wire,
+    Call, CallId, Caller, Cancel, Fault, Input, Job, Output, Patience, Plan, Runner, Sink, Slots,
+    Stream, Tool, Wire,
 };
 use callgate_sandbox::Spawner;
 use serde_json::Value;
