@@ -235,6 +235,9 @@ pub struct PolicyConfig {
     #[serde(default)]
     pub callers: Vec<String>,
     pub decision: DecisionConfig,
+    /// With `ask`: the clients of these callers may ask their users, whatever the tier (G-6).
+    #[serde(default)]
+    pub approve_by_client: bool,
 }
 
 /// What a rule says.

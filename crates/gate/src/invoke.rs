@@ -496,6 +496,12 @@ impl Gate {
         entries
     }
 
+    /// True if the caller's own client may ask its user for approval. Decision G-6.
+    #[must_use]
+    pub fn may_client_approve(&self, caller: &Caller, tool: &Tool) -> bool {
+        self.setup.load().policy.may_client_approve(caller, tool)
+    }
+
     /// Where changes of what there is are told.
     #[must_use]
     pub fn changes(&self) -> &Changes {

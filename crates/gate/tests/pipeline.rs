@@ -210,6 +210,7 @@ async fn authorise() {
         tools: vec!["demo/*".into()],
         callers: vec![callers.into()],
         decision,
+        approve_by_client: false,
     };
     let rules = vec![rule("uid:1000", Decision::Deny), rule("*", Decision::Allow)];
     let b = bench(
@@ -235,6 +236,7 @@ async fn ask_and_approve() {
         tools: vec![],
         callers: vec![],
         decision: Decision::Ask,
+        approve_by_client: false,
     }];
     let b = bench(
         "ask",
