@@ -5,4 +5,5 @@ pub mod access;
 pub mod http;
 pub mod mcp;
 pub mod pipe;
+pub mod tcp;
 pub mod toolhost;

@@ -1,6 +1,8 @@
 //! `callgate serve`: the workspace's daemon. It owns the socket, watches the configuration
 //! and keeps the store in order until it is told to stop.
 
+mod http;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,15 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use callgate_call::{Caller, Cancel, Changes, Wire};
-use callgate_doors::access::Everybody;
-use callgate_doors::http::{self, Prompt, SameUid};
+use callgate_doors::access::{Everybody, Guard};
+use callgate_doors::http::{self as gate_http, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor, Names};
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::StoreError;
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::{Done, Place, runtime};
@@ -26,9 +28,6 @@ use crate::environment::Environment;
 use crate::mcp;
 use crate::show;
 use crate::workspace::{CONFIG_FILE, Source};
-
-/// Where MCP over HTTP is, unless `--port` says otherwise. G-10.
-const PORT_DEFAULT: u16 = 7411;
 
 /// How often the configuration is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -98,34 +97,25 @@ async fn until_stopped(
     let caller = Caller::uid(environment.uid);
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
-    let router =
-        http::router(Arc::clone(&gate), caller, calls.clone()).merge(mcp_http::router(local));
-    let (tcp, port) = tcp(serve).await?;
-    announce(place, &gate, socket, port);
-    let on_tcp = async {
-        let Some(listener) = tcp else {
-            return std::future::pending().await;
-        };
-        let anybody = Arc::new(Everybody(Caller::named("anonymous")));
-        let door = HttpDoor::new(
-            Arc::clone(&server),
-            anybody,
-            Names::Loopback(Vec::new()),
-            Wire::McpHttp,
-        );
-        let served = http::serve(
-            Prompt::new(listener),
-            mcp_http::router(door),
-            TaskTracker::new(),
-            stop.clone(),
-        );
-        let _ = served.await;
-        std::future::pending::<()>().await
+    let router = gate_http::router(Arc::clone(&gate), caller.clone(), calls.clone())
+        .merge(mcp_http::router(local));
+    let asked = http::Asked {
+        port: serve.port,
+        no_auth: serve.no_auth,
     };
-    let on_socket = http::serve(listener, router, calls, stop.clone());
+    let tcp = http::open(parts, &gate, caller, asked).await?;
+    let guard = tcp.as_ref().and_then(http::Tcp::guard);
+    announce(place, &gate, socket, tcp.as_ref());
+    let on_tcp = async {
+        if let Some(tcp) = tcp {
+            tcp.serve(Arc::clone(&server), stop.clone()).await;
+        }
+    };
+    let on_socket = gate_http::serve(listener, router, calls, stop.clone());
     let door = async {
-        let served = on_socket.await;
+        let (served, ()) = tokio::join!(on_socket, on_tcp);
         server.stop().await;
+        gate.flush_strangers();
         served
     };
     let told = async {
@@ -136,9 +126,8 @@ async fn until_stopped(
     };
     tokio::select! {
         served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
-        () = on_tcp => unreachable!("waits for the socket's door to close"),
         () = told => unreachable!("waits for the door to close"),
-        () = watch(parts, &gate, watched) => unreachable!("never ends"),
+        () = watch(parts, &gate, guard.as_deref(), watched) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
     }
 }
@@ -161,33 +150,14 @@ fn fixture(changes: &Changes) -> Result<Setup, String> {
     })
 }
 
-/// The port for HTTP. One that nobody asked for and another has is not worth failing.
-async fn tcp(serve: &Serve) -> Result<(Option<TcpListener>, Option<u16>), String> {
-    if !serve.no_auth {
-        return Ok((None, None));
-    }
-    let port = serve.port.unwrap_or(PORT_DEFAULT);
-    match TcpListener::bind(("127.0.0.1", port)).await {
-        Ok(listener) => {
-            let port = listener.local_addr().map(|addr| addr.port()).ok();
-            Ok((Some(listener), port))
-        }
-        Err(error) if serve.port.is_some() => Err(format!("listen on port {port}: {error}")),
-        Err(error) => {
-            show::say(&format!("no HTTP: port {port}: {error}; pass --port"));
-            Ok((None, None))
-        }
-    }
-}
-
 /// What is offered and how to connect.
-fn announce(place: &Place, gate: &Gate, socket: &Path, port: Option<u16>) {
+fn announce(place: &Place, gate: &Gate, socket: &Path, tcp: Option<&http::Tcp>) {
     let catalog = gate.catalog();
     let tools: Vec<&str> = catalog.tools().map(|tool| tool.name.as_str()).collect();
     if place.json {
         show::json(&json!({
             "socket": socket,
-            "port": port,
+            "port": tcp.map(|tcp| tcp.port),
             "tools": tools,
             "configuration": gate.note(),
         }));
@@ -204,10 +174,8 @@ fn announce(place: &Place, gate: &Gate, socket: &Path, port: Option<u16>) {
     show::say(&gate.note());
     show::say("confinement: none (tools run with your rights)");
     show::say(&format!("listening on {}", socket.display()));
-    if let Some(port) = port {
-        show::say(&format!(
-            "MCP on http://127.0.0.1:{port}/mcp, for anybody on this machine"
-        ));
+    if let Some(tcp) = tcp {
+        show::say(&tcp.words());
     }
     show::say("try:  callgate call builtin/echo '{\"hello\":\"world\"}'");
     show::say(&format!(
@@ -273,7 +241,7 @@ fn bind(socket: &Path) -> Result<UnixListener, String> {
 }
 
 /// Reloads the configuration when it or the trust in it changes.
-async fn watch(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
+async fn watch(parts: &Parts<'_>, gate: &Gate, guard: Option<&Guard>, mut watched: Watched) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -288,6 +256,11 @@ async fn watch(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
                 withdraw(parts, gate);
             } else {
                 reload(parts, gate);
+            }
+            match guard {
+                Some(guard) if revoked => guard.set_issuer(None),
+                Some(guard) => http::follow(parts, guard),
+                None => {}
             }
         }
     }
