@@ -75,6 +75,8 @@ enum Command {
     Tools(commands::tools::Tools),
     /// Grant, list and revoke single-use leases
     Lease(commands::lease::Lease),
+    /// Make, list and revoke tokens for callers over HTTP
+    Token(commands::token::Token),
     /// List calls that wait for a person, and decide
     Approvals(commands::approvals::Approvals),
     /// Trust this workspace's configuration as it is now
@@ -173,6 +175,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Call(call) => commands::call::run(environment, place, &call),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),
+        Command::Token(token) => commands::token::run(environment, place, &token),
         Command::Approvals(approvals) => commands::approvals::run(environment, place, &approvals),
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),

@@ -32,7 +32,6 @@ pub fn server(parts: &Parts<'_>, gate: Arc<Gate>, task_after: Duration) -> Arc<S
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instructions: None,
         task_after,
-        approve_by_client: Vec::new(),
     };
     let seal = Seal::new(key, Arc::clone(&parts.clock));
     Arc::new(Server::new(Behind::Gate(gate), settings, seal))

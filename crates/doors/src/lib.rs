@@ -7,4 +7,5 @@ mod content;
 pub mod http;
 pub mod mcp;
 pub mod pipe;
+pub mod tcp;
 pub mod toolhost;

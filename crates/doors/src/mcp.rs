@@ -47,8 +47,6 @@ pub struct Settings {
     pub instructions: Option<String>,
     /// A call that takes longer becomes a task, where its client knows tasks.
     pub task_after: Duration,
-    /// Callers that may approve what is above tier 1 themselves (patterns). G-6.
-    pub approve_by_client: Vec<String>,
 }
 
 /// What is behind the door.

@@ -47,7 +47,6 @@ fn run(environment: &Environment, socket: &Path, schema: &Path) -> Result<(), St
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instructions: None,
         task_after: TASK_AFTER,
-        approve_by_client: Vec::new(),
     };
     let mut key = [0; 32];
     getrandom::fill(&mut key).map_err(|error| format!("no randomness: {error}"))?;
