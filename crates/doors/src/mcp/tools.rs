@@ -175,6 +175,16 @@ fn told_fault(fault: &Fault, tail: &Tail<'_>) -> Told {
     }
 }
 
+/// The result of a call that needs more than its client can be asked for.
+pub(super) fn told_fault_as_result(fault: &Fault, call: &Call, modern: bool) -> Vec<u8> {
+    let tail = Tail {
+        call,
+        replayed: false,
+        modern,
+    };
+    failure(fault, &tail)
+}
+
 /// What stands at the end of every result of a call.
 struct Tail<'a> {
     call: &'a Call,
