@@ -7,6 +7,7 @@ pub mod drive;
 pub mod mutate;
 pub mod processes;
 pub mod random;
+pub mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
