@@ -90,7 +90,6 @@ async fn until_stopped(
         (setup, mcp::TASK_AFTER)
     };
     let gate = Arc::new(parts.gate(setup).with_changes(changes));
-    let listener = SameUid::new(bind(socket)?, environment.uid);
     let stop = Cancel::new();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
@@ -105,6 +104,8 @@ async fn until_stopped(
     };
     let tcp = http::open(parts, &gate, caller, asked).await?;
     let guard = tcp.as_ref().and_then(http::Tcp::guard);
+    // Last, since whoever sees it may call, and secrets are made under the lock of all.
+    let listener = SameUid::new(bind(socket)?, environment.uid);
     announce(place, &gate, socket, tcp.as_ref());
     let on_tcp = async {
         if let Some(tcp) = tcp {
