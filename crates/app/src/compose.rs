@@ -14,6 +14,7 @@ use crate::catalog::Workshop;
 use crate::clock::SystemClock;
 use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
 use crate::environment::Environment;
+use crate::issuer;
 use crate::paths::Paths;
 use crate::python;
 use crate::suggest;
@@ -126,6 +127,10 @@ impl<'a> Parts<'a> {
     ) -> Result<Setup, SetupError> {
         let secrets = self.secrets(&config);
         let policy = policy(self.environment, &config).map_err(SetupError::Tools)?;
+        if let Some(jwt) = &config.http.jwt {
+            // Only checked, so that nothing is trusted that could not be served.
+            issuer::issuer(jwt, Arc::clone(&self.clock), Vec::new()).map_err(SetupError::Tools)?;
+        }
         let breaker = BreakerPolicy {
             failures_max: config.breaker.failures_max,
             open: Duration::from_millis(config.breaker.open_ms),

@@ -10,6 +10,7 @@ mod commands;
 mod compose;
 mod config;
 mod environment;
+mod issuer;
 mod mcp;
 #[cfg(test)]
 #[path = "../tests/support/mutate.rs"]

@@ -99,8 +99,6 @@ async fn until_stopped(
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
     let caller = Caller::uid(environment.uid);
     let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
-    // Last, so that whoever sees the socket finds us ready, and not at work under a lock.
-    let listener = SameUid::new(bind(socket)?, environment.uid);
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
     let own = gate_http::router(
@@ -116,6 +114,8 @@ async fn until_stopped(
     };
     let tcp = http::open(parts, &gate, caller, asked).await?;
     let guard = tcp.as_ref().and_then(http::Tcp::guard);
+    // Last, since whoever sees it may call, and secrets are made under the lock of all.
+    let listener = SameUid::new(bind(socket)?, environment.uid);
     announce(place, &gate, socket, tcp.as_ref());
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {

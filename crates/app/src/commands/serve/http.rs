@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use callgate_call::{Caller, Cancel, Wire};
-use callgate_doors::access::jwt::{Algorithm, Issuer, IssuerSettings};
+use callgate_doors::access::jwt::Issuer;
 use callgate_doors::access::{Access, Everybody, Guard};
 use callgate_doors::mcp::Server;
 use callgate_doors::mcp::http::{HttpDoor, Names};
@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::compose::{Parts, chain};
 use crate::config::{HttpConfig, JwtConfig};
+use crate::issuer;
 use crate::show;
 use crate::trust::Found;
 
@@ -114,37 +115,8 @@ fn configured(parts: &Parts<'_>) -> Result<HttpConfig, String> {
 }
 
 fn issuer(parts: &Parts<'_>, config: Option<&JwtConfig>) -> Result<Option<Issuer>, String> {
-    let Some(config) = config else {
-        return Ok(None);
-    };
-    let failed = |reason: String| format!("[http.jwt]: {reason}");
-    let algorithm = |name: &String| {
-        Algorithm::parse(name)
-            .ok_or_else(|| failed(format!("algorithm `{name}` is not asymmetric")))
-    };
-    let rate = config.rate.map(|rate| rate.read()).transpose();
-    let settings = IssuerSettings {
-        issuer: config.issuer.clone(),
-        audience: config.audience.clone(),
-        jwks_url: config.jwks_url.clone(),
-        algorithms: config
-            .algorithms
-            .iter()
-            .map(algorithm)
-            .collect::<Result<_, _>>()?,
-        scopes: config.scopes.clone(),
-        rate: rate.map_err(failed)?,
-        roots: roots(),
-    };
-    let clock = Arc::clone(&parts.clock);
-    Issuer::new(settings, clock).map(Some).map_err(failed)
-}
-
-/// The authorities this machine believes. Without any, no `https` issuer can be asked, and
-/// asking says so.
-fn roots() -> Vec<Vec<u8>> {
-    let found = rustls_native_certs::load_native_certs();
-    found.certs.iter().map(|cert| cert.to_vec()).collect()
+    let make = |config| issuer::issuer(config, Arc::clone(&parts.clock), issuer::roots());
+    config.map(make).transpose()
 }
 
 impl Tcp {
