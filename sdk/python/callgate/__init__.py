@@ -3,6 +3,7 @@
     tool              declare a tool from a typed function
     dispatch          one call, one process, decoded output or a failure dict
     ToolhostClient    many calls over one persistent toolhost
+    Parent            functions of this program as tools of MCP clients
 
 Names are loaded on first use, so that a worker which needs only `tool` pays
 for nothing else. POSIX only, standard library only.
@@ -16,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .bridge import Parent as Parent
     from .client import Call as Call
     from .client import Reply as Reply
     from .client import ToolhostClient as ToolhostClient
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Call": "client",
+    "Parent": "bridge",
     "Reply": "client",
     "ToolhostClient": "client",
     "ToolhostDied": "client",
