@@ -254,6 +254,20 @@ fn every_end_inside_the_program() {
     assert_eq!(folder.entries(), 0);
 }
 
+/// A program with a runtime of its own starts and stops a parent like any other.
+#[test]
+fn inside_a_runtime() {
+    let folder = Folder::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(async {
+        let running = start(parent(), &folder);
+        let mut bridge = Bridge::connect(running.socket());
+        assert_eq!(bridge.call("later", &json!({"x": "y"})), text("y"));
+        running.stop();
+    });
+    assert_eq!(folder.entries(), 0);
+}
+
 /// What the next two tests start: a parent that serves until a signal.
 #[test]
 fn child() {
