@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use callgate_call::{Call, Caller, Digest, IdempotencyKey, Input, Tier, Wire};
+use callgate_call::{Call, Caller, Cancel, Digest, Document, IdempotencyKey, Tier, Wire};
 use callgate_gate::{Gate, Schema, Ticket};
 use callgate_store::{Durability, End, Finish, Health, KeyId, Start, Store, View};
 use callgate_wires::toolhost::{Reply, ReplyState, Request, RequestInput, Status, TookCall};
@@ -82,7 +82,7 @@ fn measure(bench: &Bench, name: &str, keyed: bool) -> Result<Figure, Failure> {
 
 /// Request to reply, as the toolhost does it.
 async fn calls(gate: &Gate, lines: &Lines) -> Result<Duration, Failure> {
-    let caller = Caller::uid(0);
+    let (caller, stop) = (Caller::uid(0), Cancel::new());
     let mut out = Vec::new();
     let mut ticket = Ticket::default();
     let before = cpu::thread();
@@ -92,8 +92,9 @@ async fn calls(gate: &Gate, lines: &Lines) -> Result<Duration, Failure> {
             return Err("a request without input".into());
         };
         let aid = request.aid.ok_or("a request without a tool")?;
-        let input = Input::new(value, text);
-        let mut call = Call::new(gate.next_id(), &aid, input, caller.clone(), Wire::Toolhost);
+        let input = Document::new(value, text);
+        let (id, caller) = (gate.next_id(), caller.clone());
+        let mut call = Call::new(id, aid, input, caller, Wire::Toolhost, stop.clone());
         call.key = request
             .idempotency_key
             .as_deref()
@@ -101,7 +102,7 @@ async fn calls(gate: &Gate, lines: &Lines) -> Result<Duration, Failure> {
         let answer = gate.invoke(&call).await;
         ticket = answer.ticket;
         let output = answer.outcome.result.map_err(|fault| fault.to_string())?;
-        reply(&output.text, &mut out);
+        reply(output.json.text(), &mut out);
         if index % BATCH == BATCH - 1 {
             gate.settle(ticket)
                 .await

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use callgate_call::{Call, Caller, IdempotencyKey, Input, Wire};
+use callgate_call::{Call, Caller, Cancel, Document, IdempotencyKey, Wire};
 use callgate_gate::Gate;
 use callgate_store::Durability;
 use serde_json::json;
@@ -59,9 +59,9 @@ async fn callers(gate: &Arc<Gate>) -> Result<(), Failure> {
 /// Calls one after the other, each with a key of its own, each settled before the next.
 async fn caller(gate: Arc<Gate>, number: usize, calls: usize) -> Result<(), String> {
     for index in 0..calls {
-        let input = Input::from_value(json!({ "query": "rows", "limit": 10, "page": index }));
-        let caller = Caller::uid(0);
-        let mut call = Call::new(gate.next_id(), &aid(number), input, caller, Wire::Gate);
+        let input = Document::from_value(json!({ "query": "rows", "limit": 10, "page": index }));
+        let (id, caller, cancel) = (gate.next_id(), Caller::uid(0), Cancel::new());
+        let mut call = Call::new(id, aid(number), input, caller, Wire::Gate, cancel);
         call.key = IdempotencyKey::new(&format!("{number}-{index}"));
         gate.call(&call)
             .await

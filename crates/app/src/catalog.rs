@@ -121,21 +121,13 @@ impl Workshop<'_> {
                 limits,
                 pool,
             } => {
-                let shared = format!("{command:?} {env:?} {limits:?} {pool:?}");
-                let pool = match self.pools.get(&shared) {
-                    Some(pool) => Arc::clone(pool),
-                    None => {
-                        let mut settings = PoolSettings::new(
-                            words(command)?,
-                            child_env(self.environment, env)?,
-                            self.root.clone(),
-                        );
-                        tune(&mut settings, limits, pool);
-                        let made = Pool::new(Arc::clone(&self.spawner), settings);
-                        self.pools.insert(shared, Arc::clone(&made));
-                        made
-                    }
-                };
+                let key = format!("{command:?} {env:?} {limits:?} {pool:?}");
+                let pool = self.shared(key, |shop| {
+                    let (command, env) = (words(command)?, child_env(shop.environment, env)?);
+                    let mut settings = PoolSettings::new(command, env, shop.root.clone());
+                    tune(&mut settings, limits, pool);
+                    Ok(Pool::new(Arc::clone(&shop.spawner), settings))
+                })?;
                 Ok(Arc::new(PoolRunner::new(pool, entry.clone(), "pool")))
             }
             RunnerConfig::Python {
@@ -148,23 +140,17 @@ impl Workshop<'_> {
                 if !entry.contains(':') {
                     return Err(format!("entry `{entry}` is not `module:function`"));
                 }
-                let shared = format!("python {python:?} {env:?} {limits:?} {pool:?}");
-                let pool = match self.pools.get(&shared) {
-                    Some(pool) => Arc::clone(pool),
-                    None => {
-                        let settings = PythonSettings {
-                            workspace: self.root.clone(),
-                            interpreter: python.as_ref().map(PathBuf::from),
-                            worker: (self.worker)(),
-                            env: child_env(self.environment, env)?,
-                        };
-                        let made = python_pool(Arc::clone(&self.spawner), settings, |settings| {
-                            tune(settings, limits, pool);
-                        });
-                        self.pools.insert(shared, Arc::clone(&made));
-                        made
-                    }
-                };
+                let key = format!("python {python:?} {env:?} {limits:?} {pool:?}");
+                let pool = self.shared(key, |shop| {
+                    let settings = PythonSettings {
+                        workspace: shop.root.clone(),
+                        interpreter: python.as_ref().map(PathBuf::from),
+                        worker: (shop.worker)(),
+                        env: child_env(shop.environment, env)?,
+                    };
+                    let tune = |settings: &mut PoolSettings| tune(settings, limits, pool);
+                    Ok(python_pool(Arc::clone(&shop.spawner), settings, tune))
+                })?;
                 Ok(Arc::new(PoolRunner::new(
                     pool,
                     Some(entry.clone()),
@@ -172,6 +158,20 @@ impl Workshop<'_> {
                 )))
             }
         }
+    }
+
+    /// The pool of this key, made if there is none yet.
+    fn shared(
+        &mut self,
+        key: String,
+        make: impl FnOnce(&Self) -> Result<Arc<Pool>, String>,
+    ) -> Result<Arc<Pool>, String> {
+        if let Some(pool) = self.pools.get(&key) {
+            return Ok(Arc::clone(pool));
+        }
+        let made = make(self)?;
+        self.pools.insert(key, Arc::clone(&made));
+        Ok(made)
     }
 }
 

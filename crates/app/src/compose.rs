@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use callgate_call::chain;
 use callgate_call::{Clock, Secrets, Shelf, Tier};
 use callgate_gate::{BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, Policy, Rule, Setup};
 use callgate_sandbox::{Confinement, Spawner};
@@ -11,7 +12,7 @@ use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
-use crate::config::{Config, DecisionConfig, DurabilityConfig, StoreConfig};
+use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
 use crate::environment::Environment;
 use crate::paths::Paths;
 use crate::python;
@@ -209,20 +210,26 @@ fn store_options(config: &Config) -> Options {
     }
 }
 
+fn rule(config: &PolicyConfig) -> Result<Rule, String> {
+    let decision = match config.decision {
+        DecisionConfig::Allow => Decision::Allow,
+        DecisionConfig::Deny => Decision::Deny,
+        DecisionConfig::Ask => Decision::Ask,
+    };
+    // So large a word is for callers that somebody thought of.
+    if config.approve_by_client && (decision != Decision::Ask || config.callers.is_empty()) {
+        return Err("approve_by_client is for a rule that asks, and names its callers".to_owned());
+    }
+    Ok(Rule {
+        tools: config.tools.clone(),
+        callers: config.callers.clone(),
+        decision,
+        approve_by_client: config.approve_by_client,
+    })
+}
+
 fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> {
-    let rules = config
-        .policies
-        .iter()
-        .map(|rule| Rule {
-            tools: rule.tools.clone(),
-            callers: rule.callers.clone(),
-            decision: match rule.decision {
-                DecisionConfig::Allow => Decision::Allow,
-                DecisionConfig::Deny => Decision::Deny,
-                DecisionConfig::Ask => Decision::Ask,
-            },
-        })
-        .collect();
+    let rules = config.policies.iter().map(rule).collect::<Result<_, _>>()?;
     let configured = match config.leases.enforce_from_tier {
         None => None,
         Some(number) => Some(
@@ -270,19 +277,4 @@ pub fn warnings(setup: &Setup) -> Vec<String> {
             format!("policy: no tool fits tools = {:?}{near}", rule.tools)
         })
         .collect()
-}
-
-/// An error with its causes, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -216,3 +216,28 @@ fn calls_under_way_are_answered_at_the_end() {
     assert_eq!(again["idempotent_hit"], true);
     verified(&folder);
 }
+
+/// The first signal says what is waited for; a second one ends the call, and its record says so.
+#[test]
+fn a_second_signal_ends_running_calls() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+    let serve = Serve::start(&folder);
+    let (socket, pid) = (serve.socket.clone(), serve.pid());
+    std::thread::scope(|scope| {
+        let body = json!({ "tool": "one", "input": {}, "idempotency_key": "k" });
+        let socket = &socket;
+        let call = scope.spawn(move || support::drive::post(socket, &body));
+        wait_for("its start", || (effects(&folder) == 1).then_some(()));
+        let stop = || support::drive::signal(pid, rustix::process::Signal::TERM);
+        stop();
+        serve.wait_said("waiting for 1 running call; a second signal ends at once");
+        stop();
+        assert!(serve.ended().success());
+        let answer = call.join().expect("no panic").expect("an answer");
+        assert_eq!(answer["fault"]["kind"], "cancelled", "{answer}");
+    });
+    let outcomes = chain(&folder);
+    let cancelled = |record: &&Value| record["fault"] == "cancelled";
+    assert_eq!(outcomes.iter().filter(cancelled).count(), 1);
+    verified(&folder);
+}

@@ -454,3 +454,78 @@ fn tokens_are_not_on_disk() {
     );
     assert_eq!(states.iter().filter(|state| **state == "active").count(), 1);
 }
+
+/// G-5, F-14: a program that is not there has run nothing, so that the same token serves once
+/// it is; by each door, and again after a host that was never told. Two that race for what was
+/// given back do not both run.
+#[test]
+fn a_missing_program_spends_nothing() {
+    let folder = Folder::new();
+    let config = CONFIG.replace("[\"/bin/sh\", \"append.sh\"]", "[\"./late.sh\"]");
+    folder.write("callgate.toml", &config);
+    cli(&folder, &["trust"]).good();
+    let token = grant(&folder, &["append"]);
+    let request = request("AID.TEST.APPEND.v1", &json!({}), &token);
+    let mut hosts: Vec<Host> = (0..8)
+        .map(|_| Host::start(&folder, place(&folder)))
+        .collect();
+    for host in &mut hosts {
+        assert_eq!(host.ask(&request)["status"], "BREAKER_TRIP");
+    }
+    let by_gate = ["call", "append", "{}", "--lease", &token, "--json"];
+    let body = cli(&folder, &by_gate).json();
+    assert_eq!(body["fault"]["kind"], "unavailable", "{body}");
+
+    folder.executable("late.sh", &format!("#!/bin/sh\n{APPEND}"));
+    let together = Barrier::new(hosts.len());
+    let replies: Vec<Value> = thread::scope(|scope| {
+        let racers: Vec<_> = hosts
+            .iter_mut()
+            .map(|host| {
+                scope.spawn(|| {
+                    together.wait();
+                    host.ask(&request)
+                })
+            })
+            .collect();
+        let join = |racer: thread::ScopedJoinHandle<'_, Value>| racer.join().expect("a racer");
+        racers.into_iter().map(join).collect()
+    });
+    assert_eq!(tally(&replies), (1, 7));
+    assert_eq!(effects(&folder), 1);
+    for host in hosts {
+        assert!(host.end().success());
+    }
+    verified(&folder);
+}
+
+/// G-5, F-14: a worker that a call killed has cost that call its lease; the calls that a
+/// stopped pool turns away keep theirs.
+#[test]
+fn a_crash_loop_spends_nothing() {
+    let folder = Folder::new();
+    let config = r#"
+[leases]
+enforce_from_tier = 1
+
+[[tool]]
+name = "dies"
+aid = "AID.TEST.DIES.v1"
+tier = 1
+runner = { kind = "pool", command = ["/bin/sh", "-c", "read -r line <&3; exit 3"], pool = { crashes_max = 1 } }
+"#;
+    folder.write("callgate.toml", config);
+    cli(&folder, &["trust"]).good();
+    let mut host = Host::start(&folder, place(&folder));
+    let mut ask = |token: &str| host.ask(&request("AID.TEST.DIES.v1", &json!({}), token));
+    let (first, second) = (grant(&folder, &["dies"]), grant(&folder, &["dies"]));
+    assert_eq!(ask(&first)["status"], "TOOL_ERROR");
+    for _ in 0..3 {
+        assert_eq!(ask(&second)["status"], "BREAKER_TRIP");
+    }
+    assert_eq!(ask(&first)["reason"], "already consumed");
+    assert!(host.end().success());
+    let spent = |kind| count_of(&folder, kind);
+    assert_eq!((spent("lease.spend"), spent("lease.return")), (4, 3));
+    verified(&folder);
+}

@@ -10,7 +10,7 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -19,9 +19,9 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, cli, python, run_with, signal, verified};
-use support::processes::{resident_bytes, started_with};
-use support::{Folder, callgate, wait_for};
+use support::drive::{Host, Serve, cli, end_of, python, run_with, signal, verified};
+use support::processes::{descendants, resident_bytes, started_with};
+use support::{Folder, callgate, is_alive, wait_for};
 
 const ECHO: &str = "AID.BUILTIN.ECHO.v1";
 const COUNT: &str = "AID.TEST.COUNT.v1";
@@ -446,4 +446,56 @@ fn naming_a_plugin_records_no_trust() {
         .out;
     assert!(!shown.contains(COUNT), "{shown}");
     assert!(Path::new(&folder.join("state")).exists());
+}
+
+/// T-2, G-8: SIGTERM ends a host whose client does not read, though an answer does not fit into
+/// the pipe. What was answered is recorded, and nothing is left behind.
+#[test]
+fn a_client_that_does_not_read_does_not_keep_the_host() {
+    let folder = Folder::new();
+    let config = r#"
+[[tool]]
+name = "big"
+aid = "AID.TEST.BIG.v1"
+runner = { kind = "process", command = ["/bin/sh", "-c", "printf '\"%0200000d\"' 1"] }
+"#;
+    folder.write("callgate.toml", config);
+    let (unread, stdout) = std::io::pipe().unwrap();
+    let mut host = callgate(&folder)
+        .args(["toolhost", "--serve", folder.path().to_str().unwrap()])
+        .stdin(Stdio::piped())
+        .stdout(stdout.try_clone().unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let request = json!({ "aid": "AID.TEST.BIG.v1", "idempotency_key": "k" });
+    writeln!(host.stdin.as_mut().unwrap(), "{request}").unwrap();
+    wait_for("the pipe to be full", || (!has_room(&stdout)).then_some(()));
+    let children = descendants(host.id());
+    assert!(!children.is_empty(), "its spawner");
+    signal(host.id(), Signal::TERM);
+    let mut said = String::new();
+    host.stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(end_of(&mut host, "the host").code(), Some(1), "{said}");
+    assert!(said.contains("not read"), "{said}");
+    wait_for("its children to go", || {
+        (!children.iter().any(|&child| is_alive(child))).then_some(())
+    });
+    drop(unread);
+    let reply = Host::start(&folder, folder.path().to_str().unwrap()).ask(&request);
+    assert_eq!(reply["idempotent_hit"], true);
+    verified(&folder);
+}
+
+fn has_room(pipe: &std::io::PipeWriter) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(pipe, PollFlags::OUT)], Some(&now)).unwrap() > 0
 }

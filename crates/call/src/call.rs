@@ -1,13 +1,13 @@
 //! One request to run a tool, as every door hands it to the gate.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::{Cancel, Digest, Fault, Output, Scope, Sink, Slots, Timestamp};
+use crate::{Cancel, Document, Fault, Output, Scope, Sink, Slots, Timestamp};
 
 /// One request to run a tool. Not serialisable: each wire converts by hand.
 pub struct Call {
@@ -16,7 +16,7 @@ pub struct Call {
     /// The tool as the caller named it: canonical name, AID or alias.
     pub tool: String,
     /// The input, parsed strictly by the door.
-    pub input: Input,
+    pub input: Document,
     /// Who calls.
     pub caller: Caller,
     /// What the caller's token allows at most; `None` allows all.
@@ -60,10 +60,17 @@ pub struct Answers {
 impl Call {
     /// A call with nothing but the necessary; doors set the rest.
     #[must_use]
-    pub fn new(id: CallId, tool: &str, input: Input, caller: Caller, wire: Wire) -> Self {
+    pub fn new(
+        id: CallId,
+        tool: impl Into<String>,
+        input: Document,
+        caller: Caller,
+        wire: Wire,
+        cancel: Cancel,
+    ) -> Self {
         Self {
             id,
-            tool: tool.to_owned(),
+            tool: tool.into(),
             input,
             caller,
             scope: None,
@@ -78,7 +85,7 @@ impl Call {
             fits: |_, _| Ok(()),
             answers: None,
             sink: None,
-            cancel: Cancel::new(),
+            cancel,
         }
     }
 
@@ -160,66 +167,21 @@ impl CallIds {
     }
 }
 
-/// A call's input: the parsed value and the text it was parsed from.
-#[derive(Debug)]
-pub struct Input {
-    value: Value,
-    text: String,
-    digest: OnceLock<Digest>,
-}
-
-impl Input {
-    /// The door vouches that `text` is the strict JSON of `value`.
-    #[must_use]
-    pub fn new(value: Value, text: String) -> Self {
-        Self {
-            value,
-            text,
-            digest: OnceLock::new(),
-        }
-    }
-
-    /// An input that has no text of its own yet.
-    #[must_use]
-    pub fn from_value(value: Value) -> Self {
-        let text = value.to_string();
-        Self::new(value, text)
-    }
-
-    /// The parsed value.
-    #[must_use]
-    pub fn value(&self) -> &Value {
-        &self.value
-    }
-
-    /// The JSON text; what was checked is what the tool gets.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The digest of the canonical form, computed once.
-    #[must_use]
-    pub fn digest(&self) -> Digest {
-        *self.digest.get_or_init(|| Digest::of_json(&self.value))
-    }
-}
-
 /// Who calls: `uid:N`, later `token:NAME` and others. Decision G-11.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Caller(String);
+pub struct Caller(Arc<str>);
 
 impl Caller {
     /// The owner of a pipe or the peer of a Unix socket.
     #[must_use]
     pub fn uid(uid: u32) -> Self {
-        Self(format!("uid:{uid}"))
+        Self(format!("uid:{uid}").into())
     }
 
     /// A caller by its full name, as configuration and leases spell it.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self(name.to_owned())
+        Self(name.into())
     }
 
     /// The full name.
@@ -346,8 +308,9 @@ mod tests {
     /// G-2, T-2: the tool's own timeout, else the wire's; the caller's patience bounds both.
     #[test]
     fn timeouts() {
-        let input = Input::from_value(Value::Null);
-        let mut call = Call::new(CallId(1), "t", input, Caller::uid(0), Wire::Toolhost);
+        let input = Document::from_value(serde_json::Value::Null);
+        let (caller, cancel) = (Caller::uid(0), Cancel::new());
+        let mut call = Call::new(CallId(1), "t", input, caller, Wire::Toolhost, cancel);
         let seconds = Duration::from_secs;
         assert_eq!(call.timeout(None), seconds(30));
         assert_eq!(call.timeout(Some(seconds(90))), seconds(90));

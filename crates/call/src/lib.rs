@@ -4,6 +4,7 @@
 mod call;
 mod canonical;
 mod clock;
+mod document;
 mod fault;
 mod outcome;
 mod plan;
@@ -15,15 +16,16 @@ mod slots;
 mod tool;
 
 pub use call::{
-    Answers, Call, CallId, CallIds, Caller, IdempotencyKey, Input, LeaseToken, ReplayWindow, Wire,
+    Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
 };
 pub use canonical::{Digest, canonical_json};
 pub use clock::{Clock, ManualClock, Timestamp};
-pub use fault::{Fault, LeaseRefusal};
+pub use document::Document;
+pub use fault::{Fault, LeaseRefusal, chain};
 pub use outcome::{Outcome, Output};
 pub use plan::{Enforcement, Level, Plan, Planner};
 pub use runner::{Job, Log, LogLevel, NoSink, Patience, Progress, RunFuture, Runner, Sink, Stream};
-pub use scope::{Scope, fits, fits_any};
+pub use scope::{BearerToken, Scope, fits, fits_any};
 pub use secrets::Secrets;
 pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};

@@ -2,15 +2,13 @@
 
 use serde_json::Value;
 
-use crate::{CallId, Enforcement, Fault, SlotChange};
+use crate::{CallId, Document, Enforcement, Fault, SlotChange};
 
-/// What a tool gave back: any JSON, as value and as text.
+/// What a tool gave back: any JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
-    /// The parsed value.
-    pub value: Value,
-    /// The JSON text of it, which replies and replays pass on.
-    pub text: String,
+    /// The value and its text, which replies and replays pass on.
+    pub json: Document,
     /// What the tool did to the slots, if it takes them.
     pub slots: SlotChange,
 }
@@ -18,10 +16,9 @@ pub struct Output {
 impl Output {
     /// An output that leaves the slots alone.
     #[must_use]
-    pub fn new(value: Value, text: String) -> Self {
+    pub fn new(json: Document) -> Self {
         Self {
-            value,
-            text,
+            json,
             slots: SlotChange::default(),
         }
     }
@@ -52,8 +49,7 @@ impl Output {
     /// An output that has no text of its own yet.
     #[must_use]
     pub fn from_value(value: Value) -> Self {
-        let text = value.to_string();
-        Self::new(value, text)
+        Self::new(Document::from_value(value))
     }
 }
 

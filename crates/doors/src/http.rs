@@ -12,12 +12,12 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use callgate_call::{
-    Call, Caller, Cancel, Fault, IdempotencyKey, Input, LeaseToken, Outcome, Tool, Wire,
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Tool, Wire,
 };
 use callgate_gate::Gate;
 use callgate_wires::json;
 use serde_json::{Map, Value, json};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
 
 /// How long connections without a call may last once we stop.
@@ -68,14 +68,25 @@ struct Door {
     gate: Arc<Gate>,
     caller: Caller,
     calls: TaskTracker,
+    end: Cancel,
 }
 
-/// The gate's own paths, for `caller`.
-pub fn router(gate: Arc<Gate>, caller: Caller, calls: TaskTracker) -> Router {
+/// How a door is told to close.
+#[derive(Clone, Debug, Default)]
+pub struct Closing {
+    /// No more calls; those under way are answered first.
+    pub stop: Cancel,
+    /// Those are ended as well.
+    pub end: Cancel,
+}
+
+/// The gate's own paths, for `caller`. `end` ends calls under way.
+pub fn router(gate: Arc<Gate>, caller: Caller, calls: TaskTracker, end: Cancel) -> Router {
     let door = Arc::new(Door {
         gate,
         caller,
         calls,
+        end,
     });
     Router::new()
         .route("/v1/call", post(call))
@@ -85,17 +96,20 @@ pub fn router(gate: Arc<Gate>, caller: Caller, calls: TaskTracker) -> Router {
         .with_state(door)
 }
 
-/// Serves `router` until `stop`; the calls it keeps track of are answered first.
+/// Serves `router` until told to close; `calls` are answered first. Where that has to wait,
+/// `waits_for` hears for how many.
 pub async fn serve<L>(
     listener: L,
     router: Router,
     calls: TaskTracker,
-    stop: Cancel,
+    closing: &Closing,
+    waits_for: impl FnOnce(usize),
 ) -> std::io::Result<()>
 where
     L: axum::serve::Listener,
     L::Addr: std::fmt::Debug,
 {
+    let stop = &closing.stop;
     let router = router
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method);
@@ -104,6 +118,9 @@ where
     // A connection with half a request on it would hold us up for ever; calls would not.
     let left_over = async {
         stop.cancelled().await;
+        if !calls.is_empty() {
+            waits_for(calls.len());
+        }
         calls.close();
         calls.wait().await;
         tokio::time::sleep(FAREWELL).await;
@@ -138,7 +155,7 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
         }
     };
     let call = match read_call(&body) {
-        Ok(asked) => asked.into_call(id, door.caller.clone()),
+        Ok(asked) => asked.into_call(id, door.caller.clone(), door.end.child_token()),
         Err(reason) => {
             let fault = Fault::BadRequest { reason };
             return answer(StatusCode::BAD_REQUEST, &refusal(id.to_string(), &fault));
@@ -178,13 +195,14 @@ struct Asked {
 }
 
 impl Asked {
-    fn into_call(self, id: callgate_call::CallId, caller: Caller) -> Call {
+    fn into_call(self, id: callgate_call::CallId, caller: Caller, cancel: Cancel) -> Call {
         let mut call = Call::new(
             id,
-            &self.tool,
-            Input::from_value(self.input),
+            self.tool,
+            Document::from_value(self.input),
             caller,
             Wire::Gate,
+            cancel,
         );
         call.key = self
             .idempotency_key
@@ -253,7 +271,7 @@ pub fn outcome_body(outcome: Outcome) -> Value {
             let mut body = json!({
                 "ok": true,
                 "call_id": call_id,
-                "output": output.value,
+                "output": output.json.into_value(),
                 "enforcement": { "level": outcome.enforcement.level.as_str() },
             });
             if outcome.replayed {
@@ -349,41 +367,4 @@ fn answer(status: StatusCode, body: &Value) -> Response {
         header::HeaderValue::from_static("application/json"),
     );
     response
-}
-
-/// TCP connections without delay: an answer in several small writes would otherwise wait for
-/// the other side's acknowledgements, tens of milliseconds each.
-pub struct Prompt {
-    listener: TcpListener,
-}
-
-impl Prompt {
-    /// Accepts from `listener`.
-    #[must_use]
-    pub fn new(listener: TcpListener) -> Self {
-        Self { listener }
-    }
-}
-
-impl axum::serve::Listener for Prompt {
-    type Io = TcpStream;
-    type Addr = std::net::SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, addr)) => {
-                    if stream.set_nodelay(true).is_ok() {
-                        return (stream, addr);
-                    }
-                }
-                // Out of descriptors or the like: others may finish meanwhile.
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
 }

@@ -47,8 +47,6 @@ pub struct Settings {
     pub instructions: Option<String>,
     /// A call that takes longer becomes a task, where its client knows tasks.
     pub task_after: Duration,
-    /// Callers that may approve what is above tier 1 themselves (patterns). G-6.
-    pub approve_by_client: Vec<String>,
 }
 
 /// What is behind the door.
@@ -83,6 +81,11 @@ impl Server {
             calls: TaskTracker::new(),
             stopping: Cancel::new(),
         }
+    }
+
+    /// Ends whatever only listens.
+    pub fn begin_stop(&self) {
+        self.stopping.cancel();
     }
 
     /// Ends whatever only listens, and waits for calls in progress.
@@ -197,3 +200,4 @@ impl Request {
 }
 
 pub(crate) use dispatch::{Answered, Refusal};
+pub(crate) use tools::input_schema;

@@ -2,9 +2,12 @@
 //! terminal or socket. Their flags are left alone, because they are shared with whoever
 //! started us.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use rustix::pipe::PIPE_BUF;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -18,20 +21,9 @@ pub struct PipeReader {
 impl PipeReader {
     /// Reads from a copy of `fd`. Must be called inside a runtime.
     pub fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        let watched = fd.try_clone_to_owned()?;
-        #[expect(
-            deprecated,
-            reason = "an OwnedFd stays open and the same, which is all its successor asks, in unsafe code"
-        )]
-        let registered = AsyncFd::with_interest(watched, Interest::READABLE);
-        let ready = match registered {
-            Ok(ready) => Some(ready),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
-            Err(error) => return Err(error),
-        };
         Ok(Self {
             fd: fd.try_clone_to_owned()?,
-            ready,
+            ready: watch(fd, Interest::READABLE)?,
         })
     }
 
@@ -42,14 +34,14 @@ impl PipeReader {
                 // Readiness may be stale; `poll` below tells, so that the descriptor can stay
                 // blocking and a read never does.
                 let mut guard = ready.readable().await?;
-                if !has_input(self.fd.as_fd())? {
+                if !is_ready(self.fd.as_fd(), PollFlags::IN)? {
                     guard.clear_ready();
                     continue;
                 }
             }
             match rustix::io::read(&self.fd, &mut *buffer) {
                 Ok(count) => return Ok(count),
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -80,32 +72,165 @@ pub enum Whole {
     TooLarge,
 }
 
-fn has_input(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+/// Writes without ever waiting inside the kernel, so that whoever waits for a reader can be
+/// told to stop.
+pub struct PipeWriter {
+    fd: OwnedFd,
+    /// `None` for regular files, as above.
+    ready: Option<AsyncFd<OwnedFd>>,
+}
+
+impl PipeWriter {
+    /// Writes to a copy of `fd`. Must be called inside a runtime.
+    pub fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self {
+            fd: fd.try_clone_to_owned()?,
+            ready: watch(fd, Interest::WRITABLE)?,
+        })
+    }
+
+    /// Writes everything, waiting for the reader: backpressure is the point. Dropped midway, it
+    /// leaves the rest unwritten.
+    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.write_some(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.room().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes as much as there is room for; `AGAIN` if there is none.
+    fn write_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        // Says "do not wait" for this one write: the flag of the descriptor is not ours.
+        let here = u64::MAX;
+        let slices = [IoSlice::new(bytes)];
+        match pwritev2(&self.fd, &slices, here, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.write_piece(bytes),
+            written => written,
+        }
+    }
+
+    /// The same for terminals, regular files and the pipes of old kernels: where there is room
+    /// at all, there is room for this much.
+    fn write_piece(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        if self.ready.is_none() {
+            return rustix::io::write(&self.fd, bytes);
+        }
+        if !is_ready(self.fd.as_fd(), PollFlags::OUT)? {
+            return Err(Errno::AGAIN);
+        }
+        rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIPE_BUF)])
+    }
+
+    async fn room(&self) -> io::Result<()> {
+        while let Some(ready) = &self.ready {
+            let mut guard = ready.writable().await?;
+            if is_ready(self.fd.as_fd(), PollFlags::OUT)? {
+                break;
+            }
+            guard.clear_ready();
+        }
+        Ok(())
+    }
+}
+
+/// Asks the runtime to tell when `fd` is ready; `None` for what always is.
+fn watch(fd: BorrowedFd<'_>, interest: Interest) -> io::Result<Option<AsyncFd<OwnedFd>>> {
+    let watched = fd.try_clone_to_owned()?;
+    #[expect(
+        deprecated,
+        reason = "an OwnedFd stays open and the same, which is all its successor asks, in unsafe code"
+    )]
+    let registered = AsyncFd::with_interest(watched, interest);
+    match registered {
+        Ok(ready) => Ok(Some(ready)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks the kernel, without waiting.
+fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> Result<bool, Errno> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     match poll(&mut fds, Some(&now)) {
         Ok(count) => Ok(count > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-/// Writes everything, waiting for the reader: backpressure is the point.
+/// Writes everything, however long the reader takes.
 pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, poll};
     while !bytes.is_empty() {
         match rustix::io::write(fd, bytes) {
             Ok(count) => bytes = &bytes[count..],
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
                 poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None)?;
             }
             Err(error) => return Err(error.into()),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+
+    /// Every kind of standard output gets every byte, and a pipe that is full is waited for.
+    #[tokio::test]
+    async fn all_is_written_whatever_it_is() {
+        let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| n as u8).collect();
+        let (reader, writer) = io::pipe().unwrap();
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let file = std::fs::File::from(memory());
+        let heard = [OwnedFd::from(reader), far.into()].map(|fd| {
+            std::thread::spawn(move || {
+                let mut all = Vec::new();
+                std::fs::File::from(fd).read_to_end(&mut all).map(|_| all)
+            })
+        });
+        let sinks: [OwnedFd; 3] = [writer.into(), near.into(), file.try_clone().unwrap().into()];
+        for sink in sinks {
+            let pipe = PipeWriter::new(sink.as_fd()).unwrap();
+            pipe.write_all(&bytes).await.unwrap();
+        }
+        for heard in heard {
+            assert_eq!(heard.join().unwrap().unwrap(), bytes);
+        }
+        assert_eq!(file.metadata().unwrap().len(), bytes.len() as u64);
+    }
+
+    /// Nobody reads: the wait can be given up, and the flags of the pipe are as they were.
+    #[tokio::test]
+    async fn a_wait_for_a_reader_can_be_given_up() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        let pipe = PipeWriter::new(writer.as_fd()).unwrap();
+        let bytes = vec![7; 1 << 20];
+        tokio::select! {
+            biased;
+            _ = pipe.write_all(&bytes) => panic!("nobody reads"),
+            () = std::future::ready(()) => {}
+        }
+        let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+        drop(pipe);
+        let mut some = [0; 1 << 16];
+        reader.read_exact(&mut some).unwrap();
+        writer.write_all(b"x").unwrap();
+    }
+
+    fn memory() -> OwnedFd {
+        rustix::fs::memfd_create("sink", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
 }

@@ -4,25 +4,26 @@
 //! One pipe is one conversation and strictly sequential, because of its slots (T-18). Many
 //! lines may wait in the pipe: they are answered in order and their answers share one write.
 
+mod slots;
+
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use callgate_call::{
-    Artifact, Call, Caller, Cancel, Fault, IdempotencyKey, Input, LeaseToken, Outcome, Output,
-    ReplayWindow, SlotChange, Slots, Tier, Wire,
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, ReplayWindow,
+    SlotChange, Slots, Tier, Wire,
 };
 use callgate_gate::{Gate, LeaseRequest, Ticket};
-use callgate_wires::json;
 use callgate_wires::line::{Line, LineSplitter};
 use callgate_wires::toolhost::{
     self as wire, Entry, IDEMP_DEFAULT_TTL_MS, IDEMP_MAX_ENTRIES, LeaseCommand, LeaseIssued,
     MAX_STDIN_BYTES, REPLY_BYTES_MAX, Reply, ReplyState, Request, RequestError, RequestInput,
-    StateMessage, Status, TookCall,
+    Status, TookCall,
 };
 
-use crate::pipe::{PipeReader, Whole, write_all};
+use crate::pipe::{PipeReader, PipeWriter, Whole};
+use slots::{after, fits_line, fits_snapshot, merge, to_wire};
 
 /// What the host is told at its start.
 #[derive(Clone, Debug)]
@@ -60,6 +61,13 @@ const NOTHING_CHANGED: ReplyState<'static> = ReplyState::Delta(&BTreeMap::new(),
 
 /// Largest read, and largest batch of answers before they are written.
 const BATCH_BYTES: usize = 256 * 1024;
+
+/// So many answers are written together. Few enough that a client with more calls under way
+/// can send the next ones while we are at work, many enough that a write costs each little.
+const BATCH_ANSWERS: usize = 32;
+
+/// How long a client may take to read what is answered once we are told to stop.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// `--list`: every tool, sorted by AID so that the order is stable.
 #[must_use]
@@ -127,7 +135,7 @@ pub async fn run_once(
         return refuse("the request names another aid than the command line", None);
     }
     let mut conversation = Conversation::new(gate, host, entry);
-    conversation.take(aid, request).await;
+    conversation.take(aid.to_owned(), request).await;
     conversation.settle().await;
     Ok(Answered {
         bytes: conversation.out,
@@ -168,7 +176,7 @@ pub async fn serve(
     gate: &Gate,
     host: &Host,
     stdin: &mut PipeReader,
-    stdout: BorrowedFd<'_>,
+    stdout: &PipeWriter,
 ) -> io::Result<()> {
     let mut conversation = Conversation::new(gate, host, Entry::Serve);
     let mut splitter = LineSplitter::new(MAX_STDIN_BYTES);
@@ -200,6 +208,12 @@ pub async fn serve(
     }
 }
 
+/// Ready when we are stopped and a client that is only slow has had the time to read.
+async fn patience_ends(stop: &Cancel) {
+    stop.cancelled().await;
+    tokio::time::sleep(LAST_WORDS).await;
+}
+
 /// One pipe: its slots, and the answers that have not been written yet.
 struct Conversation<'a> {
     gate: &'a Gate,
@@ -207,6 +221,8 @@ struct Conversation<'a> {
     entry: Entry,
     slots: Slots,
     out: Vec<u8>,
+    /// How many calls' answers are in it.
+    answers: usize,
     /// Where each unsettled answer begins, so that one that could not be recorded can be
     /// taken back.
     unsettled_from: usize,
@@ -223,6 +239,7 @@ impl<'a> Conversation<'a> {
             entry,
             slots: Slots::default(),
             out: Vec::new(),
+            answers: 0,
             unsettled_from: 0,
             ticket: None,
             leases_rejected: 0,
@@ -230,8 +247,8 @@ impl<'a> Conversation<'a> {
     }
 
     /// Answers one line of `--serve`.
-    async fn answer_line(&mut self, line: &[u8], stdout: BorrowedFd<'_>) -> io::Result<()> {
-        let request = match Request::parse(line) {
+    async fn answer_line(&mut self, line: &[u8], stdout: &PipeWriter) -> io::Result<()> {
+        let mut request = match Request::parse(line) {
             Ok(request) => request,
             Err(RequestError::NotJson(reason)) => {
                 self.refuse_line("invalid JSON", Some(&reason));
@@ -246,7 +263,7 @@ impl<'a> Conversation<'a> {
                 return Ok(());
             }
         };
-        let Some(aid) = request.aid.clone().filter(|aid| !aid.is_empty()) else {
+        let Some(aid) = request.aid.take().filter(|aid| !aid.is_empty()) else {
             self.refuse_line("missing aid", None);
             return Ok(());
         };
@@ -256,11 +273,13 @@ impl<'a> Conversation<'a> {
         }
         // What is answered already does not wait for a tool that takes its time.
         let waits = !self.out.is_empty() && !self.gate.answers_at_once(&aid);
-        if waits || self.out.len() > BATCH_BYTES {
+        let full = self.out.len() > BATCH_BYTES || self.answers >= BATCH_ANSWERS;
+        if waits || full {
             self.send(stdout).await?;
         }
-        self.take(&aid, request).await;
+        self.take(aid, request).await;
         self.out.push(b'\n');
+        self.answers += 1;
         Ok(())
     }
 
@@ -276,16 +295,18 @@ impl<'a> Conversation<'a> {
     }
 
     /// Takes one request for `aid` through the gate and appends its reply.
-    async fn take(&mut self, aid: &str, request: Request) {
+    async fn take(&mut self, aid: String, request: Request) {
         let merged = merge(&self.slots, request.state);
         let (value, text) = match request.input {
             RequestInput::Json(value, text) => (value, text),
             // The gate never sees it: there is no input to check.
-            RequestInput::Broken(reason) => return self.refuse_input(aid, &reason, merged),
+            RequestInput::Broken(reason) => return self.refuse_input(&aid, &reason, merged),
         };
         let id = self.gate.next_id();
-        let input = Input::new(value, text);
-        let mut call = Call::new(id, aid, input, self.host.caller.clone(), Wire::Toolhost);
+        let input = Document::new(value, text);
+        // One call at a time, and nothing else ends it: no token of its own.
+        let (caller, cancel) = (self.host.caller.clone(), self.host.stop.clone());
+        let mut call = Call::new(id, aid, input, caller, Wire::Toolhost, cancel);
         call.key = request
             .idempotency_key
             .as_deref()
@@ -302,11 +323,9 @@ impl<'a> Conversation<'a> {
             Entry::Serve => fits_line,
             Entry::Run | Entry::ToolExec => fits_snapshot,
         };
-        // One call at a time, and nothing else ends it: no token of its own.
-        call.cancel = self.host.stop.clone();
         let answer = self.gate.invoke(&call).await;
         self.ticket = self.ticket.max(Some(answer.ticket));
-        self.reply(aid, &call, answer.outcome);
+        self.reply(call, answer.outcome);
     }
 
     /// Answers a call whose `input_json` is not JSON. It counts as taken, so that what the
@@ -327,23 +346,23 @@ impl<'a> Conversation<'a> {
         self.reply_fault(aid, &fault);
     }
 
-    fn reply(&mut self, aid: &str, call: &Call, outcome: Outcome) {
+    fn reply(&mut self, call: Call, outcome: Outcome) {
         match outcome.result {
             Ok(output) => {
                 let hit = outcome.replayed;
                 let before = if hit { &self.slots } else { &call.slots };
                 let (after, change) = after(before, if hit { None } else { Some(&output.slots) });
-                self.write_took(Status::Ok, &output.text, "", hit, &after, &change);
+                self.write_took(Status::Ok, output.json.text(), "", hit, &after, &change);
                 self.slots = after;
             }
             Err(fault) => {
                 if status_of(&fault).is_some() && !outcome.replayed {
-                    self.slots = call.slots.clone();
+                    self.slots = call.slots;
                 }
                 if outcome.replayed {
                     self.reply_fault_hit(&fault);
                 } else {
-                    self.reply_fault(aid, &fault);
+                    self.reply_fault(&call.tool, &fault);
                 }
             }
         }
@@ -447,14 +466,23 @@ impl<'a> Conversation<'a> {
     }
 
     /// Settles and writes all answers, in one write.
-    async fn send(&mut self, stdout: BorrowedFd<'_>) -> io::Result<()> {
+    async fn send(&mut self, stdout: &PipeWriter) -> io::Result<()> {
         self.settle().await;
-        write_all(stdout, &self.out)?;
+        tokio::select! {
+            biased;
+            written = stdout.write_all(&self.out) => written?,
+            // What is lost here is recorded: a retry with its key gets it.
+            () = patience_ends(&self.host.stop) => {
+                let unread = "standard output is not read, so answers were left unwritten";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, unread));
+            }
+        }
         self.out.clear();
         if self.out.capacity() > 4 * BATCH_BYTES {
             self.out = Vec::new();
         }
         self.unsettled_from = 0;
+        self.answers = 0;
         Ok(())
     }
 
@@ -562,116 +590,6 @@ fn refusal_of(aid: &str, fault: &Fault) -> (String, Vec<(&'static str, serde_jso
             ("lease_rejected".to_owned(), extra)
         }
         other => (other.to_string(), Vec::new()),
-    }
-}
-
-/// The slots a request leaves before its tool runs.
-fn merge(slots: &Slots, message: StateMessage) -> Slots {
-    match message {
-        StateMessage::Keep => slots.clone(),
-        StateMessage::Replace(all) => Slots(from_wire(all)),
-        StateMessage::Change(delta) => {
-            let mut merged = slots.clone();
-            let put = from_wire(delta.slots);
-            merged.apply(SlotChange {
-                put,
-                removed: delta.removed_slots,
-            });
-            merged
-        }
-    }
-}
-
-/// The slots after a call, and what the call itself changed.
-fn after(before: &Slots, change: Option<&SlotChange>) -> (Slots, SlotChange) {
-    let mut after = before.clone();
-    match change {
-        Some(change) if !change.is_empty() => {
-            after.apply(change.clone());
-            let really = after.since(before);
-            (after, really)
-        }
-        _ => (after, SlotChange::default()),
-    }
-}
-
-fn from_wire(slots: BTreeMap<u8, wire::Artifact>) -> BTreeMap<u8, Artifact> {
-    let convert = |wire::Artifact {
-                       kind,
-                       provenance,
-                       content_json,
-                       size_bytes,
-                   }| Artifact {
-        kind,
-        provenance,
-        content_json,
-        size_bytes,
-    };
-    slots
-        .into_iter()
-        .map(|(slot, artifact)| (slot, convert(artifact)))
-        .collect()
-}
-
-fn to_wire(slots: &BTreeMap<u8, Artifact>) -> BTreeMap<u8, wire::Artifact> {
-    let convert = |artifact: &Artifact| wire::Artifact {
-        kind: artifact.kind.clone(),
-        provenance: artifact.provenance.clone(),
-        content_json: artifact.content_json.clone(),
-        size_bytes: artifact.size_bytes,
-    };
-    slots
-        .iter()
-        .map(|(&slot, artifact)| (slot, convert(artifact)))
-        .collect()
-}
-
-/// Whether the reply line, newline included, is within what clients read. T-19.
-fn fits_line(call: &Call, output: &Output) -> Result<(), Fault> {
-    fits(call, output, true)
-}
-
-/// The same for the entries that answer with the whole state.
-fn fits_snapshot(call: &Call, output: &Output) -> Result<(), Fault> {
-    fits(call, output, false)
-}
-
-fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
-    // Escaping makes a byte six at most, and most replies are small.
-    if output.text.len() < REPLY_BYTES_MAX / 8 && output.slots.is_empty() && call.slots.0.is_empty()
-    {
-        return Ok(());
-    }
-    let (after, change) = after(&call.slots, Some(&output.slots));
-    let mut state = Vec::new();
-    if delta {
-        let put = to_wire(&change.put);
-        wire::write_delta(
-            put.iter().map(|(&slot, a)| (slot, a)),
-            &change.removed,
-            &mut state,
-        );
-    } else {
-        let all = to_wire(&after.0);
-        wire::write_snapshot(all.iter().map(|(&slot, a)| (slot, a)), &mut state);
-    }
-    const AROUND: &str = r#"{"ok":true,"status":"OK","output_json":,"error":"","ds_state":}"#;
-    // A keyed answer is told again later, with this beside it.
-    let hit = if call.key.is_some() {
-        r#","idempotent_hit":true"#.len()
-    } else {
-        0
-    };
-    let newline = 1;
-    let line = AROUND.len() + hit + json::text_len(&output.text) + state.len() + newline;
-    if line <= REPLY_BYTES_MAX {
-        Ok(())
-    } else {
-        let max_bytes = u64::try_from(REPLY_BYTES_MAX).unwrap_or(u64::MAX);
-        Err(Fault::TooLarge {
-            what: "output".to_owned(),
-            max_bytes,
-        })
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
-    Artifact, Call, CallId, CallIds, Caller, Change, Changes, Clock, Digest, Enforcement, Fault,
-    Job, LeaseToken, NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Scope,
-    Secrets, Shelf, Timestamp, Tool, Wire,
+    Artifact, Call, CallId, CallIds, Caller, Change, Changes, Clock, Enforcement, Fault, Job,
+    LeaseToken, NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Scope, Secrets,
+    Shelf, Tool, Wire, chain,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -19,10 +19,11 @@ use callgate_store::{
 };
 use serde_json::Value;
 
-use crate::admit::{Breaker, BreakerPolicy, Permit};
+use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entry};
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
+use crate::tokens::Strangers;
 use crate::watched::Watched;
 
 /// What one configuration makes of the gate; swapped whole on reload.
@@ -50,6 +51,9 @@ pub struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
     changes: Changes,
+    /// What tokens with a rate have left.
+    rates: Buckets,
+    pub(crate) strangers: Strangers,
 }
 
 /// An outcome, and the point up to which records must be safe before it is told.
@@ -86,6 +90,8 @@ impl Gate {
             clock,
             ids: CallIds::new(seed),
             changes: Changes::default(),
+            rates: Buckets::default(),
+            strangers: Strangers::default(),
         }
     }
 
@@ -175,16 +181,22 @@ impl Gate {
         call: &Call,
         entry: &'a Entry,
     ) -> Result<[Option<Permit<'a>>; 2], Fault> {
-        let now = self.clock.now();
-        let probe = match self.breaker(setup, &entry.tool, now)? {
+        let probe = match self.breaker(setup, &entry.tool)? {
             Breaker::Closed => None,
             Breaker::Probe => Some(entry.traffic.probe(setup.breaker)?),
         };
-        entry.traffic.check_rate(&call.caller, now)?;
+        let scoped = call.scope.as_ref().and_then(|scope| scope.rate);
+        if scoped.is_some() || entry.traffic.has_rate() {
+            let now = self.clock.now();
+            if let Some(rate) = scoped {
+                self.rates.take(&call.caller, rate, now)?;
+            }
+            entry.traffic.check_rate(&call.caller, now)?;
+        }
         Ok([Some(entry.traffic.enter()?), probe])
     }
 
-    fn breaker(&self, setup: &Setup, tool: &Tool, now: Timestamp) -> Result<Breaker, Fault> {
+    fn breaker(&self, setup: &Setup, tool: &Tool) -> Result<Breaker, Fault> {
         // A pure tool of our own does not crash, hang or give bad output.
         if setup.breaker.failures_max == 0 || tool.runner.is_pure() {
             return Ok(Breaker::Closed);
@@ -193,6 +205,7 @@ impl Gate {
             .store
             .breaker(&tool.name)
             .map_err(|error| internal(&error))?;
+        let now = self.clock.now();
         setup.breaker.check(state.failures, state.failed_at, now)
     }
 
@@ -267,7 +280,7 @@ impl Gate {
         let mut output = result.map_err(|fault| cleaned(fault, &setup.secrets))?;
         clean(&mut output, &setup.secrets);
         if let Some(schema) = &entry.output {
-            schema.check_output(&output.value)?;
+            schema.check_output(output.json.value())?;
         }
         (call.fits)(call, &output)?;
         Ok(output)
@@ -285,15 +298,8 @@ impl Gate {
         let (message, data);
         let (end, health, keep) = match &result {
             Ok(output) => {
-                let digest = Digest::of_json(&output.value);
-                (
-                    End::Output {
-                        text: &output.text,
-                        digest,
-                    },
-                    Health::Works,
-                    true,
-                )
+                let (text, digest) = (output.json.text(), output.json.digest());
+                (End::Output { text, digest }, Health::Works, true)
             }
             Err(fault) => {
                 (message, data) = (fault.to_string(), fault.data());
@@ -303,7 +309,7 @@ impl Gate {
                     data: &data,
                 };
                 // Nothing was done: a worker could not be had, or the tool asks before it does
-                // anything. So the key stays free.
+                // anything. The key stays free, and lease and approval are given back (G-5, G-6).
                 (
                     end,
                     health_of(fault),
@@ -326,6 +332,8 @@ impl Gate {
         };
         let recorded = if lazy {
             Ok(self.store.record_pure(*start, finish))
+        } else if !keep && (start.lease.is_some() || start.needs_approval) {
+            Ok(self.store.finish_unrun(*start, finish))
         } else {
             self.store.finish(finish)
         };
@@ -381,7 +389,7 @@ impl Gate {
             caller = call.caller.as_str(),
             wire = call.wire.as_str(),
             outcome = result.as_ref().map_or_else(Fault::kind, |_| "ok"),
-            output_bytes = result.as_ref().map_or(0, |output| output.text.len()),
+            output_bytes = result.as_ref().map_or(0, |output| output.json.text().len()),
             replayed,
             enforcement = enforcement.level.as_str(),
             trace_id = call.trace_id.as_deref(),
@@ -509,6 +517,12 @@ impl Gate {
         Ok(if is_theirs { records } else { Vec::new() })
     }
 
+    /// True if the caller's own client may ask its user for approval. Decision G-6.
+    #[must_use]
+    pub fn may_client_approve(&self, caller: &Caller, tool: &Tool) -> bool {
+        self.setup.load().policy.may_client_approve(caller, tool)
+    }
+
     /// Where changes of what there is are told.
     #[must_use]
     pub fn changes(&self) -> &Changes {
@@ -625,9 +639,7 @@ fn clean(output: &mut Output, secrets: &Secrets) {
     if secrets.is_empty() {
         return;
     }
-    if secrets.clean_value(&mut output.value) {
-        output.text = output.value.to_string();
-    }
+    output.json.change(|value| secrets.clean_value(value));
     for artifact in output.slots.put.values_mut() {
         let Artifact {
             kind,
@@ -661,13 +673,7 @@ fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
 }
 
 pub(crate) fn internal(error: &StoreError) -> Fault {
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        message.push_str(": ");
-        message.push_str(&cause.to_string());
-        source = cause.source();
-    }
+    let message = chain(error);
     match error {
         StoreError::Full { .. } => Fault::Unavailable { reason: message },
         _ => Fault::Internal { message },

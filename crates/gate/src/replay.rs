@@ -1,6 +1,6 @@
 //! Replay: what an idempotency key says before anything runs. Decisions G-3, G-4.
 
-use callgate_call::{Call, CallId, Fault, Output, Tool};
+use callgate_call::{Call, CallId, Document, Fault, Output, Tool};
 use callgate_store::{KeyId, Recorded, Seen};
 
 use crate::invoke::{Gate, internal, view_of};
@@ -57,7 +57,7 @@ impl Gate {
 fn earlier(key: KeyId, recorded: Recorded) -> Earlier {
     let result = match recorded.result {
         Ok(text) => match serde_json::from_str(&text) {
-            Ok(value) => Ok(Output::new(value, text)),
+            Ok(value) => Ok(Output::new(Document::new(value, text))),
             Err(error) => Err(Fault::Internal {
                 message: format!("recorded output is not JSON: {error}"),
             }),

@@ -1,5 +1,7 @@
 //! The pipeline stage by stage, with a real store and tools that are closures: what is
 //! refused, what is run, how often, and what the chain says of it.
+//
+// tidy: long because every stage is tested on the one bench that is made here.
 
 #![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
 
@@ -10,8 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use callgate_call::{
-    Call, Caller, Clock, Fault, IdempotencyKey, Input, Job, LeaseRefusal, LeaseToken, ManualClock,
-    Output, Plan, Planner, RateLimit, RunFuture, Runner, Secrets, Tier, Timestamp, Tool, Wire,
+    Call, Caller, Cancel, Clock, Document, Fault, IdempotencyKey, Job, LeaseRefusal, LeaseToken,
+    ManualClock, Output, Plan, Planner, RateLimit, RunFuture, Runner, Scope, Secrets, Tier,
+    Timestamp, Tool, Wire,
 };
 use callgate_gate::{
     BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, LeaseRequest, Policy, Rule, Setup,
@@ -126,9 +129,10 @@ impl Bench {
         Call::new(
             self.gate.next_id(),
             "demo/work",
-            Input::from_value(input),
+            Document::from_value(input),
             caller,
             Wire::Gate,
+            Cancel::new(),
         )
     }
 
@@ -139,7 +143,8 @@ impl Bench {
     }
 
     async fn result(&self, call: &Call) -> Result<Value, Fault> {
-        self.gate.call(call).await.result.map(|output| output.value)
+        let result = self.gate.call(call).await.result;
+        result.map(|output| output.json.into_value())
     }
 
     fn ran(&self) -> usize {
@@ -207,6 +212,7 @@ async fn authorise() {
         tools: vec!["demo/*".into()],
         callers: vec![callers.into()],
         decision,
+        approve_by_client: false,
     };
     let rules = vec![rule("uid:1000", Decision::Deny), rule("*", Decision::Allow)];
     let b = bench(
@@ -232,6 +238,7 @@ async fn ask_and_approve() {
         tools: vec![],
         callers: vec![],
         decision: Decision::Ask,
+        approve_by_client: false,
     }];
     let b = bench(
         "ask",
@@ -274,7 +281,7 @@ async fn replay_by_key() {
     let b = bench("replay", Wanted::default());
     for round in 0..3 {
         let outcome = b.gate.call(&b.keyed(json!({"n": 1}), "k")).await;
-        assert_eq!(outcome.result.unwrap().value, json!({"n": 1}));
+        assert_eq!(outcome.result.unwrap().json.into_value(), json!({"n": 1}));
         assert_eq!(outcome.replayed, round > 0);
     }
     assert_eq!(b.ran(), 1);
@@ -343,7 +350,7 @@ async fn in_flight_is_waited_for() {
     let mut replayed = 0;
     for task in waiting {
         let outcome = task.await.unwrap();
-        assert_eq!(outcome.result.unwrap().value, json!({"n": 1}));
+        assert_eq!(outcome.result.unwrap().json.into_value(), json!({"n": 1}));
         replayed += usize::from(outcome.replayed);
     }
     assert_eq!((b.ran(), replayed), (1, 7));
@@ -474,6 +481,167 @@ async fn a_retry_needs_no_second_lease() {
     assert_eq!(b.result(&call).await, Ok(json!({})));
     let retry = b.gate.call(&b.keyed(json!({}), "k")).await;
     assert!(retry.replayed && retry.result.is_ok());
+}
+
+/// A tool that has no worker the first time.
+fn late() -> Option<Box<Function>> {
+    let tried = AtomicUsize::new(0);
+    Some(Box::new(move |_: &Job<'_>| {
+        if tried.fetch_add(1, Ordering::SeqCst) == 0 {
+            let reason = "no worker".to_owned();
+            return Err(Fault::Unavailable { reason });
+        }
+        Ok(Output::from_value(json!({})))
+    }))
+}
+
+/// G-5, F-14: a call that got no worker ran nothing and spends no lease; one that ran does,
+/// however it ended.
+#[tokio::test]
+async fn no_worker_spends_no_lease() {
+    let b = bench(
+        "no-worker-lease",
+        Wanted {
+            function: late(),
+            leases: LeasePolicy {
+                local: Some(Tier::Write),
+                ..LeasePolicy::default()
+            },
+            ..Wanted::default()
+        },
+    );
+    let token = b
+        .gate
+        .grant_lease(&LeaseRequest {
+            tool: "work".into(),
+            tier: None,
+            ttl: None,
+            caller: None,
+            input: None,
+        })
+        .unwrap()
+        .token;
+    let leased = || {
+        let mut call = b.keyed(json!({}), "k");
+        call.lease = Some(token.clone());
+        call
+    };
+    let none = b.result(&leased()).await;
+    assert!(matches!(none, Err(Fault::Unavailable { .. })), "{none:?}");
+    assert_eq!(b.result(&leased()).await, Ok(json!({})));
+    let mut other = b.call(json!({}));
+    other.lease = Some(token.clone());
+    assert!(matches!(
+        b.result(&other).await,
+        Err(Fault::LeaseRejected { .. })
+    ));
+    let wanted = [
+        ("lease.grant", 1),
+        ("lease.return", 1),
+        ("lease.spend", 2),
+        ("outcome", 2),
+        ("refusal", 1),
+        ("start", 2),
+    ];
+    assert_eq!(b.chain(), kinds(&wanted));
+}
+
+/// G-6: the same for an approval.
+#[tokio::test]
+async fn no_worker_spends_no_approval() {
+    let rules = vec![Rule {
+        tools: vec![],
+        callers: vec![],
+        approve_by_client: false,
+        decision: Decision::Ask,
+    }];
+    let b = bench(
+        "no-worker-approval",
+        Wanted {
+            function: late(),
+            rules,
+            ..Wanted::default()
+        },
+    );
+    let Err(Fault::NeedsApproval { approval }) = b.result(&b.call(json!({}))).await else {
+        panic!("an ask")
+    };
+    b.gate.decide(&approval, true, "uid:0").unwrap();
+    let none = b.result(&b.call(json!({}))).await;
+    assert!(matches!(none, Err(Fault::Unavailable { .. })), "{none:?}");
+    assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));
+    let spent = b.result(&b.call(json!({}))).await;
+    assert!(matches!(spent, Err(Fault::NeedsApproval { .. })));
+}
+
+/// G-10: what a token does not allow does not exist for its caller, and its rate holds over all
+/// tools, for this caller only.
+#[tokio::test]
+async fn a_token_allows_no_more_than_its_scope() {
+    let b = bench("scope", Wanted::default());
+    let scoped = |tools: &str, tier_max: Tier, burst: u32| {
+        let mut call = b.call(json!({}));
+        call.caller = Caller::named("token:ci");
+        let rate = RateLimit {
+            per_second: 1.0,
+            burst,
+        };
+        call.scope = Some(Arc::new(Scope {
+            tools: vec![tools.to_owned()],
+            tier_max,
+            rate: Some(rate),
+        }));
+        call
+    };
+    let unknown = Err(Fault::UnknownTool {
+        tool: "demo/work".into(),
+    });
+    let other = b.result(&scoped("files/*", Tier::Dangerous, 9)).await;
+    assert_eq!(other, unknown);
+    assert_eq!(
+        b.result(&scoped("demo/*", Tier::Safe, 9)).await,
+        unknown,
+        "its tier is above"
+    );
+    let good = scoped("demo/*", Tier::Write, 2);
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    let wait = Duration::from_secs(1);
+    assert_eq!(
+        b.result(&good).await,
+        Err(Fault::RateLimited { retry_after: wait })
+    );
+    assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));
+    b.clock.advance(wait);
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    assert_eq!(b.ran(), 4);
+}
+
+/// A flood of strangers is a few records, and none of them is forgotten.
+#[tokio::test]
+async fn strangers_are_counted() {
+    let b = bench("strangers", Wanted::default());
+    for _ in 0..1000 {
+        b.gate.refused_stranger("no_token");
+    }
+    b.clock.advance(Duration::from_secs(60));
+    b.gate.refused_stranger("invalid_token");
+    b.gate.refused_stranger("origin");
+    b.gate.flush_strangers();
+    b.gate.flush_strangers();
+    b.gate.store().close().unwrap();
+    let mut told = Vec::new();
+    let mut tell = |record: callgate_store::Record<'_>| {
+        let body: Value = serde_json::from_str(record.body).unwrap();
+        told.push((body["reason"].clone(), body["times"].clone()));
+        true
+    };
+    b.gate.store().show(&Filter::default(), &mut tell).unwrap();
+    assert_eq!(
+        told,
+        [("no_token", 1), ("invalid_token", 1000), ("origin", 1)]
+            .map(|(reason, times)| (json!(reason), json!(times)))
+    );
 }
 
 /// F-12, G-7: the rate, and when to come back.

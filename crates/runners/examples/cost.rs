@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Call, CallId, Caller, Input, Job, NoSink, Patience, Plan, Runner as _, Tool, Wire,
+    Call, CallId, Caller, Cancel, Document, Job, NoSink, Patience, Plan, Runner as _, Tool, Wire,
 };
 use callgate_runners::{Pool, PoolRunner, PoolSettings};
 use callgate_sandbox::{Spawner, Spec, Trees};
@@ -98,9 +98,10 @@ fn call(input: Value) -> Call {
     Call::new(
         CallId(7),
         "cost",
-        Input::from_value(input),
+        Document::from_value(input),
         Caller::uid(0),
         Wire::Gate,
+        Cancel::new(),
     )
 }
 

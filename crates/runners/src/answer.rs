@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use callgate_call::{Artifact, Fault, Output, SlotChange, Slots};
+use callgate_call::{Artifact, Document, Fault, Output, SlotChange, Slots};
 use callgate_wires::json;
 use callgate_wires::toolhost::Delta;
 use serde::{Deserialize, Deserializer};
@@ -75,7 +75,7 @@ pub(crate) fn read_output(bytes: &[u8]) -> Result<Output, Fault> {
         Ok(text) if !text.contains(['\n', '\r']) => text.to_owned(),
         _ => value.to_string(),
     };
-    Ok(Output::new(value, text))
+    Ok(Output::new(Document::new(value, text)))
 }
 
 /// The fault in `{"error": {"type", "message"}}`, if that is what was printed.
@@ -182,11 +182,14 @@ mod tests {
     fn outputs_are_kept_as_written_on_one_line() {
         let output = read_output(b" {\"a\": 1.0}\n").unwrap();
         assert_eq!(
-            (output.value, output.text.as_str()),
+            (output.json.value().clone(), output.json.text()),
             (json!({"a": 1.0}), "{\"a\": 1.0}")
         );
-        assert_eq!(read_output(b"{\n\"a\":\n1}").unwrap().text, "{\"a\":1}");
-        assert_eq!(read_output(b"null").unwrap().text, "null");
+        assert_eq!(
+            read_output(b"{\n\"a\":\n1}").unwrap().json.text(),
+            "{\"a\":1}"
+        );
+        assert_eq!(read_output(b"null").unwrap().json.text(), "null");
     }
 
     /// G-1.
@@ -218,7 +221,10 @@ mod tests {
     #[test]
     fn answers() {
         assert_eq!(
-            reply(r#"{"output":null}"#, false).unwrap().value,
+            reply(r#"{"output":null}"#, false)
+                .unwrap()
+                .json
+                .into_value(),
             Value::Null
         );
         let fault = reply(r#"{"error":{"type":"KeyError","message":"k"}}"#, false).unwrap_err();

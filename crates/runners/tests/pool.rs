@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Artifact, Fault, Input};
+use callgate_call::{Artifact, Document, Fault};
 use callgate_runners::{Pool, PoolRunner, PoolSettings};
 use serde_json::{Value, json};
 use support::{Bench, gone, misbehave, spawner, tag, tagged, until};
@@ -65,11 +65,11 @@ async fn one_worker_serves_many_calls() {
 #[tokio::test]
 async fn the_request_is_one_line() {
     let bench = bench_of(settings(&[]));
-    let input = Input::new(
+    let input = Document::new(
         json!({ "do": "echo", "a": [1] }),
         "{\"do\":\n\"echo\",\"a\": [1]}".into(),
     );
-    let seen = bench.run_input(input).await.unwrap().value;
+    let seen = bench.run_input(input).await.unwrap().json.into_value();
     assert_eq!(seen["input"], json!({ "do": "echo", "a": [1] }));
     assert_eq!(
         (&seen["tool"], &seen["entry"]),
@@ -154,7 +154,7 @@ async fn a_late_reply_is_nobody_s() {
     for _ in 0..20 {
         assert_eq!(bench.value(json!({ "do": "late_reply" })).await, json!(1));
         match bench.run(ok()).await {
-            Ok(output) => assert_eq!(output.value, json!({ "ok": true })),
+            Ok(output) => assert_eq!(output.json.into_value(), json!({ "ok": true })),
             // It came after the next call had begun.
             Err(fault) => assert!(matches!(fault, Fault::BadOutput { .. }), "{fault}"),
         }
@@ -168,7 +168,10 @@ async fn outputs_are_bounded() {
     settings.output_bytes_max = 100_000;
     let bench = bench_of(settings);
     let huge = |bytes: u32| json!({ "do": "huge", "bytes": bytes });
-    assert_eq!(bench.run(huge(99_998)).await.unwrap().text.len(), 100_000);
+    assert_eq!(
+        bench.run(huge(99_998)).await.unwrap().json.text().len(),
+        100_000
+    );
     assert_eq!(
         bench.fault(huge(99_999)).await,
         "too_large: output exceeds 100000 bytes"
@@ -277,7 +280,7 @@ async fn reports_come_before_the_answer() {
         until("all is heard", || bench.sink.reports().len() == heard.len()).await;
         std::fs::write(&go, "").unwrap();
     });
-    assert_eq!(output.unwrap().value, json!({ "ok": true }));
+    assert_eq!(*output.unwrap().json.value(), json!({ "ok": true }));
     assert_eq!(bench.sink.reports(), heard);
     assert_eq!(who(&bench).await.1, 2, "the same worker");
 }
@@ -349,7 +352,7 @@ async fn slots_go_in_and_out() {
     );
     let output = bench.run(json!({ "do": "slots" })).await.unwrap();
     let given = json!({ "type": "text", "provenance": "", "content_json": "", "size_bytes": 0 });
-    assert_eq!(output.value, json!({ "slots": { "9": given } }));
+    assert_eq!(output.json.into_value(), json!({ "slots": { "9": given } }));
     assert_eq!(output.slots.removed, [9]);
     assert_eq!(output.slots.put[&6].content_json, "{\"do\":\"slots\"}");
     bench.tool.slots = false;

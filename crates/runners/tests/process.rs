@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Artifact, Fault, Input};
+use callgate_call::{Artifact, Document, Fault};
 use callgate_runners::{ProcessRunner, ProcessSettings};
 use serde_json::json;
 use support::{Bench, misbehave, spawner, tag, tagged, until};
@@ -42,12 +42,12 @@ async fn the_output_is_what_it_printed() {
         .run(json!({ "do": "print", "text": " {\n \"a\": 1\n}\n" }))
         .await
         .unwrap();
-    assert_eq!(output.text, "{\"a\":1}");
+    assert_eq!(output.json.text(), "{\"a\":1}");
     // The text goes in as the door had it.
     let text = "{ \"do\" :\n \"echo\" }".to_owned();
-    let input = Input::new(json!({ "do": "echo" }), text);
+    let input = Document::new(json!({ "do": "echo" }), text);
     assert_eq!(
-        bench.run_input(input).await.unwrap().value,
+        bench.run_input(input).await.unwrap().json.into_value(),
         json!({ "do": "echo" })
     );
 }
@@ -180,7 +180,7 @@ async fn output_is_bounded() {
         .run(json!({ "do": "huge", "bytes": 99_998 }))
         .await
         .unwrap();
-    assert_eq!(fits.text.len(), 100_000);
+    assert_eq!(fits.json.text().len(), 100_000);
     let wanted = Fault::TooLarge {
         what: "output".into(),
         max_bytes: 100_000,
@@ -261,8 +261,8 @@ async fn slots_go_in_and_out() {
     };
     bench.slots.0.insert(9, given);
     let output = bench.run(json!({ "name": "x" })).await.unwrap();
-    assert_eq!(output.value["given"], 1);
-    assert_eq!(output.value["slots"]["9"]["provenance"], "before");
+    assert_eq!(output.json.value()["given"], 1);
+    assert_eq!(output.json.value()["slots"]["9"]["provenance"], "before");
     assert_eq!(output.slots.removed, [9]);
     assert_eq!(output.slots.put[&6].content_json, "{\"name\":\"x\"}");
     // Without slots the same program's answer is just its output.
@@ -272,7 +272,7 @@ async fn slots_go_in_and_out() {
         .await
         .unwrap();
     assert!(plain.slots.is_empty());
-    assert_eq!(plain.value["removed_slots"], json!([9]));
+    assert_eq!(plain.json.value()["removed_slots"], json!([9]));
 }
 
 /// T-13: many at once, of every kind, on one spawner.

@@ -129,7 +129,7 @@ async fn the_worker_that_ships_serves() {
     keep.tool.slots = true;
     keep.slots.0.insert(9, Artifact::default());
     let output = keep.run(json!({})).await.unwrap();
-    assert_eq!(output.value, json!(1));
+    assert_eq!(output.json.into_value(), json!(1));
     assert_eq!(output.slots.removed, [9]);
     assert_eq!(output.slots.put[&6].content_json, "\"n\"");
     std::fs::remove_dir_all(workspace).unwrap();

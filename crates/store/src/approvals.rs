@@ -7,6 +7,7 @@ use callgate_call::{CallId, Caller, Digest, Tier, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
+use crate::leases::is_by;
 use crate::state::Inner;
 use crate::{Start, Store, StoreError, records};
 
@@ -260,6 +261,26 @@ impl Inner {
         } else {
             Err(Some(approval))
         })
+    }
+
+    /// Makes the approval that `start` spent good again. An ask that came after it still comes
+    /// first.
+    pub(crate) fn give_back_approval(
+        &mut self,
+        start: &Start<'_>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        if !start.needs_approval {
+            return Ok(());
+        }
+        let bond = bond_of(start.caller, start.tool, &start.input);
+        let spent = self.all_approvals()?.into_iter();
+        let mut spent = spent.filter(|doc| doc.bond == bond && is_by(&doc.spent, start));
+        if let Some(mut doc) = spent.next() {
+            doc.spent = None;
+            records::approval_return(&mut self.pending, now, start, doc);
+        }
+        Ok(())
     }
 
     fn approval(&mut self, id: &str) -> Result<Option<ApprovalDoc>, StoreError> {

@@ -97,6 +97,33 @@ impl Store {
         }
     }
 
+    /// Records that a call that was begun ran nothing: its key is free again, and so are the
+    /// lease and the approval it spent, all in one transaction. In the file on return. Where
+    /// that can not be written only the end is recorded, in memory until `settle`, and what was
+    /// spent stays spent; as it does when we are killed before.
+    pub fn finish_unrun(&self, start: Start<'_>, finish: Finish<'_>) -> Ticket {
+        let finish = Finish {
+            keep: false,
+            ..finish
+        };
+        let given_back =
+            self.commit_at("finish.before_write", "settle.after_write", |inner, now| {
+                inner.give_back_lease(&start, now)?;
+                inner.give_back_approval(&start, now)?;
+                Ok(inner.finish(&finish, None, now))
+            });
+        match given_back {
+            Ok(ticket) => {
+                self.ended.notify_waiters();
+                ticket
+            }
+            Err(error) => {
+                tracing::debug!(%error, "what a call spent is not given back");
+                self.finish_with(&finish, None, self.clock.now())
+            }
+        }
+    }
+
     /// Records a call that had no effect and spent nothing, start and end in one record. In
     /// memory until `settle`: were we killed before, nothing happened. Its key, if it has one,
     /// is claimed and ended together; where the output can not be kept the key stays free, as

@@ -134,7 +134,7 @@ impl LeaseDoc {
 
     /// Why it is not good for this call, in the order of T-5.
     pub(crate) fn refusal(&self, start: &Start<'_>, now: Timestamp) -> Option<LeaseRefusal> {
-        if self.revoked_at.is_some() {
+        if self.revoked_at.is_some() && self.spent.is_none() {
             return Some(LeaseRefusal::NotFound);
         }
         if now.0 >= self.expires_at {
@@ -213,7 +213,8 @@ impl Store {
         })
     }
 
-    /// Takes back a lease, by its id or its token. One that is spent or revoked stays so.
+    /// Takes back a lease, by its id or its token. One that is spent stays so, and is not good
+    /// for another call either should the one that spent it give it back.
     pub fn revoke_lease(&self, id_or_token: &str) -> Result<Lease, StoreError> {
         self.commit(|inner, now| {
             let found = match inner.lease(&hash_of(id_or_token))? {
@@ -225,7 +226,7 @@ impl Store {
                     what: "lease".to_owned(),
                 });
             };
-            if doc.spent.is_none() && doc.revoked_at.is_none() {
+            if doc.revoked_at.is_none() {
                 doc.revoked_at = Some(now.0);
                 records::lease_revoke(&mut inner.pending, now, doc.clone());
             }
@@ -248,6 +249,12 @@ impl Store {
     }
 }
 
+/// Whether it was this call that spent something.
+pub(crate) fn is_by(spent: &Option<(String, u64)>, start: &Start<'_>) -> bool {
+    let call = start.call.to_string();
+    spent.as_ref().is_some_and(|(by, _)| *by == call)
+}
+
 impl Inner {
     /// A lease by the hash of its token.
     pub(crate) fn lease(&mut self, hash: &str) -> Result<Option<LeaseDoc>, StoreError> {
@@ -264,6 +271,23 @@ impl Inner {
         // Opening the index may have shown more of the journal.
         let newer = self.overlay.leases.get(hash).map(|(_, doc)| doc.clone());
         Ok(newer.or(found))
+    }
+
+    /// Makes the lease that `start` spent good again.
+    pub(crate) fn give_back_lease(
+        &mut self,
+        start: &Start<'_>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let Some(token) = start.lease else {
+            return Ok(());
+        };
+        let spent = self.lease(&hash_of(token.reveal()))?;
+        if let Some(mut doc) = spent.filter(|doc| is_by(&doc.spent, start)) {
+            doc.spent = None;
+            records::lease_return(&mut self.pending, now, start, doc);
+        }
+        Ok(())
     }
 
     fn lease_by_id(&mut self, id: &str) -> Result<Option<LeaseDoc>, StoreError> {

@@ -8,6 +8,7 @@ use crate::body::key;
 use crate::leases::LeaseDoc;
 use crate::pending::Pending;
 use crate::side::{self, Change, Claim, Ended, TrustDoc};
+use crate::tokens::TokenDoc;
 use crate::{ApprovalId, End, Finish, LeaseId, Refusal, Replay, Start, Ticket};
 
 /// A call starts.
@@ -201,6 +202,25 @@ pub(crate) fn lease_spend(
     pending.push(body, &Change::Lease(doc.clone()), 0, true)
 }
 
+/// A lease can be spent again: the call that spent it, whose end follows in the same
+/// transaction, ran nothing.
+pub(crate) fn lease_return(
+    pending: &mut Pending,
+    now: Timestamp,
+    start: &Start<'_>,
+    doc: LeaseDoc,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .call(key!("call"), start.call)
+            .kind("lease.return")
+            .text(key!("lease"), &doc.id)
+            .seq()
+            .text(key!("tool"), start.tool);
+    };
+    pending.push(body, &Change::Lease(doc.clone()), 0, true)
+}
+
 /// A lease was taken back.
 pub(crate) fn lease_revoke(pending: &mut Pending, now: Timestamp, doc: LeaseDoc) -> Ticket {
     let body = |body: &mut crate::body::BodyWriter<'_>| {
@@ -264,6 +284,24 @@ pub(crate) fn approval_spend(
     pending.push(body, &Change::Approval(doc.clone()), 0, true)
 }
 
+/// An approval can be used again: the call that used it, whose end follows in the same
+/// transaction, ran nothing.
+pub(crate) fn approval_return(
+    pending: &mut Pending,
+    now: Timestamp,
+    start: &Start<'_>,
+    doc: ApprovalDoc,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.text(key!("approval"), &doc.id)
+            .number(key!("at"), now.0)
+            .call(key!("call"), start.call)
+            .kind_and_seq("approval.return")
+            .text(key!("tool"), start.tool);
+    };
+    pending.push(body, &Change::Approval(doc.clone()), 0, true)
+}
+
 /// A path is trusted, or no longer.
 pub(crate) fn trust(
     pending: &mut Pending,
@@ -285,6 +323,52 @@ pub(crate) fn trust(
         digest: digest.map(Digest::to_hex),
     };
     pending.push(body, &Change::Trust(doc), 0, false)
+}
+
+/// A bearer token was made.
+pub(crate) fn token_create(pending: &mut Pending, now: Timestamp, doc: TokenDoc) -> Ticket {
+    let rate = doc.rate.map(|(rate, burst)| format!("{rate}/s,{burst}"));
+    let tools = (!doc.tools.is_empty()).then(|| doc.tools.join(" "));
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0);
+        if let Some(at) = doc.expires_at {
+            body.number(key!("expires_at"), at);
+        }
+        body.kind("token.create")
+            .maybe(key!("rate"), rate.as_deref())
+            .seq()
+            .number(key!("tier_max"), u64::from(doc.tier_max))
+            .text(key!("token"), &doc.name)
+            .maybe(key!("tools"), tools.as_deref());
+    };
+    pending.push(body, &Change::Token(doc.clone()), 0, false)
+}
+
+/// A bearer token was taken back.
+pub(crate) fn token_revoke(pending: &mut Pending, now: Timestamp, doc: TokenDoc) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind_and_seq("token.revoke")
+            .text(key!("token"), &doc.name);
+    };
+    pending.push(body, &Change::Token(doc.clone()), 0, false)
+}
+
+/// Strangers were turned away.
+pub(crate) fn http_refuse(
+    pending: &mut Pending,
+    now: Timestamp,
+    reason: &str,
+    times: u64,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind("http.refuse")
+            .text(key!("reason"), reason)
+            .seq()
+            .number(key!("times"), times);
+    };
+    pending.push(body, &Change::Nothing, 0, false)
 }
 
 /// A note was appended.

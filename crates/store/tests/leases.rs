@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use callgate_call::{CallId, Caller, LeaseRefusal, LeaseToken, Tier};
 use callgate_store::{
-    ApprovalState, Begun, LEASE_LIFE_MAX, LeaseGrant, LeaseState, Options, Seen, Start, Store,
-    StoreError, Tuning,
+    ApprovalState, Begun, End, Finish, Health, KeyId, LEASE_LIFE_MAX, LeaseGrant, LeaseState,
+    Options, Seen, Start, Store, StoreError, Tuning,
 };
 use common::*;
 
@@ -314,5 +314,120 @@ fn approvals_are_spent_once() {
         kinds(&store)[..4],
         ["approval.ask", "approval.grant", "approval.spend", "start"]
     );
+    assert_good(&store);
+}
+
+/// A call that ended without having been run.
+fn unrun(call: u128, key: Option<KeyId>) -> Finish<'static> {
+    static NOTHING: std::sync::LazyLock<serde_json::Value> =
+        std::sync::LazyLock::new(Default::default);
+    Finish {
+        end: End::Fault {
+            kind: "unavailable",
+            message: "no worker",
+            data: &NOTHING,
+        },
+        health: Health::Silent,
+        ..finish(call, key, "")
+    }
+}
+
+/// G-5: a call that ran nothing gives its lease back with its end, and its key with it; nobody
+/// else's call does, and a lease revoked meanwhile stays revoked.
+#[test]
+fn a_lease_is_given_back_by_the_call_that_ran_nothing() {
+    let folder = Folder::new("give-back");
+    let store = open(&folder);
+    let me = me();
+    let (id, token) = store.grant_lease(grant()).unwrap();
+    let with = |call, key| with_lease(start(call, key, &me), &token);
+    let k = Some(key("a"));
+    let _ = begun(&store, with(1, k));
+    assert_eq!(
+        refused(&store, with(2, None)),
+        LeaseRefusal::AlreadyConsumed,
+        "while the first call is under way"
+    );
+    settle(&store, store.finish_unrun(with(2, None), unrun(2, None)));
+    assert_eq!(
+        refused(&store, with(3, None)),
+        LeaseRefusal::AlreadyConsumed,
+        "another call gives nothing back"
+    );
+    let before = kinds(&store).len();
+    settle(&store, store.finish_unrun(with(1, k), unrun(1, k)));
+    assert_eq!(kinds(&store)[before..], ["lease.return", "outcome"]);
+    assert_eq!(peek(&store, key("a")), Seen::New);
+    // Another process sees it as well, and one of the two gets it.
+    let other = open(&folder);
+    let _ = begun(&other, with(4, k));
+    assert_eq!(
+        refused(&store, with(5, None)),
+        LeaseRefusal::AlreadyConsumed
+    );
+    let spent = store.revoke_lease(&id.0).unwrap();
+    assert!(matches!(spent.state, LeaseState::Spent { .. }));
+    assert_eq!(
+        refused(&store, with(5, None)),
+        LeaseRefusal::AlreadyConsumed
+    );
+    settle(&other, other.finish_unrun(with(4, k), unrun(4, k)));
+    assert_eq!(refused(&store, with(6, None)), LeaseRefusal::NotFound);
+    assert_good(&store);
+}
+
+/// G-5: killed between start and end is spent, for there is no end that says otherwise.
+#[test]
+fn a_lease_without_an_end_stays_spent() {
+    let folder = Folder::new("no-end");
+    let me = me();
+    let store = open(&folder);
+    let (_, token) = store.grant_lease(grant()).unwrap();
+    let _ = begun(&store, with_lease(start(1, None, &me), &token));
+    drop(store);
+    assert_eq!(
+        refused(&open(&folder), with_lease(start(2, None, &me), &token)),
+        LeaseRefusal::AlreadyConsumed
+    );
+}
+
+/// G-6: the same for approvals. An ask that was made meanwhile comes before one that is given
+/// back, so that a later no is not got around.
+#[test]
+fn an_approval_is_given_back_by_the_call_that_ran_nothing() {
+    let folder = Folder::new("give-back-approval");
+    let store = open(&folder);
+    let me = me();
+    let needs = |call| Start {
+        needs_approval: true,
+        ..start(call, None, &me)
+    };
+    let ask = || {
+        store
+            .ask(&me, "files/write", input("x"), Tier::Write, "x")
+            .unwrap()
+    };
+    let asked = ask();
+    store.decide(&asked.id, true, "uid:0").unwrap();
+    let _ = begun(&store, needs(1));
+    assert!(matches!(
+        store.begin(needs(2)).unwrap(),
+        Begun::NotApproved(_)
+    ));
+    settle(&store, store.finish_unrun(needs(1), unrun(1, None)));
+    let kinds_now = kinds(&store);
+    assert_eq!(
+        kinds_now[kinds_now.len() - 2..],
+        ["approval.return", "outcome"]
+    );
+    let _ = begun(&store, needs(3));
+    let second = ask();
+    assert_ne!(second.id, asked.id);
+    store.decide(&second.id, false, "uid:0").unwrap();
+    settle(&store, store.finish_unrun(needs(3), unrun(3, None)));
+    let Begun::NotApproved(Some(latest)) = store.begin(needs(4)).unwrap() else {
+        panic!()
+    };
+    assert!(matches!(latest.state, ApprovalState::Denied { .. }));
     assert_good(&store);
 }

@@ -9,10 +9,7 @@ use crate::{Builtin, builtin};
 
 pub fn tool() -> Tool {
     let runner = Builtin {
-        function: |job: &callgate_call::Job<'_>| {
-            let input = &job.call.input;
-            Ok(Output::new(input.value().clone(), input.text().to_owned()))
-        },
+        function: |job: &callgate_call::Job<'_>| Ok(Output::new(job.call.input.clone())),
         pure: true,
     };
     Tool {

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::de::{Read, SliceRead, StrRead};
 use serde_json::{Map, Number, Value};
 
 /// Depth allowed on wires that do not say otherwise. G-1.
@@ -18,12 +19,14 @@ pub struct JsonError(#[from] serde_json::Error);
 
 /// Parses one strict JSON value nested at most `depth_max` deep.
 pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Value, JsonError> {
-    parse_with(
-        bytes,
-        Strict {
-            depth_left: depth_max,
-        },
-    )
+    let depth_left = depth_max;
+    parse_with(bytes, Strict { depth_left })
+}
+
+/// The same for what is known to be UTF-8, which then is not looked at a second time.
+pub fn parse_text(text: &str, depth_max: usize) -> Result<Value, JsonError> {
+    let depth_left = depth_max;
+    read_all(StrRead::new(text), Strict { depth_left })
 }
 
 /// Parses one text with a seed of the caller's, to its end.
@@ -31,7 +34,14 @@ pub(crate) fn parse_with<'a, S: DeserializeSeed<'a>>(
     bytes: &'a [u8],
     seed: S,
 ) -> Result<S::Value, JsonError> {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    read_all(SliceRead::new(bytes), seed)
+}
+
+fn read_all<'a, R: Read<'a>, S: DeserializeSeed<'a>>(
+    from: R,
+    seed: S,
+) -> Result<S::Value, JsonError> {
+    let mut deserializer = serde_json::Deserializer::new(from);
     // The seeds count depth themselves: the library's own limit is fixed at 127.
     deserializer.disable_recursion_limit();
     let value = seed.deserialize(&mut deserializer)?;
@@ -193,6 +203,11 @@ pub fn write_text(text: &str, out: &mut Vec<u8>) {
 /// Appends `value` as compact JSON.
 pub fn write_value(value: &Value, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("writing to a Vec does not fail");
+}
+
+/// Appends an object as compact JSON.
+pub fn write_object(object: &Map<String, Value>, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, object).expect("writing to a Vec does not fail");
 }
 
 /// The number of bytes `write_text` would append.

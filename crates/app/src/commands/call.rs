@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use callgate_call::{Call, Caller, IdempotencyKey, Input, LeaseToken, Wire};
+use callgate_call::{Call, Caller, Cancel, Document, IdempotencyKey, LeaseToken, Wire};
 use callgate_doors::http::outcome_body;
 use callgate_wires::json::{self, DEPTH_MAX};
 use clap::Args;
@@ -141,8 +141,9 @@ async fn alone(
     let note = setup.note.clone();
     let gate = parts.gate(setup);
     let caller = Caller::uid(environment.uid);
-    let input = Input::from_value(input);
-    let mut call = Call::new(gate.next_id(), &asked.tool, input, caller, Wire::Gate);
+    let input = Document::from_value(input);
+    let (id, cancel) = (gate.next_id(), Cancel::new());
+    let mut call = Call::new(id, &asked.tool, input, caller, Wire::Gate, cancel);
     call.key = asked.key.as_deref().and_then(IdempotencyKey::new);
     call.lease = asked.lease.as_deref().map(LeaseToken::new);
     call.trace_id.clone_from(&asked.trace_id);

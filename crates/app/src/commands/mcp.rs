@@ -7,11 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use callgate_call::{Caller, Cancel, Wire};
-use callgate_doors::mcp::Peer;
 use callgate_doors::mcp::http::PIPE_PROTOCOL;
-use callgate_doors::mcp::stdio::{self, Stdio};
-use callgate_doors::pipe::{PipeReader, write_all};
+use callgate_doors::pipe::{PipeReader, PipeWriter};
 use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -41,36 +38,12 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     }
     let parts = super::open(environment, place)?;
     let served = runtime()?.block_on(async {
-        let told_to_stop = super::told_to_stop()?;
         let setup = parts.setup().map_err(|error| chain(&error))?;
         let gate = Arc::new(parts.gate(setup));
         let server = mcp::server(&parts, gate, mcp::TASK_AFTER);
-        let peer = Peer {
-            caller: Caller::uid(environment.uid),
-            wire: Wire::Mcp,
-            scope: None,
-        };
-        let stdin = PipeReader::new(io::stdin().as_fd())
-            .map_err(|error| format!("read standard input: {error}"))?;
-        let stdout = io::stdout();
-        let ends = Stdio {
-            stdin,
-            stdout: stdout.as_fd(),
-        };
-        let stop = Cancel::new();
-        let ended = tokio::select! {
-            ended = stdio::serve(&server, peer, ends, &stop) => ended,
-            () = told_to_stop => Ok(()),
+        tokio::select! {
+            ended = mcp::serve_stdio(&server, environment.uid) => ended,
             () = super::tend(&parts.store) => unreachable!("never ends"),
-        };
-        server.cancel_all();
-        server.stop().await;
-        // A client that went away is how this ends.
-        match ended {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(format!("serve MCP: {error}"))
-            }
-            _ => Ok(()),
         }
     });
     super::close(&parts)?;
@@ -109,7 +82,7 @@ async fn upgraded(mut stream: UnixStream) -> io::Result<UnixStream> {
 
 async fn relay(stream: UnixStream) -> io::Result<()> {
     let mut stdin = PipeReader::new(io::stdin().as_fd())?;
-    let stdout = io::stdout();
+    let stdout = PipeWriter::new(io::stdout().as_fd())?;
     let (from, mut to) = stream.into_split();
     let up = async {
         let mut chunk = vec![0; 64 * 1024];
@@ -126,7 +99,7 @@ async fn relay(stream: UnixStream) -> io::Result<()> {
         loop {
             match from.read(&mut chunk).await? {
                 0 => return Ok(()),
-                count => write_all(stdout.as_fd(), &chunk[..count])?,
+                count => stdout.write_all(&chunk[..count]).await?,
             }
         }
     };

@@ -2,11 +2,14 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod bridge;
+pub mod bridge_config;
 pub mod call;
 pub mod doctor;
 pub mod lease;
 pub mod mcp;
 pub mod serve;
+pub mod token;
 pub mod toolhost;
 pub mod tools;
 pub mod trust;
@@ -14,7 +17,7 @@ pub mod trust;
 use std::time::Duration;
 
 use callgate_store::Store;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use crate::cli::Place;
@@ -60,25 +63,36 @@ pub async fn tend(store: &Store) {
     }
 }
 
-/// Ready when we are told to stop: by Ctrl-C, by SIGTERM or by the end of the terminal. The
-/// signals are watched from the call on, so that an early one is not missed.
-pub fn told_to_stop() -> Result<impl Future<Output = ()>, String> {
-    let watch = |kind| signal(kind).map_err(|error| format!("watch for signals: {error}"));
-    let (mut interrupt, mut terminate, mut hangup) = (
-        watch(SignalKind::interrupt())?,
-        watch(SignalKind::terminate())?,
-        watch(SignalKind::hangup())?,
-    );
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    })
+/// What tells us to stop: Ctrl-C, SIGTERM or the end of the terminal.
+pub struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
 }
 
-/// Reads `60`, `60s`, `500ms`, `5m` or `1h`.
+impl StopSignals {
+    /// Watches from now on, so that an early one is not missed.
+    pub fn watch() -> Result<Self, String> {
+        let watch = |kind| signal(kind).map_err(|error| format!("watch for signals: {error}"));
+        Ok(Self {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+            hangup: watch(SignalKind::hangup())?,
+        })
+    }
+
+    /// Ready with the next one.
+    pub async fn next(&mut self) {
+        // A signal that an arm loses is one of many that say the same.
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// Reads `60`, `60s`, `500ms`, `5m`, `1h` or `30d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -86,13 +100,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(digits);
     let number: u64 = number
         .parse()
-        .map_err(|_| "a duration is a number with ms, s, m or h".to_owned())?;
+        .map_err(|_| "a duration is a number with ms, s, m, h or d".to_owned())?;
     let ms = match unit {
         "ms" => 1,
         "" | "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(format!("unknown unit `{unit}`: use ms, s, m or h")),
+        "d" => 86_400_000,
+        _ => return Err(format!("unknown unit `{unit}`: use ms, s, m, h or d")),
     };
     Ok(Duration::from_millis(number.saturating_mul(ms)))
 }

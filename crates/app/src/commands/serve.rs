@@ -1,6 +1,9 @@
 //! `callgate serve`: the workspace's daemon. It owns the socket, watches the configuration
 //! and keeps the store in order until it is told to stop.
 
+mod bridge;
+mod http;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,16 +11,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use callgate_call::{Caller, Cancel, Changes, Wire};
-use callgate_doors::access::Everybody;
-use callgate_doors::http::{self, Prompt, SameUid};
+use callgate_call::{Caller, Changes, Wire};
+use callgate_doors::access::{Everybody, Guard};
+use callgate_doors::http::{self as gate_http, Closing, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor, Names};
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::StoreError;
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::{Done, Place, runtime};
@@ -26,9 +29,6 @@ use crate::environment::Environment;
 use crate::mcp;
 use crate::show;
 use crate::workspace::{CONFIG_FILE, Source};
-
-/// Where MCP over HTTP is, unless `--port` says otherwise. G-10.
-const PORT_DEFAULT: u16 = 7411;
 
 /// How often the configuration is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ async fn until_stopped(
     socket: &Path,
 ) -> Result<(), String> {
     // Before the socket is there: whoever sees it may tell us to stop.
-    let told_to_stop = super::told_to_stop()?;
+    let mut signals = super::StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let changes = Changes::default();
     let (setup, task_after) = if serve.conformance {
@@ -94,55 +94,61 @@ async fn until_stopped(
     };
     let doubts = warnings(&setup);
     let gate = Arc::new(parts.gate(setup).with_changes(changes));
-    let listener = SameUid::new(bind(socket)?, environment.uid);
-    let stop = Cancel::new();
+    let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
     let caller = Caller::uid(environment.uid);
+    let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
+    // Last, so that whoever sees the socket finds us ready, and not at work under a lock.
+    let listener = SameUid::new(bind(socket)?, environment.uid);
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
-    let router =
-        http::router(Arc::clone(&gate), caller, calls.clone()).merge(mcp_http::router(local));
-    let (tcp, port) = tcp(serve).await?;
-    announce(place, &gate, socket, port);
+    let own = gate_http::router(
+        Arc::clone(&gate),
+        caller.clone(),
+        calls.clone(),
+        closing.end.clone(),
+    );
+    let router = own.merge(mcp_http::router(local));
+    let asked = http::Asked {
+        port: serve.port,
+        no_auth: serve.no_auth,
+    };
+    let tcp = http::open(parts, &gate, caller, asked).await?;
+    let guard = tcp.as_ref().and_then(http::Tcp::guard);
+    announce(place, &gate, socket, tcp.as_ref());
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {
-        let Some(listener) = tcp else {
-            return std::future::pending().await;
-        };
-        let anybody = Arc::new(Everybody(Caller::named("anonymous")));
-        let door = HttpDoor::new(
-            Arc::clone(&server),
-            anybody,
-            Names::Loopback(Vec::new()),
-            Wire::McpHttp,
-        );
-        let served = http::serve(
-            Prompt::new(listener),
-            mcp_http::router(door),
-            TaskTracker::new(),
-            stop.clone(),
-        );
-        let _ = served.await;
-        std::future::pending::<()>().await
+        if let Some(tcp) = tcp {
+            tcp.serve(Arc::clone(&server), closing.stop.clone()).await;
+        }
     };
-    let on_socket = http::serve(listener, router, calls, stop.clone());
+    let on_socket = gate_http::serve(listener, router, calls, &closing, say_wait);
     let door = async {
-        let served = on_socket.await;
+        let on_socket = async {
+            let served = on_socket.await;
+            closing.stop.cancel();
+            served
+        };
+        let bridge = bridge.serve(environment.uid, &closing.stop);
+        let (served, (), ()) = tokio::join!(on_socket, bridge, on_tcp);
         server.stop().await;
+        gate.flush_strangers();
         served
     };
     let told = async {
-        told_to_stop.await;
-        stop.cancel();
-        server.stop().await;
+        signals.next().await;
+        closing.stop.cancel();
+        server.begin_stop();
+        signals.next().await;
+        closing.end.cancel();
+        server.cancel_all();
         std::future::pending::<()>().await;
     };
     tokio::select! {
         served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
-        () = on_tcp => unreachable!("waits for the socket's door to close"),
         () = told => unreachable!("waits for the door to close"),
-        () = watch(parts, &gate, watched) => unreachable!("never ends"),
+        () = watch(parts, &gate, guard.as_deref(), watched) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
     }
 }
@@ -165,33 +171,25 @@ fn fixture(changes: &Changes) -> Result<Setup, String> {
     })
 }
 
-/// The port for HTTP. One that nobody asked for and another has is not worth failing.
-async fn tcp(serve: &Serve) -> Result<(Option<TcpListener>, Option<u16>), String> {
-    if !serve.no_auth {
-        return Ok((None, None));
-    }
-    let port = serve.port.unwrap_or(PORT_DEFAULT);
-    match TcpListener::bind(("127.0.0.1", port)).await {
-        Ok(listener) => {
-            let port = listener.local_addr().map(|addr| addr.port()).ok();
-            Ok((Some(listener), port))
-        }
-        Err(error) if serve.port.is_some() => Err(format!("listen on port {port}: {error}")),
-        Err(error) => {
-            show::say(&format!("no HTTP: port {port}: {error}; pass --port"));
-            Ok((None, None))
-        }
-    }
+/// Why a gate that was told to stop is still there.
+fn say_wait(calls: usize) {
+    let calls = match calls {
+        1 => "1 running call".to_owned(),
+        more => format!("{more} running calls"),
+    };
+    show::say(&format!(
+        "stopping: waiting for {calls}; a second signal ends at once"
+    ));
 }
 
 /// What is offered and how to connect.
-fn announce(place: &Place, gate: &Gate, socket: &Path, port: Option<u16>) {
+fn announce(place: &Place, gate: &Gate, socket: &Path, tcp: Option<&http::Tcp>) {
     let catalog = gate.catalog();
     let tools: Vec<&str> = catalog.tools().map(|tool| tool.name.as_str()).collect();
     if place.json {
         show::json(&json!({
             "socket": socket,
-            "port": port,
+            "port": tcp.map(|tcp| tcp.port),
             "tools": tools,
             "configuration": gate.note(),
         }));
@@ -208,10 +206,8 @@ fn announce(place: &Place, gate: &Gate, socket: &Path, port: Option<u16>) {
     show::say(&gate.note());
     show::say("confinement: none (tools run with your rights)");
     show::say(&format!("listening on {}", socket.display()));
-    if let Some(port) = port {
-        show::say(&format!(
-            "MCP on http://127.0.0.1:{port}/mcp, for anybody on this machine"
-        ));
+    if let Some(tcp) = tcp {
+        show::say(&tcp.words());
     }
     show::say("try:  callgate call builtin/echo '{\"hello\":\"world\"}'");
     show::say(&format!(
@@ -278,7 +274,7 @@ fn bind(socket: &Path) -> Result<UnixListener, String> {
 }
 
 /// Reloads the configuration when it or the trust in it changes.
-async fn watch(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
+async fn watch(parts: &Parts<'_>, gate: &Gate, guard: Option<&Guard>, mut watched: Watched) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -293,6 +289,11 @@ async fn watch(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
                 withdraw(parts, gate);
             } else {
                 reload(parts, gate);
+            }
+            match guard {
+                Some(guard) if revoked => guard.set_issuer(None),
+                Some(guard) => http::follow(parts, guard),
+                None => {}
             }
         }
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use callgate_call::{Caller, Cancel};
-use callgate_doors::pipe::{PipeReader, write_all};
+use callgate_doors::pipe::{PipeReader, PipeWriter, write_all};
 use callgate_doors::toolhost::{self, Answered, Host};
 use callgate_gate::Gate;
 use callgate_wires::toolhost::{Entry, Reply, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT};
@@ -273,10 +273,11 @@ fn serve(environment: &Environment, parts: &Parts<'_>, gate: &Gate, mut host: Ho
         runtime.block_on(async {
             let mut stdin = PipeReader::new(std::io::stdin().as_fd())
                 .map_err(|error| format!("open standard input: {error}"))?;
-            let stdout = std::io::stdout();
+            let stdout = PipeWriter::new(std::io::stdout().as_fd())
+                .map_err(|error| format!("open standard output: {error}"))?;
             let stopping = stop_on_signal(host.stop.clone());
             tokio::select! {
-                served = toolhost::serve(gate, &host, &mut stdin, stdout.as_fd()) => {
+                served = toolhost::serve(gate, &host, &mut stdin, &stdout) => {
                     served.map_err(|error| format!("serve: {error}"))
                 }
                 () = stopping => unreachable!("waits for the host to end"),
@@ -295,8 +296,8 @@ fn serve(environment: &Environment, parts: &Parts<'_>, gate: &Gate, mut host: Ho
 
 /// Ends the call under way, so that its end is recorded, and then the host.
 async fn stop_on_signal(stop: Cancel) {
-    if let Ok(told) = super::told_to_stop() {
-        told.await;
+    if let Ok(mut signals) = super::StopSignals::watch() {
+        signals.next().await;
         stop.cancel();
     }
     std::future::pending().await

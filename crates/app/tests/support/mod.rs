@@ -3,7 +3,9 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub mod bridge;
 pub mod drive;
+pub mod fits;
 pub mod mcp;
 pub mod mutate;
 pub mod outside;
@@ -45,6 +47,16 @@ impl Folder {
         std::fs::create_dir_all(path.parent().expect("inside the folder")).expect("make folders");
         std::fs::write(&path, text).expect("write a file of the test");
         path
+    }
+
+    /// Writes a program inside.
+    pub fn executable(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        // Whole when it appears: somebody may be waiting for it.
+        let path = self.write(&format!(".{name}"), text);
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("make it a program");
+        std::fs::rename(&path, self.join(name)).expect("put it in place");
     }
 
     /// A file inside; `None` if it is not there.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Answers, Call, IdempotencyKey, Input, LeaseToken, Log, Progress, Sink, Stream, Tasks,
+    Answers, Call, Document, IdempotencyKey, LeaseToken, Log, Progress, Sink, Stream, Tasks,
 };
 use callgate_gate::{Entry, Gate};
 use callgate_wires::mcp::meta;
@@ -110,9 +110,10 @@ impl Server {
         tool: &str,
         arguments: Map<String, Value>,
     ) -> Call {
-        let input = Input::from_value(Value::Object(arguments));
+        let input = Document::from_value(Value::Object(arguments));
         let peer = &request.peer;
-        let mut call = Call::new(gate.next_id(), tool, input, peer.caller.clone(), peer.wire);
+        let (caller, cancel) = (peer.caller.clone(), request.cancel.clone());
+        let mut call = Call::new(gate.next_id(), tool, input, caller, peer.wire, cancel);
         call.scope.clone_from(&peer.scope);
         call.key = request
             .meta
@@ -121,7 +122,6 @@ impl Server {
             .and_then(IdempotencyKey::new);
         call.lease = request.meta.lease_token.as_deref().map(LeaseToken::new);
         call.trace_id.clone_from(&request.meta.trace_id);
-        call.cancel = request.cancel.clone();
         call
     }
 

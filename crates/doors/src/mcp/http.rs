@@ -2,6 +2,8 @@
 //! An answer is one JSON object, or a stream of events when something is said before it or it
 //! takes long.
 
+mod admit;
+mod body;
 mod sessions;
 
 use std::sync::Arc;
@@ -9,8 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -22,17 +23,22 @@ use callgate_wires::mcp::{self as wire, MODERN, RequestMeta, VERSIONS, check_hea
 use callgate_wires::sse;
 use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use self::admit::metadata;
 use self::sessions::{Held, Sessions};
 use super::eventlog::{EventLog, HEARTBEAT};
 use super::outbox::Outgoing;
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
-use crate::access::{Access, Identity, Stranger};
+use crate::access::{Access, Identity};
+use crate::tcp::{self, Limits};
 
 /// Largest body.
 pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A body must be here so long after its head.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
 pub const PIPE_PROTOCOL: &str = "callgate-mcp";
 /// Events that wait for a client that does not read; then whoever speaks waits.
@@ -86,82 +92,16 @@ pub fn router(door: Arc<HttpDoor>) -> Router {
         .route("/mcp/pipe", get(pipe))
         .route("/.well-known/oauth-protected-resource", get(metadata))
         .route("/.well-known/oauth-protected-resource/mcp", get(metadata))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(door)
 }
 
 type Door = State<Arc<HttpDoor>>;
 
 impl HttpDoor {
-    /// Who asks, if the request may be looked at at all.
-    async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Box<Response>> {
-        self.check_names(headers)?;
-        let bearer = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| {
-                let (scheme, token) = value.split_once(' ')?;
-                scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-            });
-        match self.access.recognise(bearer).await {
-            Ok(identity) => Ok(identity),
-            Err(stranger) => Err(Box::new(self.challenge(headers, &stranger))),
-        }
-    }
-
-    /// A browser that was lured to a page must not reach a server on its own machine.
-    fn check_names(&self, headers: &HeaderMap) -> Result<(), Box<Response>> {
-        let Names::Loopback(hosts) = &self.names else {
-            return Ok(());
-        };
-        let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
-        let refused = |what: &str| {
-            let error = RpcError::new(
-                INVALID_REQUEST,
-                format!("{what} is not one this server answers to"),
-            );
-            Err(Box::new(refuse(StatusCode::FORBIDDEN, None, &error)))
-        };
-        if !host.is_some_and(|host| is_ours(host, hosts)) {
-            return refused("the Host header");
-        }
-        let Some(origin) = headers.get(header::ORIGIN) else {
-            return Ok(());
-        };
-        let origin = origin.to_str().ok().and_then(|origin| {
-            let rest = origin.strip_prefix("http://");
-            rest.or_else(|| origin.strip_prefix("https://"))
-        });
-        if origin.is_some_and(|origin| is_ours(origin, hosts)) {
-            return Ok(());
-        }
-        refused("the Origin header")
-    }
-
-    /// RFC 6750 and RFC 9728: what is missing, and where to learn how to get it.
-    fn challenge(&self, headers: &HeaderMap, stranger: &Stranger) -> Response {
-        let status = match stranger.error {
-            Some("insufficient_scope") => StatusCode::FORBIDDEN,
-            _ => StatusCode::UNAUTHORIZED,
-        };
-        let mut challenge = "Bearer realm=\"callgate\"".to_owned();
-        if let Some(error) = stranger.error {
-            challenge.push_str(&format!(", error=\"{error}\""));
-        }
-        let origin = origin_of(headers);
-        if self.access.metadata(&format!("{origin}/mcp")).is_some() {
-            challenge.push_str(&format!(
-                ", resource_metadata=\"{origin}/.well-known/oauth-protected-resource/mcp\""
-            ));
-        }
-        let error = RpcError::new(INVALID_REQUEST, stranger.words.clone());
-        let mut response = refuse(status, None, &error);
-        if let Ok(value) = HeaderValue::from_str(&challenge) {
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, value);
-        }
-        response
+    /// Serves connections of `listener` until `stop`; calls under way are answered first.
+    pub async fn serve(self: &Arc<Self>, listener: TcpListener, limits: Limits, stop: Cancel) {
+        let router = router(Arc::clone(self)).fallback(unknown_path);
+        tcp::serve(listener, router, limits, self.server.stop(), stop).await;
     }
 
     fn peer(&self, identity: Identity) -> Peer {
@@ -173,61 +113,10 @@ impl HttpDoor {
     }
 }
 
-/// The server's own address as the client wrote it.
-fn origin_of(headers: &HeaderMap) -> String {
-    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
-    let forwarded = headers
-        .get("x-forwarded-proto")
-        .and_then(|h| h.to_str().ok());
-    let scheme = if forwarded == Some("https") {
-        "https"
-    } else {
-        "http"
-    };
-    format!("{scheme}://{}", host.unwrap_or("localhost"))
-}
-
-/// True for `localhost`, loopback addresses, and what was configured; ports do not matter
-/// unless configured with one.
-fn is_ours(host: &str, hosts: &[String]) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty() => name,
-        _ => host,
-    };
-    let loopback = ["localhost", "127.0.0.1", "[::1]"];
-    loopback
-        .iter()
-        .any(|known| name.eq_ignore_ascii_case(known))
-        || hosts
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name))
-}
-
-async fn metadata(State(door): Door, headers: HeaderMap) -> Response {
-    if let Err(response) = door.check_names(&headers) {
-        return *response;
-    }
-    match door
-        .access
-        .metadata(&format!("{}/mcp", origin_of(&headers)))
-    {
-        Some(document) => json_response(StatusCode::OK, document.to_string().into_bytes()),
-        None => {
-            let words = "tokens for this server are made by `callgate token create`";
-            refuse(
-                StatusCode::NOT_FOUND,
-                None,
-                &RpcError::new(METHOD_NOT_FOUND, words),
-            )
-        }
-    }
-}
-
-async fn post_message(
-    State(door): Door,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
+async fn post_message(State(door): Door, request: axum::extract::Request) -> Response {
+    let (head, body) = request.into_parts();
+    let headers = head.headers;
+    // Before the body is read: a stranger gets no memory of ours.
     let identity = match door.admit(&headers).await {
         Ok(identity) => identity,
         Err(response) => return *response,
@@ -244,9 +133,9 @@ async fn post_message(
         let words = "Accept must list application/json and text/event-stream";
         return invalid(StatusCode::NOT_ACCEPTABLE, words);
     }
-    let body = match body {
+    let body = match body::read(body, &headers, BODY_BYTES_MAX, BODY_PATIENCE).await {
         Ok(body) => body,
-        Err(rejection) => return invalid(rejection.status(), &rejection.body_text()),
+        Err(unread) => return invalid(unread.status(), unread.words()),
     };
     let message = match jsonrpc::parse(&body) {
         Ok(message) => message,
@@ -700,6 +589,11 @@ async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
             &RpcError::new(INVALID_REQUEST, "there is no such session"),
         ),
     }
+}
+
+async fn unknown_path() -> Response {
+    let error = RpcError::new(METHOD_NOT_FOUND, "no such path: MCP is at /mcp");
+    refuse(StatusCode::NOT_FOUND, None, &error)
 }
 
 fn content_type_is_json(headers: &HeaderMap) -> bool {

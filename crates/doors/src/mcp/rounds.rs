@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Answers, Call, Fault, Tier, Tool, fits_any};
+use callgate_call::{Answers, Call, Fault, Tool};
 use callgate_gate::{Gate, Ticket};
 use callgate_wires::json;
 use serde_json::{Map, Value, json};
@@ -53,7 +53,11 @@ impl Server {
             state.get("approval").and_then(Value::as_str),
             responses.get(APPROVAL),
         ) {
-            self.decide(gate, request, id, answer)?;
+            // Asked again, since what may be asked can have changed meanwhile.
+            let tool = gate.catalog().find(&call.tool).cloned();
+            if tool.is_ok_and(|entry| self.may_approve(call, &entry.tool)) {
+                self.decide(gate, request, id, answer)?;
+            }
         }
         Ok(Some(Answers {
             responses: responses.clone(),
@@ -138,8 +142,8 @@ impl Server {
 
     /// G-6: up to tier 1 a client's user may answer; above only where configuration says so.
     fn may_approve(&self, call: &Call, tool: &Tool) -> bool {
-        let named = &self.settings.approve_by_client;
-        tool.tier <= Tier::Write || (!named.is_empty() && fits_any(named, &[call.caller.as_str()]))
+        self.gate()
+            .is_some_and(|gate| gate.may_client_approve(&call.caller, tool))
     }
 
     fn decide(

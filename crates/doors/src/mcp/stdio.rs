@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use callgate_call::{Cancel, Change, Listener, LogLevel};
@@ -18,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::outbox::Outgoing;
 use super::{Era, Outbox, Peer, Request, Server, Session, listen};
-use crate::pipe::{PipeReader, write_all};
+use crate::pipe::{PipeReader, PipeWriter};
 
 /// Longest message.
 pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -37,20 +36,20 @@ pub trait Ends: Send {
 }
 
 /// Standard input and output.
-pub struct Stdio<'a> {
+pub struct Stdio {
     /// Requests.
     pub stdin: PipeReader,
     /// Answers.
-    pub stdout: BorrowedFd<'a>,
+    pub stdout: PipeWriter,
 }
 
-impl Ends for Stdio<'_> {
+impl Ends for Stdio {
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stdin.read(buffer).await
     }
 
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        write_all(self.stdout, bytes)
+        self.stdout.write_all(bytes).await
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Call, CallId, Caller, Cancel, Fault, Input, Job, Log, Output, Patience, Plan, Progress, Runner,
-    Sink, Slots, Stream, Tool, Wire,
+    Call, CallId, Caller, Cancel, Document, Fault, Job, Log, Output, Patience, Plan, Progress,
+    Runner, Sink, Slots, Stream, Tool, Wire,
 };
 use callgate_sandbox::Spawner;
 use serde_json::Value;
@@ -95,15 +95,15 @@ impl Bench {
     }
 
     pub async fn run(&self, input: Value) -> Result<Output, Fault> {
-        self.run_input(Input::from_value(input)).await
+        self.run_input(Document::from_value(input)).await
     }
 
-    pub async fn run_input(&self, input: Input) -> Result<Output, Fault> {
+    pub async fn run_input(&self, input: Document) -> Result<Output, Fault> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let id = CallId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));
-        let mut call = Call::new(id, &self.tool.name, input, Caller::uid(0), Wire::Gate);
+        let (caller, cancel) = (Caller::uid(0), self.cancel.clone());
+        let mut call = Call::new(id, &self.tool.name, input, caller, Wire::Gate, cancel);
         call.slots = self.slots.clone();
-        call.cancel = self.cancel.clone();
         let plan = Plan::default();
         let patience = Patience::fixed(self.timeout);
         let job = Job {
@@ -123,7 +123,7 @@ impl Bench {
     }
 
     pub async fn value(&self, input: Value) -> Value {
-        self.run(input).await.expect("an output").value
+        self.run(input).await.expect("an output").json.into_value()
     }
 }
 

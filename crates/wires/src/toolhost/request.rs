@@ -147,7 +147,7 @@ fn read_input(input_json: Text<'_>, inputs: Option<Value>) -> Result<RequestInpu
         (Text::Absent, Some(_)) => wrong("inputs must be an object"),
         (_, Some(_)) => wrong("input_json and inputs exclude each other"),
         (Text::Not, None) => wrong("input_json must be a string that holds JSON"),
-        (Text::Is(text), None) => Ok(match json::parse(text.as_bytes(), DEPTH_MAX) {
+        (Text::Is(text), None) => Ok(match json::parse_text(&text, DEPTH_MAX) {
             Ok(value) => RequestInput::Json(value, text.into_owned()),
             Err(error) => RequestInput::Broken(error.to_string()),
         }),

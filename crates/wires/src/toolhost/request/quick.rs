@@ -53,23 +53,36 @@ fn text(bytes: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
         return Some((Cow::Borrowed(std::str::from_utf8(text).ok()?), after));
     }
     let inner = bytes.strip_prefix(b"\"")?;
-    let mut text = Vec::with_capacity(inner.len());
-    let mut at = 0;
+    // JSON in JSON has an escape every few bytes, too many to look for and too few to copy
+    // what is between them. So byte for byte, into a place that is there already.
+    let mut text = vec![0; inner.len()];
+    let (mut from, mut places, mut length) = (inner.iter(), text.iter_mut(), 0);
     loop {
-        let byte = *inner.get(at)?;
-        at += 1;
-        match byte {
+        let (&byte, place) = (from.next()?, places.next()?);
+        *place = match byte {
+            _ if PLAIN[usize::from(byte)] => byte,
             b'"' => break,
-            b'\\' => {
-                text.push(escaped(*inner.get(at)?)?);
-                at += 1;
-            }
-            0..0x20 => return None,
-            _ => text.push(byte),
-        }
+            b'\\' => escaped(*from.next()?)?,
+            _ => return None,
+        };
+        length += 1;
     }
-    Some((Cow::Owned(String::from_utf8(text).ok()?), &inner[at..]))
+    text.truncate(length);
+    Some((Cow::Owned(String::from_utf8(text).ok()?), from.as_slice()))
 }
+
+/// The bytes that stand for themselves.
+const PLAIN: [bool; 256] = {
+    let mut plain = [true; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        plain[byte] = false;
+        byte += 1;
+    }
+    plain[b'"' as usize] = false;
+    plain[b'\\' as usize] = false;
+    plain
+};
 
 /// What stands behind a backslash, but for code points.
 fn escaped(byte: u8) -> Option<u8> {

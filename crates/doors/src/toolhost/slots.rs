@@ -1,0 +1,120 @@
+//! A conversation's slots around one call, and whether a reply with them is within what
+//! clients read. TH-57, T-17, T-19.
+
+use std::collections::BTreeMap;
+
+use callgate_call::{Artifact, Call, Fault, Output, SlotChange, Slots};
+use callgate_wires::json;
+use callgate_wires::toolhost::{self as wire, REPLY_BYTES_MAX, StateMessage};
+
+/// The slots a request leaves before its tool runs.
+pub(super) fn merge(slots: &Slots, message: StateMessage) -> Slots {
+    match message {
+        StateMessage::Keep => slots.clone(),
+        StateMessage::Replace(all) => Slots(from_wire(all)),
+        StateMessage::Change(delta) => {
+            let mut merged = slots.clone();
+            let put = from_wire(delta.slots);
+            merged.apply(SlotChange {
+                put,
+                removed: delta.removed_slots,
+            });
+            merged
+        }
+    }
+}
+
+/// The slots after a call, and what the call itself changed.
+pub(super) fn after(before: &Slots, change: Option<&SlotChange>) -> (Slots, SlotChange) {
+    let mut after = before.clone();
+    match change {
+        Some(change) if !change.is_empty() => {
+            after.apply(change.clone());
+            let really = after.since(before);
+            (after, really)
+        }
+        _ => (after, SlotChange::default()),
+    }
+}
+
+fn from_wire(slots: BTreeMap<u8, wire::Artifact>) -> BTreeMap<u8, Artifact> {
+    let convert = |wire::Artifact {
+                       kind,
+                       provenance,
+                       content_json,
+                       size_bytes,
+                   }| Artifact {
+        kind,
+        provenance,
+        content_json,
+        size_bytes,
+    };
+    slots
+        .into_iter()
+        .map(|(slot, artifact)| (slot, convert(artifact)))
+        .collect()
+}
+
+pub(super) fn to_wire(slots: &BTreeMap<u8, Artifact>) -> BTreeMap<u8, wire::Artifact> {
+    let convert = |artifact: &Artifact| wire::Artifact {
+        kind: artifact.kind.clone(),
+        provenance: artifact.provenance.clone(),
+        content_json: artifact.content_json.clone(),
+        size_bytes: artifact.size_bytes,
+    };
+    slots
+        .iter()
+        .map(|(&slot, artifact)| (slot, convert(artifact)))
+        .collect()
+}
+
+/// Whether the reply line, newline included, is within what clients read. T-19.
+pub(super) fn fits_line(call: &Call, output: &Output) -> Result<(), Fault> {
+    fits(call, output, true)
+}
+
+/// The same for the entries that answer with the whole state.
+pub(super) fn fits_snapshot(call: &Call, output: &Output) -> Result<(), Fault> {
+    fits(call, output, false)
+}
+
+fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
+    // Escaping makes a byte six at most, and most replies are small.
+    if output.json.text().len() < REPLY_BYTES_MAX / 8
+        && output.slots.is_empty()
+        && call.slots.0.is_empty()
+    {
+        return Ok(());
+    }
+    let (after, change) = after(&call.slots, Some(&output.slots));
+    let mut state = Vec::new();
+    if delta {
+        let put = to_wire(&change.put);
+        wire::write_delta(
+            put.iter().map(|(&slot, a)| (slot, a)),
+            &change.removed,
+            &mut state,
+        );
+    } else {
+        let all = to_wire(&after.0);
+        wire::write_snapshot(all.iter().map(|(&slot, a)| (slot, a)), &mut state);
+    }
+    const AROUND: &str = r#"{"ok":true,"status":"OK","output_json":,"error":"","ds_state":}"#;
+    // A keyed answer is told again later, with this beside it.
+    let hit = if call.key.is_some() {
+        r#","idempotent_hit":true"#.len()
+    } else {
+        0
+    };
+    let newline = 1;
+    let line = AROUND.len() + hit + json::text_len(output.json.text()) + state.len() + newline;
+    if line <= REPLY_BYTES_MAX {
+        Ok(())
+    } else {
+        let max_bytes = u64::try_from(REPLY_BYTES_MAX).unwrap_or(u64::MAX);
+        Err(Fault::TooLarge {
+            what: "output".to_owned(),
+            max_bytes,
+        })
+    }
+}
