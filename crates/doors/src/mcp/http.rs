@@ -329,6 +329,8 @@ impl HttpDoor {
         let guard = (!keyed).then(|| cancel.clone().drop_guard());
         let first = tokio::select! {
             biased;
+            // What was said before the answer is told before it, however close they come.
+            Some(first) = outgoing.recv() => Some(first),
             done = &mut work => {
                 if let Some(guard) = guard { guard.disarm(); }
                 return match done {
@@ -336,7 +338,6 @@ impl HttpDoor {
                     Err(_) => self.lost(&id),
                 };
             }
-            first = outgoing.recv() => first,
             () = tokio::time::sleep(HEARTBEAT) => None,
         };
         if let Some(guard) = guard {
