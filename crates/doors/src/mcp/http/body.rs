@@ -60,7 +60,7 @@ pub(super) async fn read(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Events;
+    use super::super::streams::Events;
     use super::*;
 
     /// At, past and far past the edge; with and without a length told before.
