@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::{Value, json};
 use support::drive::{chain, cli, lines_of, signal, verified};
 use support::web::{
-    Request, Web, assert_refused, code, hear, hear_one, modern, owner, token, trusted,
+    Request, Web, assert_refused, code, hear, hear_one, modern, owner, read_until, token, trusted,
 };
 use support::{Folder, wait_for};
 
@@ -348,6 +348,41 @@ fn sessions_are_their_callers() {
     );
     assert_eq!(web.send(&end.by(&a)).status, 204);
     assert_eq!(web.send(&list.by(&a)).status, 404);
+    assert!(web.serve.stop().success());
+}
+
+/// A stream that listens ends with the token it was opened with, in both eras.
+#[test]
+fn a_revoked_token_listens_no_more() {
+    let folder = trusted("");
+    let web = Web::start(&folder, &[]);
+    let (gone, stays) = (token(&folder, &["gone"]), token(&folder, &["stays"]));
+    let listen = |token: &str| {
+        let wanted = json!({ "notifications": { "toolsListChanged": true } });
+        let mut stream = web.connect();
+        let request = modern(Some(token), "subscriptions/listen", wanted);
+        stream.write_all(&request.bytes("")).expect("write");
+        stream
+    };
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": { "name": "test", "version": "1" },
+    } });
+    let begin = Request::new("POST /mcp", initialize.to_string().as_bytes());
+    let begun = web.send(&begin.by(&gone));
+    let session = begun.header("mcp-session-id").expect("a session");
+    let legacy = Request::new("GET /mcp", b"").with("mcp-session-id", session);
+    let mut old = web.connect();
+    old.write_all(&legacy.by(&gone).bytes("")).expect("write");
+    let (mut ends, mut goes_on) = (listen(&gone), listen(&stays));
+    cli(&folder, &["token", "revoke", "gone"]).good();
+    for stream in [&mut old, &mut ends] {
+        // The connection is there for other requests; the stream's last chunk tells its end.
+        assert!(read_until(stream, "\r\n0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+    }
+    folder.write("callgate.toml", "");
+    cli(&folder, &["trust"]).good();
+    read_until(&mut goes_on, "notifications/tools/list_changed");
     assert!(web.serve.stop().success());
 }
 

@@ -192,6 +192,19 @@ pub fn hear(stream: &mut TcpStream) -> Reply {
     reply_of(&bytes)
 }
 
+/// Reads until `end` has come.
+pub fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let (mut bytes, mut byte) = (Vec::new(), [0]);
+    while !bytes.ends_with(end.as_bytes()) {
+        stream.read_exact(&mut byte).unwrap_or_else(|error| {
+            let heard = String::from_utf8_lossy(&bytes);
+            panic!("{error} before {end:?}: {heard}")
+        });
+        bytes.push(byte[0]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// One answer of a connection that stays open. Its body must have a length.
 pub fn hear_one(stream: &mut TcpStream) -> Reply {
     let mut bytes = Vec::new();

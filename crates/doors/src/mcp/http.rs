@@ -4,6 +4,7 @@
 
 mod admit;
 mod body;
+mod kinds;
 mod sessions;
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use callgate_call::{Cancel, LogLevel, Wire};
+use callgate_call::{BearerToken, Cancel, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
 };
@@ -27,7 +28,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use self::admit::metadata;
+use self::admit::{kept_bearer, metadata, no_longer_good};
+use self::kinds::{accepts, accepts_both, content_type_is_json};
 use self::sessions::{Held, Sessions};
 use super::eventlog::{EventLog, HEARTBEAT};
 use super::outbox::Outgoing;
@@ -39,6 +41,8 @@ use crate::tcp::{self, Limits};
 pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A body must be here so long after its head.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
+/// The request whose stream outlasts every call.
+const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
 pub const PIPE_PROTOCOL: &str = "callgate-mcp";
 /// Events that wait for a client that does not read; then whoever speaks waits.
@@ -147,7 +151,13 @@ async fn post_message(State(door): Door, request: axum::extract::Request) -> Res
     let peer = door.peer(identity);
     match message {
         Message::Request { id, method, params } => {
-            let incoming = Incoming { id, method, params };
+            let bearer = kept_bearer(&headers).filter(|_| method == LISTEN);
+            let incoming = Incoming {
+                id,
+                method,
+                params,
+                bearer,
+            };
             door.request(peer, &headers, incoming).await
         }
         Message::Notification { method, params } => {
@@ -174,6 +184,8 @@ struct Incoming {
     id: Id,
     method: String,
     params: Option<Value>,
+    /// The token of whoever will listen for long.
+    bearer: Option<BearerToken>,
 }
 
 impl HttpDoor {
@@ -271,7 +283,12 @@ impl HttpDoor {
         era: Era,
         held: Option<Arc<Held>>,
     ) -> Response {
-        let Incoming { id, method, params } = incoming;
+        let Incoming {
+            id,
+            method,
+            params,
+            bearer,
+        } = incoming;
         let params = match params {
             None => Map::new(),
             Some(Value::Object(params)) => params,
@@ -329,7 +346,7 @@ impl HttpDoor {
         }
         match held {
             Some(held) => self.legacy_stream(&held, &id, work, outgoing, first, cancel),
-            None => self.modern_stream(work, outgoing, first, cancel, keyed),
+            None => self.modern_stream(work, outgoing, first, cancel, keyed, bearer),
         }
     }
 
@@ -369,10 +386,13 @@ impl HttpDoor {
         first: Option<Outgoing>,
         cancel: Cancel,
         keyed: bool,
+        bearer: Option<BearerToken>,
     ) -> Response {
         let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
+        let gone = no_longer_good(Arc::clone(&self.access), bearer);
         self.server.calls.spawn(async move {
             let mut next = first;
+            let mut gone = std::pin::pin!(gone);
             loop {
                 if let Some(Outgoing::Message(message)) = next.take() {
                     let mut event = Vec::with_capacity(message.len() + 32);
@@ -397,6 +417,7 @@ impl HttpDoor {
                         return;
                     }
                     () = to.closed(), if !cancel.is_cancelled() && !keyed => cancel.cancel(),
+                    () = &mut gone, if !cancel.is_cancelled() => cancel.cancel(),
                     () = tokio::time::sleep(HEARTBEAT) => {
                         let _ = to.send(Bytes::from_static(sse::HEARTBEAT)).await;
                     }
@@ -508,13 +529,16 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
     if let Some(gate) = door.server.gate() {
         let mut changes = gate.changes().listen();
         let server = Arc::clone(&door.server);
+        let gone = no_longer_good(Arc::clone(&door.access), kept_bearer(&headers));
         door.server.calls.spawn(async move {
+            let mut gone = std::pin::pin!(gone);
             loop {
                 let change = tokio::select! {
                     change = changes.next() => change,
                     () = to.closed() => return,
                     () = server.stopping.cancelled() => return,
                     () = held.gone() => return,
+                    () = &mut gone => return,
                     () = tokio::time::sleep(HEARTBEAT) => {
                         if to.send(Bytes::from_static(sse::HEARTBEAT)).await.is_err() {
                             return;
@@ -593,35 +617,6 @@ async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
 async fn unknown_path() -> Response {
     let error = RpcError::new(METHOD_NOT_FOUND, "no such path: MCP is at /mcp");
     refuse(StatusCode::NOT_FOUND, None, &error)
-}
-
-fn content_type_is_json(headers: &HeaderMap) -> bool {
-    let value = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|v| v.to_str().ok());
-    value.is_some_and(|value| {
-        let kind = value.split(';').next().unwrap_or_default().trim();
-        kind.eq_ignore_ascii_case("application/json")
-    })
-}
-
-fn accepts_both(headers: &HeaderMap) -> bool {
-    accepts(headers, "application/json") && accepts(headers, "text/event-stream")
-}
-
-fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
-    let any_of_kind = wanted.split('/').next().map(|kind| format!("{kind}/*"));
-    headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|item| item.split(';').next().unwrap_or_default().trim())
-        .any(|kind| {
-            kind.eq_ignore_ascii_case(wanted)
-                || kind == "*/*"
-                || Some(kind) == any_of_kind.as_deref()
-        })
 }
 
 fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {

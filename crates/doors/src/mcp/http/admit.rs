@@ -1,14 +1,21 @@
 //! Who may speak at all: the names a request uses for us, and the token it brings. Whoever may
 //! not is told what is missing as RFC 6750 and RFC 9728 say, and counted for the chain.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use callgate_call::BearerToken;
 use callgate_wires::jsonrpc::{INVALID_REQUEST, METHOD_NOT_FOUND, RpcError};
 use serde_json::Value;
 
 use super::{Door, HttpDoor, Names, json_response, refuse};
-use crate::access::{Identity, Lack, Stranger};
+use crate::access::{Access, Identity, Lack, Stranger};
+
+/// How often the token of whoever only listens is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 impl HttpDoor {
     /// Who asks, if the request may be looked at at all.
@@ -96,6 +103,27 @@ impl HttpDoor {
         }
         response
     }
+}
+
+/// Ready when the token that a stream was opened with is good no longer. It may be open for
+/// days, and a token be revoked or expire meanwhile.
+pub(super) async fn no_longer_good(access: Arc<dyn Access>, bearer: Option<BearerToken>) {
+    let Some(bearer) = bearer else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        match access.recognise(Some(bearer.reveal())).await {
+            Ok(_) => {}
+            Err(stranger) if stranger.lacks == Lack::Answer => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// The bearer token of a request, kept for later.
+pub(super) fn kept_bearer(headers: &HeaderMap) -> Option<BearerToken> {
+    bearer(headers).map(BearerToken::new)
 }
 
 /// The value of a header that came once.

@@ -1,0 +1,32 @@
+//! Which kinds of body a request has and takes.
+
+use axum::http::{HeaderMap, header};
+
+pub(super) fn content_type_is_json(headers: &HeaderMap) -> bool {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok());
+    value.is_some_and(|value| {
+        let kind = value.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("application/json")
+    })
+}
+
+pub(super) fn accepts_both(headers: &HeaderMap) -> bool {
+    accepts(headers, "application/json") && accepts(headers, "text/event-stream")
+}
+
+pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+    let any_of_kind = wanted.split('/').next().map(|kind| format!("{kind}/*"));
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|item| item.split(';').next().unwrap_or_default().trim())
+        .any(|kind| {
+            kind.eq_ignore_ascii_case(wanted)
+                || kind == "*/*"
+                || Some(kind) == any_of_kind.as_deref()
+        })
+}
