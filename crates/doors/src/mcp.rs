@@ -67,6 +67,8 @@ pub struct Server {
     pub(crate) calls: TaskTracker,
     /// Cancelled when the door closes: whatever only waits ends then.
     stopping: Cancel,
+    /// Cancelled when even running calls must end.
+    ending: Cancel,
 }
 
 impl Server {
@@ -80,6 +82,7 @@ impl Server {
             tasks: tasks::Tasks::default(),
             calls: TaskTracker::new(),
             stopping: Cancel::new(),
+            ending: Cancel::new(),
         }
     }
 
@@ -98,6 +101,7 @@ impl Server {
     /// Ends calls in progress as well.
     pub fn cancel_all(&self) {
         self.stopping.cancel();
+        self.ending.cancel();
         self.tasks.cancel_all();
     }
 
