@@ -300,8 +300,7 @@ impl HttpDoor {
         let modern = era.is_modern();
         let keyed = meta.idempotency_key.is_some();
         let (out, mut outgoing) = Outbox::new();
-        let cancel = Cancel::new();
-        let request = Request {
+        let mut request = Request {
             id: id.clone(),
             method,
             params,
@@ -309,13 +308,15 @@ impl HttpDoor {
             era,
             peer,
             out,
-            cancel: cancel.clone(),
+            cancel: Cancel::new(),
         };
         if self.server.answers_at_once(&request) {
             let mut message = Vec::new();
             let answered = self.server.answer(&request, &mut message).await;
             return self.answer(&id, message, answered, modern).await;
         }
+        let cancel = self.server.ending.child_token();
+        request.cancel = cancel.clone();
         let server = Arc::clone(&self.server);
         // A task of its own, so that its end is recorded whatever becomes of the connection.
         let mut work = self.server.calls.spawn(async move {
