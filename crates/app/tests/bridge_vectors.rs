@@ -123,14 +123,14 @@ fn parent() {
     let serve = Serve::start(&folder);
     let socket = folder.join("state/bridge.sock");
     check_all("parent", |case| check_parent(case, &socket, None));
-    // The same bytes in two writes, cut in the prefix, after it and in the payload.
+    // The same bytes in two writes, cut in the prefix, after it and in the payload. A key is
+    // new only once, and what is large comes in many pieces anyway.
     check_all("parent", |case| {
-        [1, 4, 9]
-            .into_iter()
-            .filter(|_| case["name"] != "metadata of ours is read and answered")
-            .try_for_each(|cut| {
-                check_parent(case, &socket, Some(cut)).map_err(|e| format!("cut at {cut}: {e}"))
-            })
+        let text = case.to_string();
+        let once = text.contains("idempotencyKey") || text.contains("<repeat>");
+        [1, 4, 9].into_iter().filter(|_| !once).try_for_each(|cut| {
+            check_parent(case, &socket, Some(cut)).map_err(|e| format!("cut at {cut}: {e}"))
+        })
     });
     assert!(serve.stop().success());
 }
