@@ -2,7 +2,7 @@
 //! and keeps the store in order until it is told to stop.
 
 mod bridge;
-mod http;
+pub mod http;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

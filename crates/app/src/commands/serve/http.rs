@@ -19,7 +19,7 @@ use crate::show;
 use crate::trust::Found;
 
 /// Where MCP over HTTP is, unless somebody says otherwise. G-10.
-const PORT_DEFAULT: u16 = 7411;
+pub const PORT_DEFAULT: u16 = 7411;
 
 /// What the command line says of it.
 #[derive(Clone, Copy)]
