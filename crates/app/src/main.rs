@@ -27,6 +27,7 @@ mod random;
 mod show;
 mod suggest;
 mod trust;
+mod watch;
 mod workspace;
 
 use std::ffi::OsString;

@@ -23,6 +23,7 @@ use crate::compose::chain;
 use crate::environment::Environment;
 use crate::mcp;
 use crate::show;
+use crate::watch::Watched;
 use hosts::{Host, Way};
 
 /// Serve MCP on standard input and output.
@@ -56,11 +57,13 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     }
     let parts = super::open(environment, place)?;
     let served = runtime()?.block_on(async {
+        let watched = Watched::now(&parts).map_err(|error| chain(&error))?;
         let setup = parts.setup().map_err(|error| chain(&error))?;
         let gate = Arc::new(parts.gate(setup));
-        let server = mcp::server(&parts, gate, mcp::TASK_AFTER);
+        let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
         tokio::select! {
             ended = mcp::serve_stdio(&server, environment.uid) => ended,
+            () = watched.follow(&parts, &gate, &|_| {}) => unreachable!("never ends"),
             () = super::tend(&parts.store) => unreachable!("never ends"),
         }
     });

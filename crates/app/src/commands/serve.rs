@@ -9,14 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use callgate_call::{Caller, Changes, Wire};
-use callgate_doors::access::{Everybody, Guard};
+use callgate_doors::access::Everybody;
 use callgate_doors::http::{self as gate_http, Closing, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor, Names};
 use callgate_gate::{Catalog, Gate, Setup};
-use callgate_store::StoreError;
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
@@ -28,10 +27,7 @@ use crate::compose::{Parts, chain, warnings};
 use crate::environment::Environment;
 use crate::mcp;
 use crate::show;
-use crate::workspace::{CONFIG_FILE, Source};
-
-/// How often the configuration is looked at.
-const TICK: Duration = Duration::from_secs(1);
+use crate::watch::Watched;
 
 /// How often, and how long apart, a lock that nobody answers for is tried.
 const LOCK_TRIES: usize = 40;
@@ -145,10 +141,15 @@ async fn until_stopped(
         server.cancel_all();
         std::future::pending::<()>().await;
     };
+    let follow_issuer = |revoked: bool| match &guard {
+        Some(guard) if revoked => guard.set_issuer(None),
+        Some(guard) => http::follow(parts, guard),
+        None => {}
+    };
     tokio::select! {
         served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
         () = told => unreachable!("waits for the door to close"),
-        () = watch(parts, &gate, guard.as_deref(), watched) => unreachable!("never ends"),
+        () = watched.follow(parts, &gate, &follow_issuer) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
     }
 }
@@ -271,95 +272,4 @@ fn bind(socket: &Path) -> Result<UnixListener, String> {
     let bound = UnixListener::bind(socket);
     rustix::process::umask(before);
     bound.map_err(|error| format!("bind {}: {error}", socket.display()))
-}
-
-/// Reloads the configuration when it or the trust in it changes.
-async fn watch(parts: &Parts<'_>, gate: &Gate, guard: Option<&Guard>, mut watched: Watched) {
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        let Ok(seen) = Watched::now(parts) else {
-            continue; // the state can not be read just now: nothing is known to have changed
-        };
-        if seen != watched {
-            let revoked = watched.trusted.is_some() && seen.trusted.is_none();
-            watched = seen;
-            if revoked {
-                withdraw(parts, gate);
-            } else {
-                reload(parts, gate);
-            }
-            match guard {
-                Some(guard) if revoked => guard.set_issuer(None),
-                Some(guard) => http::follow(parts, guard),
-                None => {}
-            }
-        }
-    }
-}
-
-/// The trust was taken back: only the built-in tools are left.
-fn withdraw(parts: &Parts<'_>, gate: &Gate) {
-    match parts.builtins() {
-        Ok(setup) => {
-            gate.replace(setup);
-            show::say("trust was taken back: only built-in tools are served");
-        }
-        Err(error) => show::complain(&format!("reload: {}", chain(&error))),
-    }
-}
-
-/// Puts a new trusted configuration in place; anything else keeps the old one and says why.
-fn reload(parts: &Parts<'_>, gate: &Gate) {
-    use crate::compose::Builtins;
-    use crate::trust::Found;
-    let found = match Found::look(&parts.paths, &parts.store) {
-        Ok(found) => found,
-        Err(error) => return show::complain(&format!("reload: {}", chain(&error))),
-    };
-    let note = found.note();
-    match found {
-        Found::Trusted(source) => match parts.setup_of(*source, Builtins::With, note.clone()) {
-            Ok(setup) => {
-                let doubts = warnings(&setup);
-                gate.replace(setup);
-                show::say(&format!("reloaded: {note}"));
-                doubts.iter().for_each(|doubt| show::warn(doubt));
-            }
-            Err(error) => {
-                show::complain(&format!("kept the old configuration: {}", chain(&error)));
-            }
-        },
-        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing { .. } => {
-            show::complain(&format!("kept the old configuration: {note}"));
-        }
-    }
-}
-
-/// What a change of configuration or trust shows in.
-#[derive(PartialEq, Eq)]
-struct Watched {
-    config: Option<(SystemTime, u64)>,
-    digest: Option<callgate_call::Digest>,
-    trusted: Option<callgate_call::Digest>,
-}
-
-impl Watched {
-    fn now(parts: &Parts<'_>) -> Result<Self, StoreError> {
-        let file = parts.paths.workspace.join(CONFIG_FILE);
-        let config = std::fs::metadata(&file)
-            .ok()
-            .and_then(|meta| meta.modified().ok().map(|at| (at, meta.len())));
-        // The digest covers the files it refers to as well; they are few and small.
-        let digest = Source::of_workspace(&parts.paths.workspace)
-            .ok()
-            .map(|source| source.digest);
-        let trusted = parts.store.trusted(CONFIG_FILE)?;
-        Ok(Self {
-            config,
-            digest,
-            trusted,
-        })
-    }
 }
