@@ -12,6 +12,7 @@
     reason = "a bench starts programs, reads clocks and talks on stdout"
 )]
 
+mod bridge;
 mod chain;
 mod cpu;
 mod figure;
@@ -43,20 +44,21 @@ callgate-bench --callgate PATH [--check] [--write] [--seed N] [NAME...]
   --check           exit 1 if a figure is worse than 0.7 of what is wanted
   --write           put the table into bench/RESULTS.md (all benches only)
   --seed N          for the lines that are sent; random and printed if not given
-  NAME              serve, gate, python, power, spawn, start; all if none is named
+  NAME              serve, gate, python, power, spawn, start, bridge; all if none is named
 ";
 
 /// A bench gives its figures.
 type Run = fn(&Bench) -> Result<Vec<Figure>, Failure>;
 
 /// Every bench, in the order they run.
-const BENCHES: [(&str, Run); 6] = [
+const BENCHES: [(&str, Run); 7] = [
     ("serve", serve::run),
     ("gate", gate::run),
     ("python", python::run),
     ("power", power::run),
     ("spawn", spawn::run),
     ("start", start::run),
+    ("bridge", bridge::run),
 ];
 
 /// What every bench is handed.

@@ -1,0 +1,328 @@
+//! The bridge: a call over `bridge.sock` against a peer that answers canned bytes and against
+//! a parent in Python's asyncio; and how much it takes to start one.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::figure::{Figure, number, quiet};
+use crate::scratch::Scratch;
+use crate::{Bench, Failure, chain, cpu};
+
+const ROUNDS: usize = 12;
+const CALLS: usize = 2_048;
+const CONNECTIONS: usize = 64;
+const STARTS: usize = 30;
+
+/// What a call may cost above an answer without any work.
+const ABOVE_ECHO_MICROS_MAX: f64 = 8.0;
+const TIMES_PYTHON_MIN: f64 = 4.0;
+const START_MS_MAX: f64 = 10.0;
+
+const REQUEST: &[u8] =
+    br#"{"method":"call_tool","params":{"name":"builtin_echo","arguments":{"hello":"world"}}}"#;
+const ANSWER: &[u8] = br#"{"result":{"content":[{"type":"text","text":"{\"hello\":\"world\"}"}]}}"#;
+
+/// The same echo, as a small asyncio program serves it that keeps to the contract: fields are
+/// checked, tools are found by name, failures and sizes are told.
+const PYTHON: &str = r#"
+import asyncio, json, struct, sys
+
+LIMIT = 10_485_760
+
+async def echo(arguments):
+    return json.dumps(arguments)
+
+TOOLS = {"builtin_echo": echo}
+
+class ToolNotFoundError(Exception):
+    pass
+
+async def call(message):
+    if not isinstance(message, dict) or message.get("method") != "call_tool":
+        raise ValueError(f"Unknown method: {message.get('method')}")
+    params = message.get("params")
+    if not isinstance(params, dict):
+        raise ValueError("Invalid params: expected dict")
+    name, arguments = params.get("name"), params.get("arguments", {})
+    if not isinstance(name, str):
+        raise ValueError("Invalid tool name: expected string")
+    if not isinstance(arguments, dict):
+        raise ValueError("Invalid arguments: expected dict")
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise ToolNotFoundError(f"Unknown tool: {name}")
+    return {"content": [{"type": "text", "text": await tool(arguments)}]}
+
+async def serve(reader, writer):
+    try:
+        while True:
+            (length,) = struct.unpack(">I", await reader.readexactly(4))
+            if length > LIMIT:
+                break
+            payload = await reader.readexactly(length)
+            try:
+                answer = {"result": await call(json.loads(payload.decode("utf-8")))}
+            except Exception as error:
+                answer = {"error": {"message": str(error), "type": type(error).__name__}}
+            answer = json.dumps(answer).encode("utf-8")
+            if len(answer) > LIMIT:
+                break
+            writer.write(struct.pack(">I", len(answer)) + answer)
+            await writer.drain()
+    except asyncio.IncompleteReadError:
+        pass
+    writer.close()
+
+async def main():
+    server = await asyncio.start_unix_server(serve, sys.argv[1], backlog=128)
+    await server.serve_forever()
+
+asyncio.run(main())
+"#;
+
+pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
+    let mut figures = calls(bench)?;
+    figures.push(start(bench)?);
+    Ok(figures)
+}
+
+fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
+    let scratch = Scratch::new("bridge")?;
+    let (socket, python) = (
+        scratch.root().join("bridge.sock"),
+        scratch.root().join("p.sock"),
+    );
+    let mut serve = Command::new(&bench.callgate);
+    serve
+        .arg("serve")
+        .arg("--socket")
+        .arg(scratch.root().join("gate.sock"))
+        .arg("--workspace")
+        .arg(scratch.workspace())
+        .arg("--state")
+        .arg(scratch.state());
+    let gate = Daemon::start(&mut serve, &socket)?;
+    let mut rival = Command::new("python3");
+    let rival = Daemon::start(rival.args(["-c", PYTHON]).arg(&python), &python)?;
+    let echo = Echo::start(&scratch.root().join("echo.sock"))?;
+
+    let mut one = Clients::connect(&socket, 1)?;
+    let mut canned = Clients::connect(&echo.socket, 1)?;
+    let mut many = Clients::connect(&socket, CONNECTIONS)?;
+    let mut theirs = Clients::connect(&python, CONNECTIONS)?;
+    let mut micros: [Vec<f64>; 4] = Default::default();
+    for round in 0..=ROUNDS {
+        let each = [
+            spent(|| cpu::process(gate.pid()), || one.ask(CALLS))?,
+            spent(|| echo.cpu(), || canned.ask(CALLS))?,
+            spent(|| cpu::process(gate.pid()), || many.ask(CALLS))?,
+            spent(|| cpu::process(rival.pid()), || theirs.ask(CALLS))?,
+        ];
+        // The first round warms up.
+        if round > 0 {
+            for (all, one) in micros.iter_mut().zip(each) {
+                all.push(one);
+            }
+        }
+    }
+    drop((one, canned, many, theirs));
+    gate.end()?;
+    chain::check(bench, &scratch, (ROUNDS + 1) * 2 * CALLS)?;
+    let [one, canned, many, theirs] = micros.map(|micros| quiet(&micros));
+    let times = theirs / many;
+    Ok(vec![
+        Figure::new(
+            "bridge: CPU of a call above a bare echo's",
+            one - canned,
+            "µs",
+        )
+        .at_most(ABOVE_ECHO_MICROS_MAX)
+        .beside(format!(
+            "{} µs, the echo {} µs",
+            number(one),
+            number(canned)
+        )),
+        Figure::new(
+            "bridge: asyncio parent's CPU of a call against ours",
+            times,
+            "x",
+        )
+        .at_least(TIMES_PYTHON_MIN)
+        .beside(format!(
+            "{} µs and {} µs, {CONNECTIONS} connections",
+            number(theirs),
+            number(many)
+        )),
+    ])
+}
+
+/// Microseconds of CPU each of `CALLS` takes by this clock.
+fn spent(
+    clock: impl Fn() -> Duration,
+    ask: impl FnOnce() -> Result<(), Failure>,
+) -> Result<f64, Failure> {
+    let before = clock();
+    ask()?;
+    Ok(cpu::micros_each(clock() - before, CALLS))
+}
+
+/// CPU of a bridge from its start to its first answer.
+fn start(bench: &Bench) -> Result<Figure, Failure> {
+    let scratch = Scratch::new("bridge-start")?;
+    let schema = scratch.root().join("schema.json");
+    let tool = r#"{"name":"t","description":"d","input_schema":{"type":"object"}}"#;
+    std::fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&schema)?
+        .write_all(format!("[{tool}]").as_bytes())?;
+    let mut millis = Vec::new();
+    for _ in 0..STARTS {
+        let mut child = Command::new(&bench.callgate)
+            .arg("bridge")
+            .arg(scratch.root().join("none.sock"))
+            .arg(&schema)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut stdin = child.stdin.take().ok_or("a child without its stdin")?;
+        stdin.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n")?;
+        let stdout = child.stdout.take().ok_or("a child without its stdout")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        millis.push(cpu::process(child.id()).as_secs_f64() * 1e3);
+        drop(stdin);
+        if !line.contains("inputSchema") || !child.wait()?.success() {
+            return Err(format!("answered {line}").into());
+        }
+    }
+    let name = "bridge: CPU from start to the first `tools/list`";
+    Ok(Figure::new(name, quiet(&millis), "ms").at_most(START_MS_MAX))
+}
+
+/// Connections that ask in turn, each one request at a time.
+struct Clients(Vec<UnixStream>);
+
+impl Clients {
+    fn connect(socket: &Path, count: usize) -> Result<Self, Failure> {
+        let streams: Result<_, _> = (0..count).map(|_| UnixStream::connect(socket)).collect();
+        Ok(Self(streams?))
+    }
+
+    fn ask(&mut self, calls: usize) -> Result<(), Failure> {
+        let request = frame(REQUEST)?;
+        let mut prefix = [0; 4];
+        let mut answer = Vec::new();
+        for _ in 0..calls / self.0.len() {
+            for stream in &mut self.0 {
+                stream.write_all(&request)?;
+            }
+            for stream in &mut self.0 {
+                stream.read_exact(&mut prefix)?;
+                answer.resize(usize::try_from(u32::from_be_bytes(prefix))?, 0);
+                stream.read_exact(&mut answer)?;
+                if !answer.starts_with(b"{\"result\"") {
+                    return Err(String::from_utf8_lossy(&answer).into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn frame(payload: &[u8]) -> Result<Vec<u8>, Failure> {
+    Ok([&u32::try_from(payload.len())?.to_be_bytes(), payload].concat())
+}
+
+/// A thread that answers whatever comes with the same bytes, on a runtime like the gate's.
+struct Echo {
+    socket: PathBuf,
+    thread: Pid,
+}
+
+impl Echo {
+    fn start(socket: &Path) -> Result<Self, Failure> {
+        let listener = UnixListener::bind(socket)?;
+        listener.set_nonblocking(true)?;
+        let answer = frame(ANSWER)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (sender, thread) = std::sync::mpsc::sync_channel(1);
+        // It ends with the connection it serves.
+        std::thread::spawn(move || {
+            sender.send(nix::unistd::gettid()).ok();
+            runtime.block_on(echo(listener, &answer))
+        });
+        Ok(Self {
+            socket: socket.to_owned(),
+            thread: thread.recv()?,
+        })
+    }
+
+    fn cpu(&self) -> Duration {
+        let path = format!("/proc/self/task/{}/schedstat", self.thread);
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let nanos = text.split(' ').next().and_then(|word| word.parse().ok());
+        Duration::from_nanos(nanos.unwrap_or_default())
+    }
+}
+
+async fn echo(listener: UnixListener, answer: &[u8]) -> std::io::Result<()> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let (mut stream, _) = listener.accept().await?;
+    let mut chunk = vec![0; 16 * 1024];
+    while stream.read(&mut chunk).await? > 0 {
+        stream.write_all(answer).await?;
+    }
+    Ok(())
+}
+
+/// A program that serves a socket; killed if it is not ended.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(command: &mut Command, socket: &Path) -> Result<Self, Failure> {
+        let daemon = Self(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?,
+        );
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while UnixStream::connect(socket).is_err() {
+            if Instant::now() > deadline {
+                return Err(format!("nobody answers at {}", socket.display()).into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(daemon)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM)?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
