@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use callgate_call::chain;
-use callgate_call::{Clock, Secrets, Shelf, Tier};
+use callgate_call::{Clock, Secrets, Tier};
 use callgate_gate::{BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, Policy, Rule, Setup};
 use callgate_sandbox::{Confinement, Spawner};
 use callgate_store::{Durability, Options, Store, StoreError};
@@ -17,6 +17,7 @@ use crate::environment::Environment;
 use crate::issuer;
 use crate::paths::Paths;
 use crate::python;
+use crate::shelf;
 use crate::suggest;
 use crate::trust::Found;
 use crate::workspace::{Source, SourceError};
@@ -121,7 +122,7 @@ impl<'a> Parts<'a> {
 
     fn setup_of_config(
         &self,
-        config: Config,
+        mut config: Config,
         builtins: Builtins,
         note: String,
     ) -> Result<Setup, SetupError> {
@@ -150,18 +151,19 @@ impl<'a> Parts<'a> {
             worker: &|| python::worker(&self.store),
             pools: HashMap::new(),
         };
-        for tool in config.tools {
+        for tool in std::mem::take(&mut config.tools) {
             let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
             catalog
                 .add(tool)
                 .map_err(|error| SetupError::Tools(error.to_string()))?;
         }
+        let shelf = shelf::shelf(&mut config, &catalog).map_err(SetupError::Tools)?;
         Ok(Setup {
             catalog,
             policy,
             breaker,
             secrets,
-            shelf: Shelf::default(),
+            shelf,
             note,
         })
     }

@@ -1,6 +1,8 @@
 //! `callgate.toml` as written: fields, defaults and nothing else. What they become is in
 //! `catalog.rs`.
 
+mod shelf;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -8,6 +10,8 @@ use std::time::Duration;
 use callgate_call::{RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
+
+pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
 use crate::suggest;
 
@@ -18,6 +22,12 @@ pub struct Config {
     /// `[[tool]]`.
     #[serde(default, rename = "tool")]
     pub tools: Vec<ToolConfig>,
+    /// `[[prompt]]`.
+    #[serde(default, rename = "prompt")]
+    pub prompts: Vec<PromptConfig>,
+    /// `[[resource]]`.
+    #[serde(default, rename = "resource")]
+    pub resources: Vec<ResourceConfig>,
     /// Toolpack manifests (JSON) beside this file.
     #[serde(default)]
     pub toolpacks: Vec<String>,
@@ -451,6 +461,15 @@ mod tests {
 
     const EVERYTHING: &str = r#"
 toolpacks = ["pack.json"]
+[[prompt]]
+name = "p"
+arguments = [{ name = "a", required = true, values = ["b"] }]
+messages = [{ role = "user", text = "{a}" }]
+[[resource]]
+uri = "notes://{day}"
+name = "r"
+mime_type = "text/plain"
+tool = "a/b"
 [leases]
 enforce_from_tier = 1
 in_band = true

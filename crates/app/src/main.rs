@@ -24,6 +24,7 @@ mod python;
     reason = "a seed may come from the environment"
 )]
 mod random;
+mod shelf;
 mod show;
 mod suggest;
 mod trust;

@@ -185,6 +185,12 @@ impl Reader {
             self.load_schema(&mut tool.output_schema)?;
         }
         config.tools = tools;
+        for prompt in &mut config.prompts {
+            self.load_text(&mut prompt.file, &mut prompt.text)?;
+        }
+        for resource in &mut config.resources {
+            self.load_text(&mut resource.file, &mut resource.text)?;
+        }
         Ok(self.done(file, config))
     }
 
@@ -200,6 +206,22 @@ impl Reader {
                 }
             })?;
             *schema = Some(SchemaSource::Inline(value));
+        }
+        Ok(())
+    }
+
+    /// Puts a file's content in place of its path. Whoever says both is told so later.
+    fn load_text(
+        &mut self,
+        file: &mut Option<String>,
+        text: &mut Option<String>,
+    ) -> Result<(), SourceError> {
+        if let Some(name) = file
+            && text.is_none()
+        {
+            let path = self.inside(name)?;
+            *text = Some(self.read(&path)?);
+            *file = None;
         }
         Ok(())
     }

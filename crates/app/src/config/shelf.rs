@@ -1,0 +1,85 @@
+//! `[[prompt]]` and `[[resource]]` as written.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A text for a model. One of `text`, `file`, `messages` and `tool` says it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptConfig {
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub title: Option<String>,
+    #[serde(default)]
+    pub icons: Vec<Value>,
+    #[serde(default)]
+    pub arguments: Vec<PromptArgumentConfig>,
+    /// One message of the user's; `{name}` is the argument of that name.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// The same, in a file beside the configuration.
+    #[serde(default)]
+    pub file: Option<String>,
+    #[serde(default)]
+    pub messages: Option<Vec<MessageConfig>>,
+    /// The tool that gives the messages.
+    #[serde(default)]
+    pub tool: Option<String>,
+}
+
+/// One argument of a prompt.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptArgumentConfig {
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub required: bool,
+    /// To propose while it is typed.
+    #[serde(default)]
+    pub values: Vec<String>,
+}
+
+/// One message of a prompt.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessageConfig {
+    pub role: RoleConfig,
+    pub text: String,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleConfig {
+    User,
+    Assistant,
+}
+
+/// Something to read. One of `text`, `file` and `tool` says it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceConfig {
+    /// With places in braces it is a template.
+    pub uri: String,
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub title: Option<String>,
+    #[serde(default)]
+    pub icons: Vec<Value>,
+    #[serde(default)]
+    pub mime_type: Option<String>,
+    #[serde(default)]
+    pub text: Option<String>,
+    /// A file beside the configuration.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// The tool that gives the contents.
+    #[serde(default)]
+    pub tool: Option<String>,
+}

@@ -1,0 +1,200 @@
+//! MCP on a pipe, by hand: the essential checks of the conformance suite, which speaks HTTP
+//! only, and what a pipe alone can go wrong in. `mcp.rs` has the junk and the end of input.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use support::drive::end_of;
+use support::mcp::{initialize, legacy_call, mcp, modern_call, modern_meta};
+use support::processes::descendants;
+use support::workspace::{ONE, SLOW, effects, trusted, trusted_with};
+use support::{callgate, is_alive, wait_for};
+
+fn modern(id: Value, method: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "_meta": modern_meta() } })
+}
+
+fn legacy(id: Value, method: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method })
+}
+
+/// Each message is of its own era, whatever came before it on the pipe; results have what
+/// their era has and no more.
+#[test]
+fn eras_interleave() {
+    let folder = trusted(ONE);
+    let mut host = mcp(&folder, &["--standalone"]);
+    let discovered = host.ask(&modern(json!("d"), "server/discover"));
+    let result = &discovered["result"];
+    assert_eq!(
+        (&discovered["id"], &result["resultType"]),
+        (&json!("d"), &json!("complete"))
+    );
+    assert_eq!(result["supportedVersions"][0], "2026-07-28");
+    assert!(
+        result["ttlMs"].is_u64() && result["cacheScope"].is_string(),
+        "{result}"
+    );
+    let begun = host.ask(&initialize(1));
+    assert_eq!(begun["result"]["protocolVersion"], "2025-11-25");
+    assert_eq!(begun["result"].get("resultType"), None);
+    assert!(host.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })));
+    assert_eq!(
+        host.ask(&initialize(2))["error"]["code"],
+        -32600,
+        "a second handshake"
+    );
+    for round in 0..3 {
+        let new = host.ask(&modern_call(round, "one", &json!({ "n": 1 }), &json!({})));
+        let old = host.ask(&legacy_call(round, "one", &json!({ "n": 1 }), &json!({})));
+        assert_eq!(new["result"]["resultType"], "complete");
+        assert_eq!(old["result"].get("resultType"), None);
+        assert_eq!(new["result"]["content"], old["result"]["content"]);
+        let lists = [
+            host.ask(&modern(json!(round), "tools/list")),
+            host.ask(&legacy(json!(round), "tools/list")),
+        ];
+        assert_eq!(lists[0]["result"]["tools"], lists[1]["result"]["tools"]);
+        assert!(lists[0]["result"]["ttlMs"].is_u64());
+        assert_eq!(lists[1]["result"].get("ttlMs"), None);
+    }
+    // What one era has the other does not know.
+    for method in [
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "initialize",
+    ] {
+        assert_eq!(
+            host.ask(&modern(json!(7), method))["error"]["code"],
+            -32601,
+            "{method}"
+        );
+    }
+    for method in ["tasks/get", "subscriptions/listen", "no/such"] {
+        assert_eq!(
+            host.ask(&legacy(json!(7), method))["error"]["code"],
+            -32601,
+            "{method}"
+        );
+    }
+    let mut future = modern(json!(8), "tools/list");
+    future["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2099-01-01".into();
+    let refused = host.ask(&future);
+    assert_eq!(refused["error"]["code"], -32022, "{refused}");
+    assert_eq!(refused["error"]["data"]["requested"], "2099-01-01");
+    assert!(host.end().success());
+}
+
+/// Ids come back as the bytes they were, and a message without a readable one has a null.
+#[test]
+fn ids_are_bytes() {
+    let folder = trusted(ONE);
+    let mut child = callgate(&folder)
+        .args(["mcp", "--standalone"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start the server");
+    let mut stdin = child.stdin.take().expect("piped");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    for id in [
+        "0",
+        "-1",
+        "9007199254740993",
+        "123456789012345678901234567890",
+        "\"\\u00e9 \u{1d11e}\"",
+        "\"\"",
+    ] {
+        writeln!(
+            stdin,
+            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}"
+        )
+        .expect("it reads");
+        let line = lines.next().expect("an answer").expect("text");
+        assert!(line.contains(&format!("\"id\":{id},")), "{id}: {line}");
+    }
+    for (line, code) in [
+        ("{", -32700),
+        ("[]", -32600),
+        ("{\"jsonrpc\":\"2.0\"}", -32600),
+    ] {
+        writeln!(stdin, "{line}").expect("it reads");
+        let answer: Value =
+            serde_json::from_str(&lines.next().expect("one").expect("text")).expect("JSON");
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&Value::Null, &json!(code))
+        );
+        assert!(
+            answer
+                .as_object()
+                .is_some_and(|answer| answer.contains_key("id"))
+        );
+    }
+    drop(stdin);
+    assert!(end_of(&mut child, "the server").success());
+}
+
+/// A slow call holds up no other; one pipe, answers as they come.
+#[test]
+fn a_slow_call_holds_up_nothing() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+    let mut host = mcp(&folder, &["--standalone"]);
+    assert!(host.send(&modern_call(1, "one", &json!({}), &json!({}))));
+    assert!(host.send(&legacy_call(2, "one", &json!({}), &json!({}))));
+    wait_for("both to begin", || (effects(&folder) == 2).then_some(()));
+    for id in 3..50 {
+        let echoed = host.ask(&modern_call(
+            id,
+            "builtin_echo",
+            &json!({ "n": id }),
+            &json!({}),
+        ));
+        assert_eq!(echoed["id"], id);
+    }
+    let again = host.ask(&legacy_call(1, "one", &json!({}), &json!({})));
+    assert_eq!(
+        again["error"]["code"], -32600,
+        "an id that is in flight: {again}"
+    );
+    folder.write("go", "");
+    let mut ids = [host.reply(), host.reply()].map(|reply| reply["id"].as_u64());
+    ids.sort_unstable();
+    assert_eq!(ids, [Some(1), Some(2)]);
+    assert!(host.end().success());
+}
+
+/// A client that dies while a tool runs, with answers unread, leaves no process.
+#[test]
+fn a_dead_client_leaves_nothing() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+    let mut child = callgate(&folder)
+        .args(["mcp", "--standalone"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start the server");
+    let mut stdin = child.stdin.take().expect("piped");
+    let call = modern_call(1, "one", &json!({}), &json!({}));
+    writeln!(stdin, "{call}").expect("it reads");
+    wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
+    let processes = descendants(child.id());
+    assert!(!processes.is_empty());
+    // Its death closes both ends at once, without a word.
+    drop(child.stdout.take());
+    drop(stdin);
+    end_of(&mut child, "the server");
+    wait_for("the end of what it started", || {
+        processes.iter().all(|&pid| !is_alive(pid)).then_some(())
+    });
+}
