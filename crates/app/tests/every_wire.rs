@@ -247,6 +247,7 @@ fn bridge_seen(reply: &Value) -> Seen {
         "ConflictError" => "conflict",
         "OutcomeUnknownError" => "outcome_unknown",
         "RateLimitError" => "rate_limited",
+        "ToolUnavailableError" if message.starts_with("breaker open") => "breaker_open",
         "ToolUnavailableError" => "unavailable",
         "IPCMessageSizeError" => "too_large",
         "TimeoutError" => "timeout",
@@ -275,6 +276,7 @@ fn toolhost_seen(reply: &Value) -> Seen {
         ("refused", error) if error.starts_with("tool not found") => "unknown_tool",
         ("INVALID_PICK", _) => "bad_input",
         ("BREAKER_TRIP", error) if error.starts_with("rate limited") => "rate_limited",
+        ("BREAKER_TRIP", error) if error.starts_with("breaker open") => "breaker_open",
         ("BREAKER_TRIP", error) if error.starts_with("unavailable") => "unavailable",
         ("TOOL_ERROR", error) => [
             ("denied", "denied"),
@@ -400,6 +402,21 @@ fn the_same_rules_on_every_wire() {
     assert!(serve.stop().success());
     verified(&folder);
     same_records(&chain(&folder));
+}
+
+/// F, G-7: a tool that failed on one wire is left alone on all of them.
+#[test]
+fn a_breaker_opens_on_every_wire() {
+    let config = config().replace("failures_max = 0", "failures_max = 1\nopen_ms = 600000");
+    let folder = trusted_with(&[("callgate.toml", &config), ("work.sh", WORK)]);
+    let mut wires = Wires::open(&folder);
+    let crash = wires.call("gate", "work", &json!({ "do": "crash" }), "", "");
+    assert_eq!(crash, Seen::Fault("crash".to_owned()));
+    for wire in WIRES {
+        let seen = wires.call(wire, "work", &json!({}), "", "");
+        assert_eq!(seen, Seen::Fault("breaker_open".to_owned()), "{wire}");
+    }
+    assert_eq!(effects(&folder), 1);
 }
 
 /// What the chain says of a plain call is the same for every wire but its name and what is
