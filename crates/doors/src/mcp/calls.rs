@@ -54,12 +54,13 @@ impl Server {
             Behind::Gate(gate) => {
                 let name = request.text("name")?;
                 let arguments = request.object("arguments")?.cloned().unwrap_or_default();
-                let found = gate.catalog().find(name).cloned();
-                match found {
-                    Ok(entry) => self.call_entry(gate, request, &entry, arguments).await,
+                let scope = request.peer.scope.as_deref();
+                let found = gate.catalog().find(name).ok().cloned();
+                let call = self.new_call(gate, request, name, arguments);
+                match found.filter(|entry| scope.is_none_or(|scope| scope.allows(&entry.tool))) {
+                    Some(entry) => self.call_entry(gate, request, &entry, call).await,
                     // Through the gate all the same: what is refused is recorded.
-                    Err(_) => {
-                        let call = self.new_call(gate, request, name, arguments);
+                    None => {
                         let answer = gate.invoke(&call).await;
                         let end = told_unknown(answer.outcome, name);
                         self.finish(request, &call, end, Some(answer.ticket))
@@ -74,7 +75,7 @@ impl Server {
         gate: &Arc<Gate>,
         request: &Request,
         entry: &Arc<Entry>,
-        arguments: Map<String, Value>,
+        mut call: Call,
     ) -> Result<Given, Refusal> {
         let tool = &entry.tool;
         let knows_tasks = request.era.has_extension(meta::TASKS);
@@ -82,7 +83,6 @@ impl Server {
             let required = json!({ "extensions": { meta::TASKS: {} } });
             return Err(Refusal::missing_capability(required));
         }
-        let mut call = self.new_call(gate, request, &tool.name, arguments);
         call.answers = self.answers(gate, request, &call)?;
         if tool.runner.is_pure() {
             // It neither waits nor speaks: no task of its own, and its record is made safe
