@@ -50,9 +50,16 @@ pub async fn serve_stdio(server: &Arc<Server>, uid: u32) -> Result<(), String> {
     let stdout = PipeWriter::new(io::stdout().as_fd())
         .map_err(|error| format!("write standard output: {error}"))?;
     let stop = Cancel::new();
+    let told = async {
+        signals.next().await;
+        // Running calls end, and their ends are recorded.
+        stop.cancel();
+        server.cancel_all();
+        std::future::pending::<()>().await;
+    };
     let ended = tokio::select! {
         ended = stdio::serve(server, peer, Stdio { stdin, stdout }, &stop) => ended,
-        () = signals.next() => Ok(()),
+        () = told => unreachable!("waits for the conversation to end"),
     };
     server.cancel_all();
     server.stop().await;

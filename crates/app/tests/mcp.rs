@@ -463,3 +463,98 @@ fn junk_costs_its_own_line() {
     assert_eq!(host.reply()["result"], json!({}));
     assert!(host.end().success());
 }
+
+/// Reports progress, then hangs until it is ended.
+const REPORTS: &str = r#"
+import json, os, socket, time
+gate = socket.socket(fileno=int(os.environ["CALLGATE_FD"]))
+call = json.loads(gate.makefile().readline())["call"]
+gate.sendall((json.dumps({"call": call, "progress": {"progress": 1}}) + "\n").encode())
+open("effects", "a").write("started\n")
+time.sleep(1000)
+"#;
+
+/// A legacy call whose answer has become a stream is cancelled like any other, by a
+/// notification on another connection.
+#[test]
+fn a_streamed_legacy_call_is_cancelled() {
+    let python = support::drive::python();
+    let config = ONE.replace(
+        r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
+        &format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]"),
+    );
+    let folder = trusted_with(&[("callgate.toml", &config), ("tool.py", REPORTS)]);
+    let (serve, port) = serve_http(&folder);
+    let begun = post_mcp(port, &initialize(1), &[]);
+    let session = begun
+        .header("mcp-session-id")
+        .expect("a session")
+        .to_owned();
+    let session = [("mcp-session-id", session.as_str())];
+    let call = legacy_call(7, "one", &json!({}), &json!({ "progressToken": "p" }));
+    let mut stream = post_open(port, &call, &session);
+    let mut seen = String::new();
+    while !seen.contains("notifications/progress") {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk).expect("events");
+        assert_ne!(count, 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&chunk[..count]));
+    }
+    let cancelled = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 },
+    });
+    assert_eq!(post_mcp(port, &cancelled, &session).status, 202);
+    wait_for("the call's end", || {
+        let ends = chain(&folder);
+        ends.iter().any(|r| r["fault"] == "cancelled").then_some(())
+    });
+    drop(stream);
+    assert!(serve.stop().success());
+}
+
+/// Told to stop, a server that stands alone ends its calls and records that it did.
+#[test]
+fn a_signal_leaves_no_call_unknown() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
+    let mut host = mcp(&folder, &["--standalone"]);
+    let key = json!({ "callgate/idempotencyKey": "k" });
+    host.send(&modern_call(1, "one", &json!({}), &key));
+    wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
+    support::drive::signal(host.pid(), rustix::process::Signal::TERM);
+    assert!(host.end().success());
+    let ends: Vec<Value> = chain(&folder)
+        .into_iter()
+        .filter(|record| record["kind"] == "outcome")
+        .map(|record| record["fault"].clone())
+        .collect();
+    assert_eq!(ends, [json!("cancelled")]);
+}
+
+/// A gate that is told to stop answers the calls of attached pipes first.
+#[test]
+fn attached_calls_are_answered_before_the_end() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+    let serve = Serve::start(&folder);
+    let mut host = mcp(&folder, &[]);
+    host.send(&modern_call(1, "one", &json!({}), &json!({})));
+    wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
+    support::drive::signal(serve.pid(), rustix::process::Signal::TERM);
+    serve.wait_said("stopping");
+    folder.write("go", "");
+    assert_eq!(text_of(&host.reply()), r#"{"done":true}"#);
+    assert!(serve.ended().success());
+}
+
+/// More listeners than a client reads from do not hold up the end.
+#[test]
+fn unheard_listeners_do_not_hold_up_the_end() {
+    let folder = trusted(ONE);
+    let mut host = mcp(&folder, &["--standalone"]);
+    for id in 0..300 {
+        host.send(&json!({
+            "jsonrpc": "2.0", "id": id, "method": "subscriptions/listen",
+            "params": { "notifications": { "toolsListChanged": true }, "_meta": modern_meta() },
+        }));
+    }
+    assert!(host.end().success());
+}

@@ -96,14 +96,12 @@ pub fn router(gate: Arc<Gate>, caller: Caller, calls: TaskTracker, end: Cancel) 
         .with_state(door)
 }
 
-/// Serves `router` until told to close; `calls` are answered first. Where that has to wait,
-/// `waits_for` hears for how many.
+/// Serves `router` until told to close; `calls` are answered first.
 pub async fn serve<L>(
     listener: L,
     router: Router,
     calls: TaskTracker,
     closing: &Closing,
-    waits_for: impl FnOnce(usize),
 ) -> std::io::Result<()>
 where
     L: axum::serve::Listener,
@@ -118,9 +116,6 @@ where
     // A connection with half a request on it would hold us up for ever; calls would not.
     let left_over = async {
         stop.cancelled().await;
-        if !calls.is_empty() {
-            waits_for(calls.len());
-        }
         calls.close();
         calls.wait().await;
         tokio::time::sleep(FAREWELL).await;

@@ -22,6 +22,7 @@ mod tasks;
 mod tools;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use callgate_call::{Caller, Cancel, LogLevel, Scope, Wire};
@@ -69,6 +70,24 @@ pub struct Server {
     stopping: Cancel,
     /// Cancelled when even running calls must end.
     ending: Cancel,
+    /// Calls that wait for their tools.
+    running: AtomicUsize,
+}
+
+/// One call that waits for its tool.
+struct Running<'a>(&'a AtomicUsize);
+
+impl<'a> Running<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Server {
@@ -83,7 +102,14 @@ impl Server {
             calls: TaskTracker::new(),
             stopping: Cancel::new(),
             ending: Cancel::new(),
+            running: AtomicUsize::new(0),
         }
+    }
+
+    /// How many calls wait for their tools.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
     }
 
     /// Ends whatever only listens.

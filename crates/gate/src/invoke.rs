@@ -537,10 +537,21 @@ impl Gate {
 
     /// Puts another configuration in place. Calls under way end under the old one.
     pub fn replace(&self, setup: Setup) {
-        let old = self.setup.swap(Arc::new(setup));
+        let new = Arc::new(setup);
+        let old = self.setup.swap(Arc::clone(&new));
         old.catalog.stop();
         for change in [Change::Tools, Change::Prompts, Change::Resources] {
             self.changes.tell(change);
+        }
+        // What is at an address has changed if it is not the same, or gone.
+        let resources = &new.shelf.resources;
+        for resource in old
+            .shelf
+            .resources
+            .iter()
+            .filter(|r| !resources.contains(r))
+        {
+            self.changes.tell(Change::Resource(resource.uri.clone()));
         }
     }
 

@@ -32,10 +32,29 @@ impl Id {
         Self(number.to_string().into())
     }
 
+    /// An id of our own making.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self(Value::from(text).to_string().into())
+    }
+
     /// Its JSON.
     #[must_use]
     pub fn as_json(&self) -> &str {
         &self.0
+    }
+
+    /// The same id, spelt as `from_value` would: without needless escapes.
+    #[must_use]
+    pub fn plain(&self) -> Self {
+        if !self.0.contains('\\') {
+            return self.clone();
+        }
+        let value: Option<Value> = serde_json::from_str(&self.0).ok();
+        value
+            .as_ref()
+            .and_then(Self::from_value)
+            .unwrap_or_else(|| self.clone())
     }
 
     /// The id a parsed value spells, if it can be one. Only for references to ids inside
@@ -141,30 +160,34 @@ struct Envelope<'a> {
 impl Envelope<'_> {
     fn into_message(self) -> Result<Message, Malformed> {
         let id = self.id.and_then(Id::from_raw);
+        let error = self.error.filter(|error| !error.is_null());
+        // Nobody waits for an answer to an answer, least of all under its id.
+        let is_answer = self.method.is_none() && (self.result.is_some() || error.is_some());
+        let asker = if is_answer { None } else { id.clone() };
         if self.version.as_ref().and_then(Value::as_str) != Some("2.0") {
-            return Err(Malformed::request(id, "`jsonrpc` must be \"2.0\""));
+            return Err(Malformed::request(asker, "`jsonrpc` must be \"2.0\""));
         }
         if self.id.is_some() && id.is_none() {
-            return Err(Malformed::request(
-                None,
-                "`id` must be a string or a number",
-            ));
+            let words = "`id` must be a string or a number";
+            return Err(Malformed::request(None, words));
         }
-        let params = match self.params {
-            None => None,
-            Some(params @ (Value::Object(_) | Value::Array(_))) => Some(params),
-            Some(_) => return Err(Malformed::request(id, "`params` must be an object")),
-        };
-        match (self.method, self.result, self.error) {
-            (Some(Value::String(method)), None, None) => Ok(match id {
-                Some(id) => Message::Request { id, method, params },
-                None => Message::Notification { method, params },
-            }),
-            (Some(_), None, None) => Err(Malformed::request(id, "`method` must be a string")),
+        match (self.method, self.result, error) {
             (None, Some(result), None) => response(id, Ok(result)),
             (None, None, Some(error)) => response(id, Err(error)),
+            (Some(Value::String(method)), None, None) => {
+                let params = match self.params {
+                    None => None,
+                    Some(params @ (Value::Object(_) | Value::Array(_))) => Some(params),
+                    Some(_) => return Err(Malformed::request(id, "`params` must be an object")),
+                };
+                Ok(match id {
+                    Some(id) => Message::Request { id, method, params },
+                    None => Message::Notification { method, params },
+                })
+            }
+            (Some(_), None, None) => Err(Malformed::request(id, "`method` must be a string")),
             _ => Err(Malformed::request(
-                id,
+                asker,
                 "a message has one of `method`, `result` and `error`",
             )),
         }
@@ -411,6 +434,13 @@ mod tests {
                 },
             ),
             (
+                r#"{"jsonrpc":"2.0","id":7,"result":{},"error":null}"#,
+                Message::Response {
+                    id: Id::number(7),
+                    result: Ok(json!({})),
+                },
+            ),
+            (
                 r#"{"jsonrpc":"2.0","id":7,"error":{"code":1}}"#,
                 Message::Response {
                     id: Id::number(7),
@@ -481,7 +511,7 @@ mod tests {
             (
                 r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#,
                 INVALID_REQUEST,
-                Some("1"),
+                None,
             ),
             (r#"{"jsonrpc":"2.0","id":1}"#, INVALID_REQUEST, Some("1")),
             (r#"{"jsonrpc":"2.0","result":1}"#, INVALID_REQUEST, None),

@@ -119,14 +119,14 @@ async fn until_stopped(
             tcp.serve(Arc::clone(&server), closing.stop.clone()).await;
         }
     };
-    let on_socket = gate_http::serve(listener, router, calls, &closing, say_wait);
+    let on_socket = gate_http::serve(listener, router, calls.clone(), &closing);
     let door = async {
         let on_socket = async {
             let served = on_socket.await;
             closing.stop.cancel();
             served
         };
-        let bridge = bridge.serve(environment.uid, &closing.stop);
+        let bridge = bridge.serve(environment.uid, &closing);
         let (served, (), ()) = tokio::join!(on_socket, bridge, on_tcp);
         server.stop().await;
         gate.flush_strangers();
@@ -136,6 +136,7 @@ async fn until_stopped(
         signals.next().await;
         closing.stop.cancel();
         server.begin_stop();
+        say_wait(calls.len() + server.running());
         signals.next().await;
         closing.end.cancel();
         server.cancel_all();
@@ -175,6 +176,7 @@ fn fixture(changes: &Changes) -> Result<Setup, String> {
 /// Why a gate that was told to stop is still there.
 fn say_wait(calls: usize) {
     let calls = match calls {
+        0 => return,
         1 => "1 running call".to_owned(),
         more => format!("{more} running calls"),
     };

@@ -85,7 +85,7 @@ impl Algorithm {
 /// One issuer.
 pub struct Issuer {
     settings: IssuerSettings,
-    keys: Keys,
+    keys: Arc<Keys>,
     clock: Arc<dyn Clock>,
 }
 
@@ -109,7 +109,7 @@ impl Issuer {
         )?;
         Ok(Self {
             settings,
-            keys,
+            keys: Arc::new(keys),
             clock,
         })
     }

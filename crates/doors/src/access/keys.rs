@@ -81,34 +81,41 @@ impl Keys {
     }
 
     /// The key a token is signed by, if what it says is true.
-    pub async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, NoKey> {
-        let found = self.look(kid, algorithm, FRESH_FOR);
-        if let Some(key) = found {
+    pub async fn find(
+        self: &Arc<Self>,
+        kid: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<Arc<Key>, NoKey> {
+        if let Some(key) = self.look(kid, algorithm, FRESH_FOR) {
             return Ok(key);
         }
+        let (keys, wanted) = (Arc::clone(self), kid.map(str::to_owned));
+        // A task of its own: a client that hangs up must not take everybody's keys with it.
+        let refreshed = tokio::spawn(async move {
+            keys.refresh(wanted.as_deref(), algorithm).await;
+        });
+        let _ = refreshed.await;
+        match self.look(kid, algorithm, GOOD_FOR) {
+            Some(key) => Ok(key),
+            None if self.has_kept(GOOD_FOR) => Err(NoKey::Unknown),
+            None => Err(NoKey::Unreachable),
+        }
+    }
+
+    /// Asks the issuer, if nobody did so just now.
+    async fn refresh(&self, kid: Option<&str>, algorithm: Algorithm) {
         // Whoever waits here finds what the one before fetched.
         let mut asked = self.asked.lock().await;
         let now = self.clock.now();
-        let found = self.look(kid, algorithm, FRESH_FOR);
-        if let Some(key) = found {
-            return Ok(key);
+        if self.look(kid, algorithm, FRESH_FOR).is_some()
+            || asked.is_some_and(|at| now.since(at) < ASK_EVERY)
+        {
+            return;
         }
-        let may_ask = asked.is_none_or(|at| now.since(at) >= ASK_EVERY);
-        let mut reached = self.has_kept(GOOD_FOR);
-        if may_ask {
-            *asked = Some(now);
-            match self.ask().await {
-                Ok(keys) => {
-                    reached = true;
-                    self.kept.store(Some(Arc::new(Kept { keys, at: now })));
-                }
-                Err(reason) => tracing::warn!(issuer = self.issuer, reason, "fetch keys"),
-            }
-        }
-        match self.look(kid, algorithm, GOOD_FOR) {
-            Some(key) => Ok(key),
-            None if reached => Err(NoKey::Unknown),
-            None => Err(NoKey::Unreachable),
+        *asked = Some(now);
+        match self.ask().await {
+            Ok(keys) => self.kept.store(Some(Arc::new(Kept { keys, at: now }))),
+            Err(reason) => tracing::warn!(issuer = self.issuer, reason, "fetch keys"),
         }
     }
 
@@ -367,14 +374,14 @@ mod tests {
         (address, asked)
     }
 
-    async fn find(keys: &Keys, kid: Option<&str>) -> Result<(), NoKey> {
+    async fn find(keys: &Arc<Keys>, kid: Option<&str>) -> Result<(), NoKey> {
         keys.find(kid, Algorithm::Rs256).await.map(|_| ())
     }
 
-    fn keys_of(address: &str, jwks: Option<&str>) -> (Keys, Arc<ManualClock>) {
+    fn keys_of(address: &str, jwks: Option<&str>) -> (Arc<Keys>, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(Timestamp(1_000_000)));
         let fetch = Fetch::new(&[]);
-        let keys = Keys::new(address, jwks, fetch, Arc::clone(&clock) as _).unwrap();
+        let keys = Arc::new(Keys::new(address, jwks, fetch, Arc::clone(&clock) as _).unwrap());
         (keys, clock)
     }
 

@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use super::stream::{Frames, Lost};
 use crate::content::{Shape, as_text};
-use crate::http::SameUid;
+use crate::http::{Closing, SameUid};
 use crate::mcp::input_schema;
 
 /// Connections served at the same time; further ones wait to be accepted.
@@ -54,14 +54,16 @@ pub fn schema_of(tool: &Tool) -> ToolSchema {
     }
 }
 
-/// Serves bridges until `stop`; calls under way are answered first.
-pub async fn serve(mut listener: SameUid, gate: Arc<Gate>, caller: Caller, stop: &Cancel) {
+/// Serves bridges until told to close; calls under way are answered first.
+pub async fn serve(mut listener: SameUid, gate: Arc<Gate>, caller: Caller, closing: &Closing) {
+    let stop = &closing.stop;
     let door = Arc::new(Door {
         gate,
         caller,
         calls: TaskTracker::new(),
         last: AtomicU64::new(0),
         stop: stop.clone(),
+        end: closing.end.clone(),
     });
     let mut number = 0;
     let connections = TaskTracker::new();
@@ -102,6 +104,8 @@ struct Door {
     /// Which connection took the last call that answers at once.
     last: AtomicU64,
     stop: Cancel,
+    /// Ends calls under way.
+    end: Cancel,
 }
 
 /// One connection.
@@ -190,14 +194,19 @@ impl Door {
         };
         let input = Document::from_value(Value::Object(asked.arguments));
         let (id, caller) = (self.gate.next_id(), self.caller.clone());
-        let mut call = Call::new(id, &asked.name, input, caller, Wire::Bridge, Cancel::new());
+        let cancel = self.end.child_token();
+        let mut call = Call::new(id, &asked.name, input, caller, Wire::Bridge, cancel);
         call.key = meta
             .idempotency_key
             .as_deref()
             .and_then(IdempotencyKey::new);
         call.lease = meta.lease_token.as_deref().map(LeaseToken::new);
         call.trace_id = meta.trace_id;
-        call.fits = fits;
+        call.fits = match told {
+            Told { shape, .. } if shape.gives_content => fits_content,
+            Told { shape, knows_us } if shape.structured && knows_us => fits_twice,
+            Told { .. } => fits_text,
+        };
         Ok((call, told))
     }
 
@@ -288,23 +297,34 @@ fn write_outcome(told: &Told, outcome: Outcome, out: &mut Vec<u8>) -> Result<(),
     write_result(&result, out).map_err(|_| said(&too_large()))
 }
 
-/// Whether an output fits a frame. What stands around it is bounded by `AROUND_BYTES`.
-fn fits(_: &Call, output: &Output) -> Result<(), Fault> {
-    const AROUND_BYTES: usize = 1024;
-    // Escaping makes a byte six at most, the structured form repeats it, and most are small.
-    if output.json.text().len() < MESSAGE_BYTES_MAX / 8 {
-        return Ok(());
-    }
-    let is_content = output
-        .json
-        .value()
-        .get("content")
-        .is_some_and(Value::is_array);
-    let bytes = if is_content {
-        output.json.text().len()
+/// Whether an output fits a frame, as content that it is.
+fn fits_content(_: &Call, output: &Output) -> Result<(), Fault> {
+    fits(output.json.text().len())
+}
+
+/// The same, as one text.
+fn fits_text(_: &Call, output: &Output) -> Result<(), Fault> {
+    fits(text_bytes(output))
+}
+
+/// The same, as a text and once more as it is.
+fn fits_twice(_: &Call, output: &Output) -> Result<(), Fault> {
+    fits(text_bytes(output) + output.json.text().len())
+}
+
+/// Escaping makes a byte six at most, and most outputs are small: those are not counted.
+fn text_bytes(output: &Output) -> usize {
+    let bytes = output.json.text().len();
+    if bytes < MESSAGE_BYTES_MAX / 8 {
+        bytes
     } else {
         json::text_len(as_text(output))
-    };
+    }
+}
+
+/// What stands around an output is bounded by `AROUND_BYTES`.
+fn fits(bytes: usize) -> Result<(), Fault> {
+    const AROUND_BYTES: usize = 1024;
     if bytes + AROUND_BYTES <= MESSAGE_BYTES_MAX {
         Ok(())
     } else {

@@ -11,16 +11,16 @@ use callgate_gate::{Entry, Gate};
 use callgate_wires::mcp::meta;
 use serde_json::{Map, Value, json};
 
-use super::dispatch::{Given, Refusal};
+use super::dispatch::{Given, Refusal, refusal_of};
 use super::relay::RelayCall;
 use super::tools::{Told, told, told_unknown};
-use super::{Behind, Era, Outbox, Request, Server};
+use super::{Behind, Era, Outbox, Request, Running, Server};
 
 /// How often a call that says nothing itself shows that it lives. Clients give up at 60 s.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Rounds of questions one call may take.
-const ROUNDS_MAX: usize = 16;
+pub(super) const ROUNDS_MAX: usize = 16;
 
 impl Server {
     /// True if a request is answered without waiting for anything outside.
@@ -61,9 +61,8 @@ impl Server {
                     Some(entry) => self.call_entry(gate, request, &entry, call).await,
                     // Through the gate all the same: what is refused is recorded.
                     None => {
-                        let answer = gate.invoke(&call).await;
-                        let end = told_unknown(answer.outcome, name);
-                        self.finish(request, &call, end, Some(answer.ticket))
+                        let end = told_unknown(gate.call(&call).await, name);
+                        self.finish(request, &call, end, None)
                     }
                 }
             }
@@ -89,11 +88,20 @@ impl Server {
             // together with others'.
             let answer = gate.invoke(&call).await;
             let modern = request.era.is_modern();
-            return match told(tool, &call, answer.outcome, modern) {
-                Told::Result(result) => Ok(Given::Written(result, Some(answer.ticket))),
-                other => self.finish(request, &call, other, Some(answer.ticket)),
-            };
+            match told(tool, &call, answer.outcome, modern) {
+                Told::Result(result) => {
+                    return Ok(Given::Written(result, Some(answer.ticket)));
+                }
+                // Somebody has to be asked: from here on it is a call like any other.
+                Told::Approve(_) | Told::Ask { .. } => call = again(gate, call, None),
+                other => {
+                    let settled = gate.settle(answer.ticket).await;
+                    settled.map_err(|fault| refusal_of(&fault))?;
+                    return self.finish(request, &call, other, None);
+                }
+            }
         }
+        let _running = Running::new(&self.running);
         let beat = Beat::new(request);
         call.sink = Some(Arc::clone(&beat) as Arc<dyn Sink>);
         if knows_tasks && tool.tasks != Tasks::Forbidden {
@@ -141,10 +149,8 @@ impl Server {
             let (requests, state) = match end {
                 Told::Ask { requests, state } if !modern => (requests, state),
                 Told::Approve(id) if !modern => {
-                    match self
-                        .approve_legacy(gate, request, &call, &entry.tool, &id)
-                        .await?
-                    {
+                    let asked = self.approve_legacy(gate, request, &call, &entry.tool, &id);
+                    match beat.while_waiting(asked).await? {
                         true => {
                             call = again(gate, call, None);
                             continue;
@@ -154,7 +160,10 @@ impl Server {
                 }
                 other => return self.finish(request, &call, other, None),
             };
-            match self.ask_legacy(request, &requests).await {
+            match beat
+                .while_waiting(self.ask_legacy(request, &requests))
+                .await
+            {
                 Some(responses) => call = again(gate, call, Some(Answers { responses, state })),
                 None => {
                     let unanswered = Told::Ask { requests, state };

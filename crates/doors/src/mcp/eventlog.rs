@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use callgate_call::Cancel;
+use callgate_call::{Cancel, Timestamp};
 use callgate_wires::sse;
 use tokio::sync::{mpsc, watch};
 
@@ -34,7 +34,7 @@ struct Kept {
     events: VecDeque<(u64, Bytes)>,
     bytes: usize,
     next: u64,
-    ended: bool,
+    ended: Option<Timestamp>,
     hangups: u64,
     readers: usize,
 }
@@ -80,8 +80,8 @@ impl EventLog {
     }
 
     /// No event comes after this.
-    pub(super) fn end(&self) {
-        self.kept().ended = true;
+    pub(super) fn end(&self, now: Timestamp) {
+        self.kept().ended = Some(now);
         self.tell();
     }
 
@@ -95,8 +95,13 @@ impl EventLog {
         self.name == name
     }
 
+    /// True if it ended long ago: whoever wanted to come back for it has.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.kept().ended.is_some_and(|at| now.since(at) >= GRACE)
+    }
+
     pub(super) fn has_ended(&self) -> bool {
-        self.kept().ended
+        self.kept().ended.is_some()
     }
 
     /// The event a client begins a stream with, so that it can come back to it.
@@ -127,7 +132,7 @@ impl EventLog {
                     .filter(|(number, _)| *number > seen)
                     .cloned()
                     .collect();
-                (events, kept.ended || kept.hangups > hangups)
+                (events, kept.ended.is_some() || kept.hangups > hangups)
             };
             for (number, event) in events {
                 seen = number;
@@ -157,7 +162,7 @@ impl EventLog {
             news.mark_unchanged();
             let (ended, readers) = {
                 let kept = self.kept();
-                (kept.ended, kept.readers)
+                (kept.ended.is_some(), kept.readers)
             };
             if ended {
                 return;
@@ -172,7 +177,7 @@ impl EventLog {
                 _ = news.changed() => {}
                 () = tokio::time::sleep(GRACE) => {
                     let kept = self.kept();
-                    if kept.readers == 0 && !kept.ended {
+                    if kept.readers == 0 && kept.ended.is_none() {
                         drop(kept);
                         cancel.cancel();
                         return;
@@ -202,7 +207,7 @@ mod tests {
         for message in [b"1", b"2", b"3"] {
             log.push(message);
         }
-        log.end();
+        log.end(Timestamp(1));
         for after in 0..=3u64 {
             let (to, mut from) = mpsc::channel(8);
             log.feed(after, &to).await;

@@ -298,7 +298,12 @@ impl HttpDoor {
             }
         };
         let modern = era.is_modern();
-        let keyed = meta.idempotency_key.is_some();
+        // A stream that only listens does nothing anybody would come back for.
+        let has_key = meta
+            .idempotency_key
+            .as_deref()
+            .is_some_and(|key| !key.is_empty());
+        let keyed = has_key && method != LISTEN;
         let (out, mut outgoing) = Outbox::new();
         let mut request = Request {
             id: id.clone(),
@@ -324,10 +329,10 @@ impl HttpDoor {
             let answered = server.answer(&request, &mut message).await;
             (message, answered)
         });
-        if let Some(held) = &held {
-            held.begins(&id, &cancel);
-        }
-        let _ends = held.as_ref().map(|held| held.ends_with(&id));
+        let held = held.map(|held| {
+            let running = held.begins(&id, &cancel);
+            (held, running)
+        });
         // A client that hangs up takes its request back; with a key it will come and ask again.
         let guard = (!keyed).then(|| cancel.clone().drop_guard());
         let first = tokio::select! {
@@ -347,7 +352,9 @@ impl HttpDoor {
             guard.disarm(); // the stream has its own
         }
         match held {
-            Some(held) => self.legacy_stream(&held, &id, work, outgoing, first, cancel),
+            Some((held, running)) => {
+                self.legacy_stream(&held, running, work, outgoing, first, (cancel, keyed))
+            }
             None => self.modern_stream(work, outgoing, first, cancel, keyed, bearer),
         }
     }
@@ -442,15 +449,14 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
                         continue;
                     }
                 };
-                let Some(change) = change.filter(|change| held.session.wants(change)) else {
-                    continue;
-                };
-                let (method, params) = listen::notification(&change);
-                let (mut message, mut event) = (Vec::new(), Vec::new());
-                jsonrpc::write_notification(method, &Value::Object(params), &mut message);
-                sse::write_event(None, &message, &mut event);
-                if to.send(event.into()).await.is_err() {
-                    return;
+                for change in listen::told(&held.session, change) {
+                    let (method, params) = listen::notification(&change);
+                    let (mut message, mut event) = (Vec::new(), Vec::new());
+                    jsonrpc::write_notification(method, &Value::Object(params), &mut message);
+                    sse::write_event(None, &message, &mut event);
+                    if to.send(event.into()).await.is_err() {
+                        return;
+                    }
                 }
             }
         });

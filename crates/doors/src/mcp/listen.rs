@@ -94,6 +94,18 @@ pub(super) fn notification(change: &Change) -> (&'static str, Map<String, Value>
     }
 }
 
+/// What a legacy client is told of a change; all lists, if it fell behind.
+pub(super) fn told(session: &Session, change: Option<Change>) -> Vec<Change> {
+    let changes = match change {
+        Some(change) => vec![change],
+        None => vec![Change::Tools, Change::Prompts, Change::Resources],
+    };
+    changes
+        .into_iter()
+        .filter(|change| session.wants(change))
+        .collect()
+}
+
 impl Session {
     /// True if this client is told of a change.
     pub(super) fn wants(&self, change: &Change) -> bool {

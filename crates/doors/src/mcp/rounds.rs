@@ -227,7 +227,14 @@ fn whom(call: &Call) -> String {
 /// May this call go on?
 fn question(call: &Call) -> Value {
     const SHOWN_CHARS_MAX: usize = 2000;
-    let shown: String = call.input.text().chars().take(SHOWN_CHARS_MAX).collect();
+    let all = call.input.text().chars().count();
+    let mut shown: String = call.input.text().chars().take(SHOWN_CHARS_MAX).collect();
+    if all > SHOWN_CHARS_MAX {
+        shown.push_str(&format!(
+            " … and {} characters more, not shown,",
+            all - SHOWN_CHARS_MAX
+        ));
+    }
     json!({
         "method": "elicitation/create",
         "params": {

@@ -25,8 +25,20 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(600);
 pub struct Session {
     shared: Mutex<Shared>,
     next_id: AtomicU64,
+    salt: Salt,
     /// `initialize` was answered.
     pub(crate) begun: AtomicBool,
+}
+
+/// A number no other session has.
+#[derive(Debug)]
+struct Salt(u64);
+
+impl Default for Salt {
+    fn default() -> Self {
+        use std::hash::{BuildHasher as _, Hasher as _};
+        Self(std::hash::RandomState::new().build_hasher().finish())
+    }
 }
 
 #[derive(Debug)]
@@ -118,7 +130,10 @@ impl Session {
         method: &str,
         params: &Value,
     ) -> Option<Value> {
-        let id = Id::number(self.next_id.fetch_add(1, Ordering::Relaxed) + 1);
+        let number = self.next_id.fetch_add(1, Ordering::Relaxed) + 1;
+        // Named after this very session: a late answer to a question of an earlier process
+        // must not be taken for one to a question of ours.
+        let id = Id::text(&format!("cg-{:x}-{number}", self.salt.0));
         let (sender, receiver) = oneshot::channel();
         {
             let mut shared = self.shared();

@@ -88,6 +88,9 @@ pub async fn serve(
         ticket: None,
     };
     let served = pipe.run(&mut ends, stop).await;
+    // Whoever still speaks must not wait for us to listen.
+    pipe.outgoing.close();
+    while pipe.outgoing.try_recv().is_ok() {}
     // Nobody is left to tell: what still runs ends, and its end is recorded.
     for cancel in pipe.in_flight.values() {
         cancel.cancel();
@@ -124,18 +127,21 @@ impl Pipe {
     async fn run(&mut self, ends: &mut impl Ends, stop: &Cancel) -> io::Result<()> {
         let mut splitter = LineSplitter::new(LINE_BYTES_MAX);
         let mut chunk = vec![0; BATCH_BYTES];
+        let ending = self.server.ending.clone();
+        let mut stopping = false;
         let mut changes = self.server.gate().map(|gate| gate.changes().listen());
         loop {
             let next = tokio::select! {
                 // Reading is cancel-safe: bytes leave the pipe only when the read returns them.
-                count = ends.read(&mut chunk) => Next::Read(count?),
+                count = ends.read(&mut chunk), if !stopping => Next::Read(count?),
                 Some(done) = self.work.join_next() => match done {
                     Ok((id, answer)) => Next::Done(id, answer),
                     Err(_) => continue, // it panicked; its client will time out
                 },
                 Some(outgoing) = self.outgoing.recv() => Next::Say(outgoing),
                 change = changed(&mut changes) => Next::Changed(change),
-                () = stop.cancelled() => Next::Stop,
+                () = stop.cancelled(), if !stopping => Next::Stop,
+                () = ending.cancelled(), if stopping => return self.send(ends).await,
             };
             match next {
                 Next::Read(0) => {
@@ -165,7 +171,7 @@ impl Pipe {
                     }
                 }
                 Next::Done(id, answer) => {
-                    self.in_flight.remove(&id);
+                    self.in_flight.remove(&id.plain());
                     // What was said before the answer is told before it.
                     while let Ok(said) = self.outgoing.try_recv() {
                         self.say(said);
@@ -177,7 +183,11 @@ impl Pipe {
                 }
                 Next::Say(said) => self.say(said),
                 Next::Changed(change) => self.tell(change),
-                Next::Stop => return self.send(ends).await,
+                // What runs is still answered, unless even that must end.
+                Next::Stop => stopping = true,
+            }
+            if stopping && self.in_flight.is_empty() {
+                return self.send(ends).await;
             }
             self.send(ends).await?;
         }
@@ -240,12 +250,12 @@ impl Pipe {
             let words = format!("{IN_FLIGHT_MAX} requests are in flight on this pipe");
             return self.refuse(Some(&id), &RpcError::new(INTERNAL_ERROR, words));
         }
-        if self.in_flight.contains_key(&id) {
+        if self.in_flight.contains_key(&id.plain()) {
             let words = "a request with this id is in flight";
             let error = RpcError::new(jsonrpc::INVALID_REQUEST, words);
             return self.refuse(Some(&id), &error);
         }
-        self.in_flight.insert(id.clone(), request.cancel.clone());
+        self.in_flight.insert(id.plain(), request.cancel.clone());
         let server = Arc::clone(&self.server);
         self.work.spawn(async move {
             let mut message = Vec::new();
@@ -283,7 +293,7 @@ impl Pipe {
             era,
             peer: self.peer.clone(),
             out: self.out.clone(),
-            cancel: Cancel::new(),
+            cancel: self.server.ending.child_token(),
         })
     }
 
@@ -298,12 +308,8 @@ impl Pipe {
         if !self.session.begun.load(Ordering::Relaxed) {
             return;
         }
-        let changes = match change {
-            Some(change) => vec![change],
-            None => vec![Change::Tools, Change::Prompts, Change::Resources],
-        };
-        for change in changes.iter().filter(|change| self.session.wants(change)) {
-            let (method, params) = listen::notification(change);
+        for change in listen::told(&self.session, change) {
+            let (method, params) = listen::notification(&change);
             jsonrpc::write_notification(method, &Value::Object(params), &mut self.ready);
             self.ready.push(b'\n');
         }
@@ -329,7 +335,11 @@ impl Pipe {
         if self.ready.is_empty() {
             return Ok(());
         }
-        ends.write(&self.ready).await?;
+        // A client that does not read holds us up, but not once all must end.
+        tokio::select! {
+            written = ends.write(&self.ready) => written?,
+            () = self.server.ending.cancelled() => return Err(io::ErrorKind::BrokenPipe.into()),
+        }
         self.ready.clear();
         if self.ready.capacity() > 16 * BATCH_BYTES {
             self.ready = Vec::new();

@@ -12,15 +12,17 @@ use callgate_wires::mcp::meta;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
-use super::calls::{Beat, again};
+use super::calls::{Beat, ROUNDS_MAX, again};
 use super::dispatch::{Given, Refusal};
-use super::tools::{Told, told};
+use super::tools::{Told, told, told_fault_as_result};
 use super::{Request, Server};
 
 /// Tasks kept at once. At the bound calls are waited for, as if tasks were not known.
 const TASKS_MAX: usize = 1024;
 /// How long a task can be asked after once it has ended.
 const TTL: Duration = Duration::from_secs(600);
+/// How long a person may take to answer.
+const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(3600);
 /// How often to ask.
 const POLL: Duration = Duration::from_millis(500);
 
@@ -214,6 +216,7 @@ impl Server {
             task,
             seal: self.seal.clone(),
             askable: request_capabilities(request),
+            stopping: self.stopping.clone(),
         };
         self.calls.spawn(async move {
             if let Ok((call, end)) = work.await {
@@ -310,10 +313,12 @@ struct Follow {
     task: Arc<Task>,
     seal: super::Seal,
     askable: BTreeMap<String, ()>,
+    stopping: Cancel,
 }
 
 impl Follow {
     async fn to_the_end(&self, mut call: Call, mut end: Told) {
+        let mut rounds = 0;
         loop {
             let status = match end {
                 Told::Result(result) => Status::Completed(result),
@@ -331,7 +336,14 @@ impl Follow {
                         json!({ "content": [{ "type": "text", "text": words }], "isError": true });
                     Status::Completed(result.to_string().into_bytes())
                 }
+                Told::Ask { requests, state }
+                    if rounds == ROUNDS_MAX || !self.can_ask(&requests) =>
+                {
+                    let fault = callgate_call::Fault::NeedsInput { requests, state };
+                    Status::Completed(told_fault_as_result(&fault, &call, true))
+                }
                 Told::Ask { requests, state } => {
+                    rounds += 1;
                     let Some(responses) = self.ask(requests).await else {
                         self.task.set(Status::Cancelled, self.seal.now());
                         return;
@@ -347,22 +359,31 @@ impl Follow {
         }
     }
 
-    /// Waits until everything that can be asked is answered; `None` if the task is cancelled.
+    fn can_ask(&self, requests: &Map<String, Value>) -> bool {
+        requests.values().any(|question| self.is_askable(question))
+    }
+
+    fn is_askable(&self, question: &Value) -> bool {
+        let method = question.get("method").and_then(Value::as_str);
+        let needed = method.and_then(|method| method.split('/').next());
+        needed.is_some_and(|needed| self.askable.contains_key(needed))
+    }
+
+    /// Waits until everything that can be asked is answered; `None` if the task is cancelled,
+    /// nobody answers for long, or we stop.
     async fn ask(&self, requests: Map<String, Value>) -> Option<Map<String, Value>> {
         {
             let mut state = lock(&self.task.state);
             state.asked = requests
                 .into_iter()
-                .filter(|(_, question)| {
-                    let method = question.get("method").and_then(Value::as_str);
-                    let needed = method.and_then(|method| method.split('/').next());
-                    needed.is_some_and(|needed| self.askable.contains_key(needed))
-                })
+                .filter(|(_, question)| self.is_askable(question))
                 .collect();
             state.answers = Map::new();
             state.status = Status::InputRequired;
             state.changed = self.seal.now();
         }
+        let late = tokio::time::sleep(ANSWERS_WAIT_MAX);
+        let mut late = std::pin::pin!(late);
         loop {
             {
                 let mut state = lock(&self.task.state);
@@ -374,6 +395,8 @@ impl Follow {
             tokio::select! {
                 () = self.task.answered.notified() => {}
                 () = self.task.cancel.cancelled() => return None,
+                () = self.stopping.cancelled() => return None,
+                () = &mut late => return None,
             }
         }
     }

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use callgate_call::{Caller, Cancel, Change};
+use callgate_call::{Caller, Change};
 use callgate_doors::bridge::parent;
-use callgate_doors::http::SameUid;
+use callgate_doors::http::{Closing, SameUid};
 use callgate_gate::Gate;
 use tokio::net::UnixListener;
 
@@ -47,14 +47,14 @@ impl Bridge {
     }
 
     /// Serves until `stop`, and keeps the schema file up to date.
-    pub async fn serve(mut self, uid: u32, stop: &Cancel) {
+    pub async fn serve(mut self, uid: u32, closing: &Closing) {
         let Some(listener) = self.listener.take() else {
             return;
         };
         let listener = SameUid::new(listener, uid);
         let (gate, caller) = (Arc::clone(&self.gate), self.caller.clone());
         tokio::select! {
-            () = parent::serve(listener, gate, caller, stop) => {}
+            () = parent::serve(listener, gate, caller, closing) => {}
             () = self.follow() => unreachable!("never ends"),
         }
     }

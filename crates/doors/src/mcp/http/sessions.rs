@@ -19,6 +19,10 @@ use super::{EventLog, Stream};
 pub(super) const HEADER: &str = "mcp-session-id";
 /// Sessions held at once; at the bound the one that was idle longest is let go of.
 const HELD_MAX: usize = 4096;
+/// How long a session is held that nobody uses.
+const IDLE_MAX: Duration = Duration::from_secs(1800);
+/// How often held sessions are looked through.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// How long a session is good that nobody ends.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Ended sessions that are remembered as such.
@@ -33,6 +37,7 @@ pub(super) struct Sessions {
     held: Mutex<HashMap<String, Arc<Held>>>,
     ended: Mutex<VecDeque<String>>,
     next: AtomicU64,
+    swept: AtomicU64,
 }
 
 /// One session.
@@ -67,8 +72,10 @@ impl Sessions {
     }
 
     fn insert(&self, server: &Server, name: String, new: Arc<Held>) {
-        new.used.store(server.seal.now().0, Ordering::Relaxed);
+        let now = server.seal.now();
+        new.used.store(now.0, Ordering::Relaxed);
         let mut held = lock(&self.held);
+        self.sweep(&mut held, now);
         if held.len() >= HELD_MAX {
             let idle = held
                 .iter()
@@ -82,15 +89,34 @@ impl Sessions {
         held.insert(name, new);
     }
 
+    /// Lets go of what nobody came back for. A session that is let go of is held again when it
+    /// is named: all that is lost are its subscriptions and streams.
+    fn sweep(&self, held: &mut HashMap<String, Arc<Held>>, now: Timestamp) {
+        let last = self.swept.load(Ordering::Relaxed);
+        if now.since(Timestamp(last)) < SWEEP_EVERY {
+            return;
+        }
+        self.swept.store(now.0, Ordering::Relaxed);
+        held.retain(|_, held| {
+            lock(&held.streams).retain(|stream| !stream.is_over(now));
+            let used = Timestamp(held.used.load(Ordering::Relaxed));
+            now.since(used) < IDLE_MAX || !lock(&held.in_flight).is_empty()
+        });
+    }
+
     /// The session a request names, if it is this caller's and has not ended.
     pub fn find(&self, server: &Server, headers: &HeaderMap, peer: &Peer) -> Option<Arc<Held>> {
         let name = headers.get(HEADER)?.to_str().ok()?;
-        if let Some(held) = lock(&self.held).get(name) {
+        let mut all = lock(&self.held);
+        self.sweep(&mut all, server.seal.now());
+        let known = all.get(name).cloned();
+        drop(all);
+        if let Some(held) = known {
             if held.caller != peer.caller {
                 return None;
             }
             held.used.store(server.seal.now().0, Ordering::Relaxed);
-            return Some(Arc::clone(held));
+            return Some(held);
         }
         if lock(&self.ended).iter().any(|ended| ended == name) {
             return None;
@@ -157,14 +183,13 @@ impl Held {
         self.session.version() == HANDSHAKE[0]
     }
 
-    pub fn begins(&self, id: &Id, cancel: &Cancel) {
+    /// A request of this session can be cancelled while what this gives is there.
+    pub fn begins(self: &Arc<Self>, id: &Id, cancel: &Cancel) -> Running {
+        let id = id.plain();
         lock(&self.in_flight).insert(id.clone(), cancel.clone());
-    }
-
-    pub fn ends_with(self: &Arc<Self>, id: &Id) -> Ends {
-        Ends {
+        Running {
             held: Arc::clone(self),
-            id: id.clone(),
+            id,
         }
     }
 
@@ -177,10 +202,11 @@ impl Held {
         }
     }
 
-    pub fn new_stream(&self) -> Stream {
+    pub fn new_stream(&self, now: Timestamp) -> Stream {
         let number = self.next_stream.fetch_add(1, Ordering::Relaxed);
         let log = Arc::new(EventLog::new(number.to_string()));
         let mut streams = lock(&self.streams);
+        streams.retain(|stream| !stream.is_over(now));
         if streams.len() >= STREAMS_MAX {
             let ended = streams.iter().position(|stream| stream.has_ended());
             streams.remove(ended.unwrap_or(0));
@@ -200,12 +226,12 @@ impl Held {
 }
 
 /// Forgets a request when it is over.
-pub(super) struct Ends {
+pub(super) struct Running {
     held: Arc<Held>,
     id: Id,
 }
 
-impl Drop for Ends {
+impl Drop for Running {
     fn drop(&mut self) {
         lock(&self.held.in_flight).remove(&self.id);
     }

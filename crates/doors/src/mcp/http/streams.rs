@@ -6,7 +6,6 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use callgate_call::{BearerToken, Cancel};
-use callgate_wires::jsonrpc::Id;
 use callgate_wires::sse;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -15,7 +14,7 @@ use super::super::Answered;
 use super::super::eventlog::HEARTBEAT;
 use super::super::outbox::Outgoing;
 use super::admit::no_longer_good;
-use super::sessions::Held;
+use super::sessions::{Held, Running};
 use super::{EVENTS_WAITING_MAX, HttpDoor};
 
 impl HttpDoor {
@@ -31,36 +30,34 @@ impl HttpDoor {
     ) -> Response {
         let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
         let gone = no_longer_good(Arc::clone(&self.access), bearer);
+        let to = Patient {
+            to,
+            ending: self.server.ending.clone(),
+        };
         self.server.calls.spawn(async move {
             let mut next = first;
             let mut gone = std::pin::pin!(gone);
             loop {
                 if let Some(Outgoing::Message(message)) = next.take() {
-                    let mut event = Vec::with_capacity(message.len() + 32);
-                    sse::write_event(None, &message, &mut event);
                     // Waits for a client that is slow, and so does whoever speaks.
-                    let _ = to.send(event.into()).await;
+                    to.send_message(&message).await;
                 }
                 tokio::select! {
                     biased;
                     Some(said) = outgoing.recv() => next = Some(said),
                     done = &mut work => {
                         while let Ok(Outgoing::Message(message)) = outgoing.try_recv() {
-                            let mut event = Vec::new();
-                            sse::write_event(None, &message, &mut event);
-                            let _ = to.send(event.into()).await;
+                            to.send_message(&message).await;
                         }
                         if let Ok((message, answered)) = done && !answered.silent {
-                            let mut event = Vec::with_capacity(message.len() + 32);
-                            sse::write_event(None, &message, &mut event);
-                            let _ = to.send(event.into()).await;
+                            to.send_message(&message).await;
                         }
                         return;
                     }
-                    () = to.closed(), if !cancel.is_cancelled() && !keyed => cancel.cancel(),
+                    () = to.to.closed(), if !cancel.is_cancelled() && !keyed => cancel.cancel(),
                     () = &mut gone, if !cancel.is_cancelled() => cancel.cancel(),
                     () = tokio::time::sleep(HEARTBEAT) => {
-                        let _ = to.send(Bytes::from_static(sse::HEARTBEAT)).await;
+                        to.send(Bytes::from_static(sse::HEARTBEAT)).await;
                     }
                 }
             }
@@ -72,25 +69,30 @@ impl HttpDoor {
     pub(super) fn legacy_stream(
         &self,
         held: &Arc<Held>,
-        id: &Id,
+        running: Running,
         mut work: JoinHandle<(Vec<u8>, Answered)>,
         mut outgoing: mpsc::Receiver<Outgoing>,
         first: Option<Outgoing>,
-        cancel: Cancel,
+        (cancel, keyed): (Cancel, bool),
     ) -> Response {
-        let log = held.new_stream();
+        let log = held.new_stream(self.server.seal.now());
         let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
         let (reader, can_resume) = (Arc::clone(&log), held.can_resume());
+        let ending = self.server.ending.clone();
         self.server.calls.spawn(async move {
-            if can_resume && to.send(reader.priming()).await.is_err() {
-                return;
+            let fed = async {
+                if !can_resume || to.send(reader.priming()).await.is_ok() {
+                    reader.feed(0, &to).await;
+                }
+            };
+            tokio::select! {
+                () = fed => {}
+                () = ending.cancelled() => {}
             }
-            reader.feed(0, &to).await;
         });
-        held.begins(id, &cancel);
-        let (held, id) = (Arc::clone(held), id.clone());
+        let server = Arc::clone(&self.server);
         self.server.calls.spawn(async move {
-            let _ends = held.ends_with(&id);
+            let _running = running;
             let say = |said: Outgoing| match said {
                 Outgoing::Message(message) => log.push(&message),
                 Outgoing::Linger if can_resume => log.hang_up(),
@@ -103,7 +105,8 @@ impl HttpDoor {
             }
             let guarded = log.guard(&cancel);
             let mut guarded = std::pin::pin!(guarded);
-            let mut watched = true;
+            // With a key the call runs on: its client will come and ask again.
+            let mut watched = !keyed;
             loop {
                 tokio::select! {
                     biased;
@@ -115,7 +118,7 @@ impl HttpDoor {
                         if let Ok((message, answered)) = done && !answered.silent {
                             log.push(&message);
                         }
-                        log.end();
+                        log.end(server.seal.now());
                         return;
                     }
                     () = &mut guarded, if watched => watched = false,
@@ -123,6 +126,27 @@ impl HttpDoor {
             }
         });
         event_stream(body)
+    }
+}
+
+/// Waits for a client that is slow, but not once all must end.
+struct Patient {
+    to: mpsc::Sender<Bytes>,
+    ending: Cancel,
+}
+
+impl Patient {
+    async fn send(&self, bytes: Bytes) {
+        tokio::select! {
+            _ = self.to.send(bytes) => {}
+            () = self.ending.cancelled() => {}
+        }
+    }
+
+    async fn send_message(&self, message: &[u8]) {
+        let mut event = Vec::with_capacity(message.len() + 32);
+        sse::write_event(None, message, &mut event);
+        self.send(event.into()).await;
     }
 }
 
