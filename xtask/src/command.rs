@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -62,6 +64,33 @@ pub fn run(command: &mut Command) -> Result<(), Failure> {
         .status()
         .map_err(|source| not_started(command, &source))?;
     judge(command, status)
+}
+
+/// Runs it with our streams, and ends it when it takes longer than `max`.
+pub fn run_within(command: &mut Command, max: Duration) -> Result<(), Failure> {
+    let mut child = command
+        .spawn()
+        .map_err(|source| not_started(command, &source))?;
+    let deadline = Instant::now() + max;
+    loop {
+        let ended = child
+            .try_wait()
+            .map_err(|source| not_started(command, &source))?;
+        if let Some(status) = ended {
+            return judge(command, status);
+        }
+        if Instant::now() >= deadline {
+            // It may end by itself meanwhile, which is as good.
+            let _ended = child.kill();
+            let _reaped = child.wait();
+            return Err(Failure::new(format!(
+                "`{}` took longer than {} s",
+                shown(command),
+                max.as_secs()
+            )));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Runs it, hands each line of one stream to `each` and passes it on.
@@ -188,5 +217,14 @@ mod tests {
                 .to_string()
                 .contains("exit status: 3")
         );
+    }
+
+    #[test]
+    fn what_takes_too_long_is_ended() {
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        let ended = run_within(&mut command, Duration::ZERO).expect_err("it sleeps");
+        assert!(ended.to_string().contains("took longer than 0 s"));
+        run_within(&mut Command::new("true"), Duration::from_secs(600)).expect("it ends");
     }
 }

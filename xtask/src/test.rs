@@ -1,11 +1,14 @@
 //! `cargo xtask test`: everything that must hold, in order, stopping at the
 //! first step that does not.
 //!
-//! It finds by itself what the tests need. The tests read three variables:
-//! `CALLGATE_CACHE` (a folder outside the clone), `CALLGATE_TEST_PYTHON` (an
-//! interpreter, not a shim) and, as root only, `CALLGATE_TEST_UID` (a user to
-//! drop to). The Python tests read `CALLGATE_BIN` besides.
+//! It finds or fetches by itself what the tests need. The tests read these
+//! variables: `CALLGATE_CACHE` (a folder outside the clone),
+//! `CALLGATE_TEST_PYTHON` (an interpreter, not a shim) and, as root only,
+//! `CALLGATE_TEST_UID` (a user to drop to); those that drive MCP clients also
+//! `CALLGATE_TEST_NODE`, `CALLGATE_TEST_MODULES` and
+//! `CALLGATE_TEST_CLIENT_PYTHON`. The Python tests read `CALLGATE_BIN` besides.
 
+mod clients;
 mod python;
 mod release;
 mod skips;
@@ -21,6 +24,7 @@ use serde_json::Value;
 use crate::command::{self, Watched, cargo, shown};
 use crate::report::Failure;
 use crate::{clauses, tidy};
+use clients::Clients;
 use skips::{PythonWatch, RustWatch};
 
 /// One build of the workspace serves lints, tests and the Python tests: a
@@ -37,9 +41,9 @@ pub struct Options {
 }
 
 pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
-    let needs = Needs::find()?;
+    let mut needs = Needs::find()?;
     let mut steps = Steps::default();
-    let ended = run_steps(root, options, &needs, &mut steps);
+    let ended = run_steps(root, options, &mut needs, &mut steps);
     steps.summarise(ended.is_ok());
     ended
 }
@@ -47,16 +51,13 @@ pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
 fn run_steps(
     root: &Path,
     options: &Options,
-    needs: &Needs,
+    needs: &mut Needs,
     steps: &mut Steps,
 ) -> Result<(), Failure> {
-    let rust_tests = || RustTests {
-        root,
-        options,
-        needs,
-    };
+    let rust_tests = |needs: &Needs| rust_tests(root, options, needs);
     if options.filter.is_some() {
-        return steps.take("tests", || rust_tests().run());
+        steps.take("clients", || needs.fetch(root))?;
+        return steps.take("tests", || rust_tests(needs));
     }
     steps.take("format", || {
         show_and_run(cargo(root, ["fmt", "--all", "--check"]))
@@ -64,7 +65,7 @@ fn run_steps(
     steps.take("lints", || lints(root, &[]))?;
     if options.quick {
         steps.take("tidy", || tidy::run(root))?;
-        return steps.take("unit tests", || rust_tests().run());
+        return steps.take("unit tests", || rust_tests(needs));
     }
     steps.take("lints with failpoints", || lints(root, &FAILPOINTS))?;
     steps.take("tidy", || tidy::run(root))?;
@@ -73,7 +74,8 @@ fn run_steps(
         ..clauses::Options::default()
     };
     steps.take("clauses", || clauses::run(root, to_mend))?;
-    steps.take("tests", || rust_tests().run())?;
+    steps.take("clients", || needs.fetch(root))?;
+    steps.take("tests", || rust_tests(needs))?;
     steps.take("Python tests", || python_tests(root, needs))?;
     steps.take("release binary", || {
         release::check(root, &debug_binary(root)?)
@@ -117,6 +119,7 @@ struct Needs {
     cache: PathBuf,
     python: PathBuf,
     unprivileged_uid: Option<&'static str>,
+    clients: Option<Clients>,
 }
 
 impl Needs {
@@ -130,9 +133,15 @@ impl Needs {
         let unprivileged_uid = is_root.then_some(UNPRIVILEGED_UID);
         Ok(Self {
             cache,
-            python: python::find()?,
+            python: python::find(python::VERSION_MIN)?,
             unprivileged_uid,
+            clients: None,
         })
+    }
+
+    fn fetch(&mut self, root: &Path) -> Result<(), Failure> {
+        self.clients = Some(Clients::set_up(root, &self.cache)?);
+        Ok(())
     }
 
     fn export(&self, command: &mut Command) {
@@ -143,6 +152,9 @@ impl Needs {
             Some(uid) => command.env("CALLGATE_TEST_UID", uid),
             None => command.env_remove("CALLGATE_TEST_UID"),
         };
+        if let Some(clients) = &self.clients {
+            clients.export(command);
+        }
     }
 }
 
@@ -163,34 +175,22 @@ fn lints(root: &Path, features: &[&str]) -> Result<(), Failure> {
     show_and_run(command)
 }
 
-struct RustTests<'a> {
-    root: &'a Path,
-    options: &'a Options,
-    needs: &'a Needs,
-}
-
-impl RustTests<'_> {
-    fn run(&self) -> Result<(), Failure> {
-        let mut command = cargo(self.root, ["test", "--workspace"]);
-        command.args(FAILPOINTS);
-        if self.options.quick {
-            command.args(["--lib", "--bins"]);
-        }
-        command.args(&self.options.filter);
-        self.needs.export(&mut command);
-        let mut watch = RustWatch::default();
-        println!("$ {}", shown(&command));
-        command::run_watched(&mut command, Watched::Stdout, |line| watch.see(line))?;
-        println!("{} tests passed", watch.passed);
-        if watch.passed == 0 {
-            return Err(Failure::new("no test was run"));
-        }
-        skips::judge(
-            &watch.skipped,
-            watch.skipped_count,
-            &skips::listed(self.root),
-        )
+fn rust_tests(root: &Path, options: &Options, needs: &Needs) -> Result<(), Failure> {
+    let mut command = cargo(root, ["test", "--workspace"]);
+    command.args(FAILPOINTS);
+    if options.quick {
+        command.args(["--lib", "--bins"]);
     }
+    command.args(&options.filter);
+    needs.export(&mut command);
+    let mut watch = RustWatch::default();
+    println!("$ {}", shown(&command));
+    command::run_watched(&mut command, Watched::Stdout, |line| watch.see(line))?;
+    println!("{} tests passed", watch.passed);
+    if watch.passed == 0 {
+        return Err(Failure::new("no test was run"));
+    }
+    skips::judge(&watch.skipped, watch.skipped_count, &skips::listed(root))
 }
 
 fn python_tests(root: &Path, needs: &Needs) -> Result<(), Failure> {

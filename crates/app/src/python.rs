@@ -24,6 +24,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "convert.py",
     "dispatch.py",
     "docstring.py",
+    "report.py",
     "schema.py",
     "tool.py",
     "worker.py",

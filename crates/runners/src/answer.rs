@@ -122,7 +122,7 @@ pub(crate) fn write_slots(slots: &Slots, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn strict(raw: &RawValue) -> Result<Value, Fault> {
+pub(crate) fn strict(raw: &RawValue) -> Result<Value, Fault> {
     json::parse(raw.get().as_bytes(), json::DEPTH_MAX)
         .map_err(|error| bad(format!("not strict JSON: {error}")))
 }

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! {"call":"…","tool":"greet","entry":"tools.sample:greet","input":{…}[,"slots":{…}]}
+//! {"call":"…","progress":{"progress":1[,"total":3,"message":"…"]}}
+//! {"call":"…","log":{"level":"info","data":…[,"logger":"…"]}}
 //! {"call":"…","output":…[,"slots":{…},"removed_slots":[…]]}
 //! {"call":"…","error":{"type":"…","message":"…"}}
 //! ```
 //!
-//! Nothing keeps one call's leavings in a worker from the next one: what needs that is a
+//! Reports may come before the answer, any number of them. Nothing keeps one call's leavings in a worker from the next one: what needs that is a
 //! process tool. A call costs no task and no copy beside the one line each way.
 
 mod health;
+mod report;
 mod worker;
 
 use std::ffi::OsString;

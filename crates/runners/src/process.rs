@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, Output, RunFuture, Runner, Sink, Stream};
+use callgate_call::{Fault, Job, Output, Patience, RunFuture, Runner, Sink, Stream};
 use callgate_sandbox::{Child, Ending, Limits, Spawner, Spec};
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
@@ -143,14 +143,13 @@ impl Runner for ProcessRunner {
 pub(crate) async fn stop(job: Job<'_>, deadline: Instant) -> Fault {
     tokio::select! {
         () = job.call.cancel.cancelled() => Fault::Cancelled,
-        after = overrun(job, deadline) => Fault::Timeout { after },
+        after = overrun(job.timeout, deadline) => Fault::Timeout { after },
     }
 }
 
 /// Ready when the time is over, with how much there was. The first deadline moves while the
 /// tool shows progress.
-async fn overrun(job: Job<'_>, first: Instant) -> Duration {
-    let patience = job.timeout;
+async fn overrun(patience: &Patience, first: Instant) -> Duration {
     let mut known = patience.timeout;
     loop {
         tokio::time::sleep_until(first + (known - patience.timeout)).await;
@@ -355,4 +354,32 @@ fn take(bytes: &[u8], output: &mut Vec<u8>, max: usize) -> Option<()> {
     }
     output.extend_from_slice(bytes);
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each report buys another timeout from then on, until the cap; the clock is the test's.
+    #[tokio::test(start_paused = true)]
+    async fn progress_moves_the_deadline_up_to_the_cap() {
+        let seconds = Duration::from_secs;
+        let start = Instant::now();
+        let patience = Patience::new(seconds(60), seconds(200));
+        let reports = async {
+            for at in [50, 100, 150, 190] {
+                tokio::time::sleep_until(start + seconds(at)).await;
+                patience.extend(start.elapsed());
+            }
+        };
+        let deadline = overrun(&patience, start + seconds(60));
+        let (after, ()) = tokio::join!(deadline, reports);
+        assert_eq!((after, start.elapsed()), (seconds(200), seconds(200)));
+
+        let start = Instant::now();
+        let patience = Patience::new(seconds(60), seconds(200));
+        patience.extend(seconds(30));
+        let after = overrun(&patience, start + seconds(60)).await;
+        assert_eq!((after, start.elapsed()), (seconds(90), seconds(90)));
+    }
 }

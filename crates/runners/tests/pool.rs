@@ -256,6 +256,61 @@ async fn what_it_prints_reaches_the_call_s_sink() {
     );
 }
 
+/// Reports reach the sink before the answer; what does not grow is dropped, and the worker
+/// serves on.
+#[tokio::test]
+async fn reports_come_before_the_answer() {
+    let bench = bench_of(settings(&[]));
+    let go = support::folder().join("go");
+    let lines = [
+        r#"{"call":"CALL","progress":{"progress":1,"total":3,"message":"one"}}"#,
+        r#"{"call": "CALL", "log": {"level": "info", "data": {"a": [1]}, "logger": "l"}}"#,
+        r#"{"call":"CALL","progress":{"progress":1}}"#,
+        r#"{"call":"CALL","progress":{"progress":0.5}}"#,
+        r#"{"call":"CALL","progress":{"progress":1.5}}"#,
+    ];
+    let input = json!({ "do": "report", "lines": lines, "go": go.to_str() });
+    let heard = [
+        "1 of Some(3.0): Some(\"one\")",
+        "info Some(\"l\") {\"a\":[1]}",
+        "1.5 of None: None",
+    ];
+    // The worker waits for us, and we for its reports: they can not have come with the answer.
+    let (output, ()) = tokio::join!(bench.run(input), async {
+        until("all is heard", || bench.sink.reports().len() == heard.len()).await;
+        std::fs::write(&go, "").unwrap();
+    });
+    assert_eq!(output.unwrap().value, json!({ "ok": true }));
+    assert_eq!(bench.sink.reports(), heard);
+    assert_eq!(who(&bench).await.1, 2, "the same worker");
+}
+
+/// A line that is almost a report is a bad answer.
+#[tokio::test]
+async fn bad_reports_are_bad_output() {
+    let bench = bench_of(settings(&[]));
+    let long = format!(
+        r#"{{"call":"CALL","log":{{"level":"info","data":"{}"}}}}"#,
+        "x".repeat(65536)
+    );
+    for line in [
+        r#"{"call":"0","progress":{"progress":1}}"#,
+        r#"{"call":"CALL","progress":{"progress":"1"}}"#,
+        r#"{"call":"CALL","progress":{"progress":1,"extra":1}}"#,
+        r#"{"call":"CALL","log":{"level":"loud","data":1}}"#,
+        r#"{"call":"CALL","log":{"level":"info","data":{"a":1,"a":2}}}"#,
+        r#"{"call":"CALL","log":{"level":"info","data":1},"progress":{"progress":1}}"#,
+        r#"{"call":"CALL"}"#,
+        &long,
+    ] {
+        let told = bench
+            .fault(json!({ "do": "report", "lines": [line] }))
+            .await;
+        assert!(told.starts_with("bad_output"), "{line}: {told}");
+    }
+    assert_eq!(bench.sink.reports(), Vec::<String>::new());
+}
+
 /// P-7: a worker's daemons go with the worker, and a cancelled call takes both.
 #[tokio::test]
 async fn a_cancelled_call_ends_the_worker_s_tree() {

@@ -1,6 +1,7 @@
 """Callgate for Python: declare tools, run them, call them.
 
     tool              declare a tool from a typed function
+    progress, log     what a running tool says before its answer
     dispatch          one call, one process, decoded output or a failure dict
     ToolhostClient    many calls over one persistent toolhost
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from .dispatch import DispatchFailure as DispatchFailure
     from .dispatch import dispatch as dispatch
     from .dispatch import run_machina_toolhost as run_machina_toolhost
+    from .report import log as log
+    from .report import progress as progress
     from .tool import tool as tool
 
 __version__ = "0.1.0"
@@ -43,6 +46,8 @@ _HOMES = {
     "DispatchFailure": "dispatch",
     "dispatch": "dispatch",
     "run_machina_toolhost": "dispatch",
+    "log": "report",
+    "progress": "report",
     "tool": "tool",
 }
 

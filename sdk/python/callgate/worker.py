@@ -6,6 +6,7 @@ one JSON line. Standard output and error stay the tool's own: nothing a tool
 prints can be mistaken for a reply.
 
     {"call":"7","tool":"greet","entry":"tools.sample:greet","input":{"name":"Ada"}}
+    {"call":"7","progress":{"progress":1,"total":2}}
     {"call":"7","output":{"message":"Hello Ada"}}
     {"call":"7","error":{"type":"ValueError","message":"no such name"}}
 
@@ -17,6 +18,7 @@ annotations are strings for the same reason.
 
 import os
 import sys
+from _thread import allocate_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ def serve(fd: "int") -> "None":
     wire = [fd]
     # A child that a tool forks must neither hold the stream open nor answer on it.
     os.register_at_fork(after_in_child=lambda: leave(wire))
-    worker = Worker()
+    worker = Worker(wire)
+    # Where `callgate.progress` finds it.
+    sys.modules["callgate._running"] = worker  # type: ignore[assignment]
     pieces: "list[bytes]" = []  # of a line whose end has not come yet
     try:
         while True:
@@ -72,10 +76,25 @@ def serve(fd: "int") -> "None":
 class Worker:
     """Runs one line's call and words its reply; remembers what it has loaded."""
 
-    def __init__(self) -> "None":
+    def __init__(self, wire: "list[int]") -> "None":
         self.loaded: "dict[str, Callable[..., Any]]" = {}
+        self.wire = wire
+        self.call: "Any" = None  # while its function runs
+        self.lock = allocate_lock()
+
+    def tell(self, kind: "str", report: "dict[str, Any]") -> "None":
+        """Send a report of the running call; a thread that outlived its call is not heard."""
+        with self.lock:
+            if self.call is not None and self.wire[0] >= 0:
+                write(self.wire[0], encode({"call": self.call, kind: report}))
 
     def answer(self, line: "bytes") -> "bytes":
+        reply = self.run(line)
+        with self.lock:  # no report may follow the answer
+            self.call = None
+        return reply
+
+    def run(self, line: "bytes") -> "bytes":
         call = None
         try:
             request = decode(line.decode())
@@ -89,6 +108,7 @@ class Worker:
         try:
             if target is None:
                 target = self.loaded[entry] = load(entry)
+            self.call = call
             if slots is None:
                 reply = {"call": call, "output": finished(target(payload))}
             else:
@@ -203,10 +223,14 @@ def send(wire: "list[int]", reply: "bytes") -> "None":
             pass
     if wire[0] < 0:
         os._exit(1)  # a forked child came back out of the tool
-    sent = os.write(wire[0], reply)
-    while sent < len(reply):
-        reply = reply[sent:]
-        sent = os.write(wire[0], reply)
+    write(wire[0], reply)
+
+
+def write(fd: "int", data: "bytes") -> "None":
+    sent = os.write(fd, data)
+    while sent < len(data):
+        data = data[sent:]
+        sent = os.write(fd, data)
 
 
 def leave(wire: "list[int]") -> "None":

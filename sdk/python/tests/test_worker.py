@@ -309,6 +309,77 @@ class WorkerTest(Workspace):
         wait_until(lambda: worker.process.poll() is not None, "end of the worker")
         self.assertEqual(worker.process.returncode, 0)
 
+    def test_reports_come_before_the_answer(self) -> None:
+        self.write(
+            "tools/reports.py",
+            """
+            import os, threading
+            import callgate
+
+            def works(payload):
+                callgate.progress(1, 3, "one")
+                callgate.log("info", {"step": "\u2028"}, logger="l")
+                callgate.progress(2.5)
+                return "done"
+
+            def wrong(payload):
+                callgate.log("loud", 1)
+
+            def not_json(payload):
+                callgate.log("info", {1, 2})
+
+            def forks(payload):
+                pid = os.fork()
+                if pid == 0:
+                    callgate.progress(1)
+                    os._exit(0)
+                return os.waitpid(pid, 0)[1]
+            """,
+        )
+        worker = self.start()
+        self.assertEqual(
+            worker.call("tools.reports:works"),
+            {"call": "c1", "progress": {"progress": 1, "total": 3, "message": "one"}},
+        )
+        log = {"level": "info", "data": {"step": "\u2028"}, "logger": "l"}
+        self.assertEqual(worker.receive(), {"call": "c1", "log": log})
+        self.assertEqual(worker.receive(), {"call": "c1", "progress": {"progress": 2.5}})
+        self.assertEqual(worker.receive(), {"call": "c1", "output": "done"})
+        self.assertError(worker.call("tools.reports:wrong"), "ValueError", "level is one of")
+        self.assertError(worker.call("tools.reports:not_json"), "TypeError", "set")
+        self.assertEqual(worker.call("tools.reports:forks"), {"call": "c1", "output": 0})
+
+    def test_a_thread_that_outlived_its_call_is_not_heard(self) -> None:
+        self.write(
+            "tools/late.py",
+            """
+            import os, threading
+            import callgate
+
+            def leaves(payload):
+                def late():
+                    while not os.path.exists("go"):
+                        pass
+                    callgate.progress(1)
+                    open("told", "w").close()
+                threading.Thread(target=late, daemon=True).start()
+            """,
+        )
+        worker = self.start()
+        self.assertEqual(worker.call("tools.late:leaves"), {"call": "c1", "output": None})
+        self.write("go", "")
+        wait_until(lambda: os.path.exists(os.path.join(self.folder, "told")), "the late report")
+        worker.send(request("tools.sample:echo", [1]))
+        self.assertEqual(worker.receive(), {"call": "c1", "output": [1]})
+
+    def test_outside_a_worker_reports_go_nowhere(self) -> None:
+        import callgate
+
+        callgate.progress(1, 2, "x")
+        callgate.log("debug", None)
+        with self.assertRaises(TypeError):
+            callgate.progress("1")  # type: ignore[arg-type]
+
     def test_slots(self) -> None:
         """T-23: the function sees the slots and may change them; the reply tells what changed. T-17: not after a failure."""
         worker = self.start()

@@ -7,12 +7,13 @@ use std::process::Command;
 use crate::command;
 use crate::report::Failure;
 
-const VERSION_MIN: (u32, u32) = (3, 9);
+/// What the package supports.
+pub const VERSION_MIN: (u32, u32) = (3, 9);
 const TESTS: &str = "sdk/python/tests";
 
-/// An interpreter of a version we support, by its own word: what is first on
+/// An interpreter of at least this version, by its own word: what is first on
 /// the path may be a shim that costs more than the call it starts.
-pub fn find() -> Result<PathBuf, Failure> {
+pub fn find(version_min: (u32, u32)) -> Result<PathBuf, Failure> {
     let chosen = env::var("CALLGATE_TEST_PYTHON").ok();
     let usual = [
         "python3",
@@ -26,26 +27,26 @@ pub fn find() -> Result<PathBuf, Failure> {
         .iter()
         .map(String::as_str)
         .chain(usual)
-        .find_map(interpreter)
+        .find_map(|program| interpreter(program, version_min))
         .ok_or_else(|| {
-            let (major, minor) = VERSION_MIN;
+            let (major, minor) = version_min;
             Failure::new(format!(
                 "the tests need a python3, {major}.{minor} or later, on the path"
             ))
         })
 }
 
-fn interpreter(program: &str) -> Option<PathBuf> {
+fn interpreter(program: &str, version_min: (u32, u32)) -> Option<PathBuf> {
     let question = "import sys; print(*sys.version_info[:2], sys.executable)";
     let answer = command::output(Command::new(program).args(["-c", question])).ok()?;
-    parse_answer(&answer)
+    parse_answer(&answer, version_min)
 }
 
-fn parse_answer(answer: &str) -> Option<PathBuf> {
+fn parse_answer(answer: &str, version_min: (u32, u32)) -> Option<PathBuf> {
     let mut parts = answer.trim_end().splitn(3, ' ');
     let version = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let path = PathBuf::from(parts.next()?);
-    (version >= VERSION_MIN && path.is_absolute()).then_some(path)
+    (version >= version_min && path.is_absolute()).then_some(path)
 }
 
 /// The tests of the Python package, run from its sources.
@@ -70,6 +71,7 @@ mod tests {
 
     #[test]
     fn an_interpreter_is_taken_at_its_word() {
+        let parse_answer = |answer| parse_answer(answer, (3, 9));
         assert_eq!(
             parse_answer("3 9 /usr/bin/python3\n"),
             Some("/usr/bin/python3".into())

@@ -55,8 +55,15 @@ pub fn mcp(folder: &Folder, args: &[&str]) -> Host {
 
 /// `callgate serve` with HTTP for anybody, and its port.
 pub fn serve_http(folder: &Folder) -> (Serve, u16) {
+    serve_http_with(folder, &[])
+}
+
+/// The same with further arguments.
+pub fn serve_http_with(folder: &Folder, args: &[&str]) -> (Serve, u16) {
     let serve = Serve::spawn(
-        callgate(folder).args(["serve", "--no-auth", "--port", "0"]),
+        callgate(folder)
+            .args(["serve", "--no-auth", "--port", "0"])
+            .args(args),
         folder.join("state/gate.sock"),
     );
     serve.wait_said("MCP on http://127.0.0.1:");

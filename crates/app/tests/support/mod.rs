@@ -6,6 +6,7 @@
 pub mod drive;
 pub mod mcp;
 pub mod mutate;
+pub mod outside;
 pub mod processes;
 pub mod random;
 pub mod workspace;

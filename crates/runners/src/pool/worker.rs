@@ -11,6 +11,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
+use super::report::Reports;
 use crate::answer::{self, Answer};
 use crate::chatter::Chatter;
 use crate::ending;
@@ -128,7 +129,7 @@ impl Worker {
                 self.pass_rest(job);
                 Served::Spent(Err(fault))
             }
-            Exchange::HungUp => self.hung_up(job, deadline).await,
+            Exchange::HungUp => self.hung_up(job).await,
         }
     }
 
@@ -167,7 +168,7 @@ impl Worker {
         ending::with_last_words(how, &self.tail)
     }
 
-    /// One line out, one line in. Dropping it loses bytes, and with them the worker.
+    /// One line out, reports and one line in. Dropping it loses bytes, and with them the worker.
     async fn exchange(&mut self, job: Job<'_>, deadline: Instant, max: usize) -> Exchange {
         let Self {
             stream,
@@ -179,9 +180,10 @@ impl Worker {
             ..
         } = self;
         reply.clear();
+        let mut reports = Reports::new(job, call_of(request));
         tokio::select! {
             biased;
-            exchanged = lines(stream, request, reply, max) => exchanged,
+            exchanged = lines(stream, request, reply, max, &mut reports) => exchanged,
             () = listen(stdout, stderr, tail, job) => unreachable!("it never ends"),
             fault = stop(job, deadline) => Exchange::Stopped(fault),
         }
@@ -238,9 +240,8 @@ impl Worker {
         }
     }
 
-    async fn hung_up(&mut self, job: Job<'_>, deadline: Instant) -> Served {
-        let until = deadline.min(Instant::now() + LAST_BREATH);
-        let exit = tokio::time::timeout_at(until, self.child.wait()).await;
+    async fn hung_up(&mut self, job: Job<'_>) -> Served {
+        let exit = tokio::time::timeout(LAST_BREATH, self.child.wait()).await;
         self.pass_rest(job);
         match exit {
             Ok(exit) if exit.ending == Ending::Code(0) => {
@@ -274,9 +275,15 @@ enum Exchange {
     Stopped(Fault),
 }
 
-/// Writes the request and reads a line, at the same time: a worker may answer before it has
-/// read all.
-async fn lines(stream: &UnixStream, request: &[u8], reply: &mut Vec<u8>, max: usize) -> Exchange {
+/// Writes the request and reads the answer's line, at the same time: a worker may answer before
+/// it has read all. Reports before the answer are passed on.
+async fn lines(
+    stream: &UnixStream,
+    request: &[u8],
+    reply: &mut Vec<u8>,
+    max: usize,
+    reports: &mut Reports<'_>,
+) -> Exchange {
     let mut written = 0;
     loop {
         if written < request.len() {
@@ -298,7 +305,7 @@ async fn lines(stream: &UnixStream, request: &[u8], reply: &mut Vec<u8>, max: us
         if stream.ready(open).await.is_err() {
             return Exchange::HungUp;
         }
-        let seen = reply.len();
+        let mut seen = reply.len();
         reply.reserve(8 * 1024);
         match stream.try_read_buf(reply) {
             Ok(0) => return Exchange::HungUp,
@@ -306,13 +313,16 @@ async fn lines(stream: &UnixStream, request: &[u8], reply: &mut Vec<u8>, max: us
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(_) => return Exchange::HungUp,
         }
-        if let Some(at) = memchr::memchr(b'\n', &reply[seen..]) {
+        while let Some(at) = memchr::memchr(b'\n', &reply[seen..]) {
             let length = seen + at;
-            return if length > max {
-                Exchange::Overlong
-            } else {
-                Exchange::Line(length)
-            };
+            if length > max {
+                return Exchange::Overlong;
+            }
+            if !reports.take(&reply[..length]) {
+                return Exchange::Line(length);
+            }
+            reply.drain(..=length);
+            seen = 0;
         }
         if reply.len() > max {
             return Exchange::Overlong;

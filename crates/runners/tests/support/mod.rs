@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Call, CallId, Caller, Cancel, Document, Fault, Job, Output, Patience, Plan, Runner, Sink,
-    Slots, Stream, Tool, Wire,
+    Call, CallId, Caller, Cancel, Document, Fault, Job, Log, Output, Patience, Plan, Progress,
+    Runner, Sink, Slots, Stream, Tool, Wire,
 };
 use callgate_sandbox::Spawner;
 use serde_json::Value;
@@ -129,9 +129,14 @@ impl Bench {
 
 /// Remembers what it was told, up to a bound.
 #[derive(Default)]
-pub struct Heard(Mutex<(Vec<u8>, Vec<u8>)>);
+pub struct Heard(Mutex<(Vec<u8>, Vec<u8>)>, Mutex<Vec<String>>);
 
 impl Heard {
+    /// Progress and logs, in words.
+    pub fn reports(&self) -> Vec<String> {
+        self.1.lock().unwrap().clone()
+    }
+
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap().0).into_owned()
     }
@@ -150,5 +155,20 @@ impl Sink for Heard {
         };
         let room = (8usize << 20).saturating_sub(kept.len()).min(bytes.len());
         kept.extend_from_slice(&bytes[..room]);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        let Progress {
+            done,
+            total,
+            message,
+        } = progress;
+        let words = format!("{done} of {total:?}: {message:?}");
+        self.1.lock().unwrap().push(words);
+    }
+
+    fn log(&self, log: &Log) {
+        let words = format!("{} {:?} {}", log.level.as_str(), log.logger, log.data);
+        self.1.lock().unwrap().push(words);
     }
 }

@@ -1,0 +1,79 @@
+//! The official MCP conformance suite against the fixture, behind the same gate and door as
+//! every other tool. It speaks HTTP only; `mcp.rs` has the pipe.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+use support::Folder;
+use support::drive::run;
+use support::mcp::serve_http_with;
+use support::outside::{modules, node};
+
+const SUITE: &str = "@modelcontextprotocol/conformance/dist/index.js";
+
+#[test]
+fn revision_2025_11_25() {
+    pass("2025-11-25", 83);
+}
+
+#[test]
+fn revision_2026_07_28() {
+    pass("2026-07-28", 196);
+}
+
+/// Runs every scenario of a revision, those the suite does not score included. Nothing is
+/// expected to fail, and nothing may only be warned of; as many checks as the suite is known to
+/// make must succeed, so that one that no longer runs shows.
+fn pass(revision: &str, successes_min: usize) {
+    let folder = Folder::new();
+    let (serve, port) = serve_http_with(&folder, &["--conformance"]);
+    let results = folder.join("results");
+    let ran = run(node(&folder)
+        .arg(modules().join(SUITE))
+        .args(["server", "--url", &format!("http://127.0.0.1:{port}/mcp")])
+        .args(["--requirements", revision, "-o"])
+        .arg(&results));
+    let mut checks = Vec::new();
+    collect(&results, &mut checks);
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut bad = Vec::new();
+    for check in &checks {
+        let status = check["status"].as_str().expect("a status");
+        *counts.entry(status).or_default() += 1;
+        if matches!(status, "FAILURE" | "WARNING") {
+            bad.push(format!(
+                "{} {}: {}",
+                check["id"], status, check["errorMessage"]
+            ));
+        }
+    }
+    eprintln!("{revision}: {counts:?}");
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+    let successes = counts.get("SUCCESS").copied().unwrap_or_default();
+    assert!(successes >= successes_min, "{counts:?} {ran:?}");
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(serve.stop().success());
+}
+
+/// The checks of every `checks.json` under `folder`.
+fn collect(folder: &Path, checks: &mut Vec<Value>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, checks);
+        } else if path.ends_with("checks.json") {
+            let text = std::fs::read(&path).expect("the suite's own file");
+            let found: Vec<Value> = serde_json::from_slice(&text).expect("a list of checks");
+            checks.extend(found);
+        }
+    }
+}
