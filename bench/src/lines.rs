@@ -29,7 +29,7 @@ impl Lines {
         })
     }
 
-    fn push(&mut self, line: &str) {
+    pub fn push(&mut self, line: &str) {
         self.bytes.extend_from_slice(line.as_bytes());
         self.bytes.push(b'\n');
         self.ends.push(self.bytes.len());
@@ -84,6 +84,36 @@ impl Writer {
             ));
         }
         lines
+    }
+
+    /// MCP's `tools/call` of `tool` with a message to give back, about 190 bytes each; `meta` is
+    /// the members a modern request must have.
+    pub fn tool_calls(&mut self, tool: &str, count: usize, meta: Option<&str>) -> Lines {
+        let meta = meta.map_or(String::new(), |meta| format!(",\"_meta\":{meta}"));
+        let mut lines = Lines::default();
+        for _ in 0..count {
+            let (id, said) = (self.written + 1_000_000, self.next());
+            lines.push(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"message":"rows where id = {said:016x}, the newest first, ten at a time"}}{meta}}}}}"#
+            ));
+            self.written += 1;
+        }
+        lines
+    }
+
+    /// Frames that ask a bridge's parent for the same.
+    pub fn frames(&mut self, tool: &str, count: usize) -> Vec<Vec<u8>> {
+        let frame = |payload: String| {
+            let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+            [&length.to_be_bytes(), payload.as_bytes()].concat()
+        };
+        let each = (0..count).map(|_| {
+            let said = self.next();
+            frame(format!(
+                r#"{{"method":"call_tool","params":{{"name":"{tool}","arguments":{{"message":"rows where id = {said:016x}, the newest first, ten at a time"}}}}}}"#
+            ))
+        });
+        each.collect()
     }
 
     /// SplitMix64.
