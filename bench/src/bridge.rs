@@ -1,202 +1,259 @@
-//! The bridge's two ends: a call at `bridge.sock` of `callgate serve` against a parent that gives
-//! back what it got and does nothing else, and against one written with Python's asyncio; and
-//! `callgate bridge` from its start to its first answer.
+//! The bridge: a call over `bridge.sock` against a peer that answers canned bytes and against
+//! a parent in Python's asyncio; and how much it takes to start one.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cpu::Tenant;
 use crate::daemon::{Daemon, wait_for};
-use crate::figure::{Figure, median, number, quiet};
-use crate::lines::Writer;
-use crate::mcp::{self, TOOL};
-use crate::piped::Piped;
+use crate::figure::{Figure, number, quiet};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure, chain, cpu, mcp_start};
+use crate::{Bench, Failure, chain, cpu, mcp};
 
+const ROUNDS: usize = 12;
+const CALLS: usize = 2_048;
 const CONNECTIONS: usize = 64;
-const ROUNDS: usize = 7;
-const CALLS: usize = 20_000;
-/// The one that is slower gets fewer.
-const PYTHON_CALLS: usize = 4_000;
 const STARTS: usize = 30;
-const CPU_MICROS_MORE_MAX: f64 = 8.0;
-const FASTER_THAN_PYTHON: f64 = 4.0;
-const START_CPU_MS_MAX: f64 = 10.0;
+
+/// What a call may cost above an answer without any work.
+const ABOVE_ECHO_MICROS_MAX: f64 = 8.0;
+const TIMES_PYTHON_MIN: f64 = 4.0;
+const START_MS_MAX: f64 = 10.0;
+
+const REQUEST: &[u8] =
+    br#"{"method":"call_tool","params":{"name":"builtin_echo","arguments":{"hello":"world"}}}"#;
+const ANSWER: &[u8] = br#"{"result":{"content":[{"type":"text","text":"{\"hello\":\"world\"}"}]}}"#;
+
+/// The same echo, as a small asyncio program serves it that keeps to the contract: fields are
+/// checked, tools are found by name, failures and sizes are told.
+const PYTHON: &str = r#"
+import asyncio, json, struct, sys
+
+LIMIT = 10_485_760
+
+async def echo(arguments):
+    return json.dumps(arguments)
+
+TOOLS = {"builtin_echo": echo}
+
+class ToolNotFoundError(Exception):
+    pass
+
+async def call(message):
+    if not isinstance(message, dict) or message.get("method") != "call_tool":
+        raise ValueError(f"Unknown method: {message.get('method')}")
+    params = message.get("params")
+    if not isinstance(params, dict):
+        raise ValueError("Invalid params: expected dict")
+    name, arguments = params.get("name"), params.get("arguments", {})
+    if not isinstance(name, str):
+        raise ValueError("Invalid tool name: expected string")
+    if not isinstance(arguments, dict):
+        raise ValueError("Invalid arguments: expected dict")
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise ToolNotFoundError(f"Unknown tool: {name}")
+    return {"content": [{"type": "text", "text": await tool(arguments)}]}
+
+async def serve(reader, writer):
+    try:
+        while True:
+            (length,) = struct.unpack(">I", await reader.readexactly(4))
+            if length > LIMIT:
+                break
+            payload = await reader.readexactly(length)
+            try:
+                answer = {"result": await call(json.loads(payload.decode("utf-8")))}
+            except Exception as error:
+                answer = {"error": {"message": str(error), "type": type(error).__name__}}
+            answer = json.dumps(answer).encode("utf-8")
+            if len(answer) > LIMIT:
+                break
+            writer.write(struct.pack(">I", len(answer)) + answer)
+            await writer.drain()
+    except asyncio.IncompleteReadError:
+        pass
+    writer.close()
+
+async def main():
+    server = await asyncio.start_unix_server(serve, sys.argv[1], backlog=128)
+    await server.serve_forever()
+
+asyncio.run(main())
+"#;
 
 pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
+    let mut figures = calls(bench)?;
+    figures.push(start(bench)?);
+    Ok(figures)
+}
+
+fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("bridge")?;
-    let path = |name: &str| scratch.root().join(name);
-    let gate_socket = path("gate.sock");
-    let mut command = mcp::callgate(bench, &scratch, &["serve", "--socket"]);
-    let serve = Daemon::start(command.arg(&gate_socket))?;
-    let ours = path("bridge.sock");
-    let (bare, python) = (path("bare.sock"), path("python.sock"));
-    let tenant = bare_parent(&bare)?;
-    let _python = Daemon::start(bench.rivals.asyncio_parent()?.arg(&python))?;
-    for socket in [&ours, &bare, &python] {
-        wait_for("a parent", || UnixStream::connect(socket).is_ok())?;
-    }
-    let mut writer = Writer::new(bench.seed);
-    let mut spent: [Vec<Spent>; 3] = Default::default();
+    let at = |name: &str| scratch.root().join(name);
+    let (socket, python, bare) = (at("bridge.sock"), at("p.sock"), at("echo.sock"));
+    let mut serve = mcp::callgate(bench, &scratch, &["serve", "--socket"]);
+    let gate = served(serve.arg(at("gate.sock")), &socket)?;
+    let mut rival = Command::new("python3");
+    let rival = served(rival.args(["-c", PYTHON]).arg(&python), &python)?;
+    let echo = canned(&bare)?;
+
+    let mut one = Clients::connect(&socket, 1)?;
+    let mut canned = Clients::connect(&bare, 1)?;
+    let mut many = Clients::connect(&socket, CONNECTIONS)?;
+    let mut theirs = Clients::connect(&python, CONNECTIONS)?;
+    let mut micros: [Vec<f64>; 4] = Default::default();
     for round in 0..=ROUNDS {
-        let measured = [
-            exchange(&ours, &writer.frames(TOOL, CALLS), || {
-                cpu::tree(serve.pid())
-            })?,
-            exchange(&bare, &writer.frames(TOOL, CALLS), || tenant.cpu())?,
-            exchange(&python, &writer.frames(TOOL, PYTHON_CALLS), || {
-                Ok(Duration::ZERO)
-            })?,
+        let each = [
+            spent(|| Ok(cpu::process(gate.pid())), || one.ask(CALLS))?,
+            spent(|| echo.cpu(), || canned.ask(CALLS))?,
+            spent(|| Ok(cpu::process(gate.pid())), || many.ask(CALLS))?,
+            spent(|| Ok(cpu::process(rival.pid())), || theirs.ask(CALLS))?,
         ];
         // The first round warms up.
         if round > 0 {
-            for (all, one) in spent.iter_mut().zip(measured) {
+            for (all, one) in micros.iter_mut().zip(each) {
                 all.push(one);
             }
         }
     }
-    let start = starts(bench, &ours, &path("bridge-schema.json"))?;
-    serve.stop()?;
-    chain::check(bench, &scratch, (ROUNDS + 1) * CALLS)?;
-    let [cpu_ours, cpu_bare, _] = spent.each_ref().map(|all| cpu_of(all));
-    let [rate_ours, rate_bare, rate_python] = spent.each_ref().map(|all| rate_of(all));
+    drop((one, canned, many, theirs));
+    gate.stop()?;
+    chain::check(bench, &scratch, (ROUNDS + 1) * 2 * CALLS)?;
+    let [one, canned, many, theirs] = micros.map(|micros| quiet(&micros));
+    let times = theirs / many;
     Ok(vec![
         Figure::new(
-            "bridge: CPU of a call above a bare parent's",
-            cpu_ours - cpu_bare,
+            "bridge: CPU of a call above a bare echo's",
+            one - canned,
             "µs",
         )
-        .at_most(CPU_MICROS_MORE_MAX)
+        .at_most(ABOVE_ECHO_MICROS_MAX)
         .beside(format!(
-            "{} against {} µs",
-            number(cpu_ours),
-            number(cpu_bare)
+            "{} µs, the echo {} µs",
+            number(one),
+            number(canned)
         )),
         Figure::new(
-            "bridge: calls/s against an asyncio parent",
-            rate_ours / rate_python,
+            "bridge: asyncio parent's CPU of a call against ours",
+            times,
             "x",
         )
-        .at_least(FASTER_THAN_PYTHON)
+        .at_least(TIMES_PYTHON_MIN)
         .beside(format!(
-            "{} against {} calls/s, {CONNECTIONS} connections; a bare parent {}",
-            number(rate_ours),
-            number(rate_python),
-            number(rate_bare),
+            "{} µs and {} µs, {CONNECTIONS} connections",
+            number(theirs),
+            number(many)
         )),
-        Figure::new("bridge: CPU to the first `tools/list`", start, "ms")
-            .at_most(START_CPU_MS_MAX)
-            .beside(format!("its end included; {STARTS} starts")),
     ])
 }
 
-/// Calls per second and CPU of a call, of one round.
-struct Spent {
-    rate: f64,
-    cpu_micros: f64,
+/// Microseconds of CPU each of `CALLS` takes by this clock.
+fn spent(
+    clock: impl Fn() -> Result<Duration, Failure>,
+    ask: impl FnOnce() -> Result<(), Failure>,
+) -> Result<f64, Failure> {
+    let before = clock()?;
+    ask()?;
+    Ok(cpu::micros_each(clock()? - before, CALLS))
 }
 
-fn rate_of(spent: &[Spent]) -> f64 {
-    median(&spent.iter().map(|spent| spent.rate).collect::<Vec<_>>())
-}
-
-fn cpu_of(spent: &[Spent]) -> f64 {
-    quiet(
-        &spent
-            .iter()
-            .map(|spent| spent.cpu_micros)
-            .collect::<Vec<_>>(),
-    )
-}
-
-/// Sends every frame, each connection in its turn, and waits for the answers.
-fn exchange(
-    socket: &Path,
-    frames: &[Vec<u8>],
-    cpu: impl Fn() -> Result<Duration, Failure>,
-) -> Result<Spent, Failure> {
-    let connect = |_| Ok(UnixStream::connect(socket)?);
-    let connections: Result<Vec<UnixStream>, Failure> = (0..CONNECTIONS).map(connect).collect();
-    let (mut connections, mut answer) = (connections?, Vec::new());
-    let before = cpu()?;
-    let began = Instant::now();
-    for sent in 0..frames.len() + CONNECTIONS {
-        let connection = &mut connections[sent % CONNECTIONS];
-        if sent >= CONNECTIONS {
-            receive(connection, &mut answer)?;
-        }
-        if let Some(frame) = frames.get(sent) {
-            connection.write_all(frame)?;
-        }
-    }
-    let took = began.elapsed();
-    Ok(Spent {
-        rate: frames.len() as f64 / took.as_secs_f64(),
-        cpu_micros: cpu::micros_each(cpu()?.saturating_sub(before), frames.len()),
-    })
-}
-
-/// Waits for one whole frame, and checks that it is a result.
-fn receive(connection: &mut UnixStream, answer: &mut Vec<u8>) -> Result<(), Failure> {
-    answer.resize(16 * 1024, 0);
-    let mut have = 0;
-    while !is_whole(&answer[..have]) {
-        match connection.read(&mut answer[have..])? {
-            0 => return Err("hung up before it answered".into()),
-            read => have += read,
+/// CPU of a bridge from its start to its first answer.
+fn start(bench: &Bench) -> Result<Figure, Failure> {
+    let scratch = Scratch::new("bridge-start")?;
+    let schema = scratch.root().join("schema.json");
+    let tool = r#"{"name":"t","description":"d","input_schema":{"type":"object"}}"#;
+    std::fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&schema)?
+        .write_all(format!("[{tool}]").as_bytes())?;
+    let mut millis = Vec::new();
+    for _ in 0..STARTS {
+        let mut child = Command::new(&bench.callgate)
+            .arg("bridge")
+            .arg(scratch.root().join("none.sock"))
+            .arg(&schema)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut stdin = child.stdin.take().ok_or("a child without its stdin")?;
+        stdin.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n")?;
+        let stdout = child.stdout.take().ok_or("a child without its stdout")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        millis.push(cpu::process(child.id()).as_secs_f64() * 1e3);
+        drop(stdin);
+        if !line.contains("inputSchema") || !child.wait()?.success() {
+            return Err(format!("answered {line}").into());
         }
     }
-    let payload = &answer[4..have];
-    // A bare parent gives back the request.
-    if payload.starts_with(b"{\"result\"") || payload.starts_with(b"{\"method\"") {
-        return Ok(());
+    let name = "bridge: CPU from start to the first `tools/list`";
+    Ok(Figure::new(name, quiet(&millis), "ms").at_most(START_MS_MAX))
+}
+
+/// Connections that ask in turn, each one request at a time.
+struct Clients(Vec<UnixStream>);
+
+impl Clients {
+    fn connect(socket: &Path, count: usize) -> Result<Self, Failure> {
+        let streams: Result<_, _> = (0..count).map(|_| UnixStream::connect(socket)).collect();
+        Ok(Self(streams?))
     }
-    Err(format!("answered {}", String::from_utf8_lossy(payload)).into())
+
+    fn ask(&mut self, calls: usize) -> Result<(), Failure> {
+        let request = frame(REQUEST)?;
+        let mut prefix = [0; 4];
+        let mut answer = Vec::new();
+        for _ in 0..calls / self.0.len() {
+            for stream in &mut self.0 {
+                stream.write_all(&request)?;
+            }
+            for stream in &mut self.0 {
+                stream.read_exact(&mut prefix)?;
+                answer.resize(usize::try_from(u32::from_be_bytes(prefix))?, 0);
+                stream.read_exact(&mut answer)?;
+                if !answer.starts_with(b"{\"result\"") {
+                    return Err(String::from_utf8_lossy(&answer).into());
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-fn is_whole(bytes: &[u8]) -> bool {
-    let length = bytes.first_chunk().map(|head| u32::from_be_bytes(*head));
-    length.is_some_and(|length| bytes.len() >= 4 + length as usize)
+fn frame(payload: &[u8]) -> Result<Vec<u8>, Failure> {
+    Ok([&u32::try_from(payload.len())?.to_be_bytes(), payload].concat())
 }
 
-/// A parent that gives back each frame as it came, in a thread of ours that ends with us.
-fn bare_parent(socket: &Path) -> Result<Tenant, Failure> {
+/// A peer that answers whatever comes with the same bytes.
+fn canned(socket: &Path) -> Result<Tenant, Failure> {
     let listener = UnixListener::bind(socket)?;
     listener.set_nonblocking(true)?;
+    let answer = frame(ANSWER)?;
     Tenant::start(async move {
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        loop {
-            let (mut stream, _) = listener.accept().await?;
-            tokio::spawn(async move {
-                let mut frame = vec![0; 16 * 1024];
-                // A frame is smaller than what one read takes, and sent by one write.
-                loop {
-                    let read = stream.read(&mut frame).await?;
-                    if read == 0 {
-                        return std::io::Result::Ok(());
-                    }
-                    stream.write_all(&frame[..read]).await?;
-                }
-            });
+        let (mut stream, _) = listener.accept().await?;
+        let mut chunk = vec![0; 16 * 1024];
+        while stream.read(&mut chunk).await? > 0 {
+            stream.write_all(&answer).await?;
         }
+        Ok(())
     })
 }
 
-/// CPU of `callgate bridge` that is asked for its tools and ends, in milliseconds.
-fn starts(bench: &Bench, socket: &Path, schema: &Path) -> Result<f64, Failure> {
-    let mut cpus = Vec::new();
-    for _ in 0..STARTS {
-        let before = cpu::children();
-        let mut command = std::process::Command::new(&bench.callgate);
-        let mut bridge = Piped::start(command.arg("bridge").arg(socket).arg(schema))?;
-        mcp_start::list(&mut bridge)?;
-        bridge.finish()?;
-        cpus.push((cpu::children() - before).as_secs_f64() * 1e3);
-    }
-    Ok(quiet(&cpus))
+/// Starts a program and waits until it serves a socket.
+fn served(command: &mut Command, socket: &Path) -> Result<Daemon, Failure> {
+    let daemon = Daemon::start(command)?;
+    wait_for(&socket.display().to_string(), || {
+        UnixStream::connect(socket).is_ok()
+    })?;
+    Ok(daemon)
 }

@@ -101,21 +101,6 @@ impl Writer {
         lines
     }
 
-    /// Frames that ask a bridge's parent for the same.
-    pub fn frames(&mut self, tool: &str, count: usize) -> Vec<Vec<u8>> {
-        let frame = |payload: String| {
-            let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-            [&length.to_be_bytes(), payload.as_bytes()].concat()
-        };
-        let each = (0..count).map(|_| {
-            let said = self.next();
-            frame(format!(
-                r#"{{"method":"call_tool","params":{{"name":"{tool}","arguments":{{"message":"rows where id = {said:016x}, the newest first, ten at a time"}}}}}}"#
-            ))
-        });
-        each.collect()
-    }
-
     /// SplitMix64.
     fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);

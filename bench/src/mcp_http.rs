@@ -289,6 +289,10 @@ fn streams(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("mcp-streams")?;
     fs::write(scratch.workspace().join("callgate.toml"), REPORT)?;
     fs::write(scratch.workspace().join("report.py"), REPORT_PROGRAM)?;
+    let trusted = mcp::callgate(bench, &scratch, &["trust"]).output()?;
+    if !trusted.status.success() {
+        return Err(String::from_utf8_lossy(&trusted.stderr).into());
+    }
     let (port, runs) = serve(bench, &scratch)?;
     let mut writer = Writer::new(bench.seed);
     let mut figures = Vec::new();

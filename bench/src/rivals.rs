@@ -38,13 +38,6 @@ impl Rivals {
         command.arg("bench/rivals/python/fastmcp_echo.py");
         Ok(command)
     }
-
-    /// A bridge's parent; wants the path of its socket.
-    pub fn asyncio_parent(&self) -> Result<Command, Failure> {
-        let mut command = Command::new(known(&self.python, "--python")?);
-        command.arg("bench/rivals/python/asyncio_parent.py");
-        Ok(command)
-    }
 }
 
 fn known<'a>(path: &'a Option<PathBuf>, option: &str) -> Result<&'a Path, Failure> {

@@ -16,7 +16,7 @@ const MANIFEST: &str = "bench/Cargo.toml";
 /// A package of its own, so that what it needs stays out of our lock file.
 const RMCP_MANIFEST: &str = "bench/rivals/rmcp/Cargo.toml";
 /// Benches with rivals have names that begin so.
-const WITH_RIVALS: [&str; 2] = ["mcp", "bridge"];
+const WITH_RIVALS: &str = "mcp-";
 
 pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     if !root.join(MANIFEST).exists() {
@@ -45,7 +45,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
 /// True unless only benches without rivals are named.
 fn needs_rivals(args: &[String]) -> bool {
     let is_name = |arg: &&String| !arg.starts_with('-') && arg.parse::<u64>().is_err();
-    let has_rivals = |name: &String| WITH_RIVALS.iter().any(|known| name.starts_with(known));
+    let has_rivals = |name: &String| name.starts_with(WITH_RIVALS);
     let mut names = args.iter().filter(is_name).peekable();
     names.peek().is_none() || names.any(has_rivals)
 }

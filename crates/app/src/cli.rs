@@ -75,6 +75,8 @@ enum Command {
     Tools(commands::tools::Tools),
     /// Grant, list and revoke single-use leases
     Lease(commands::lease::Lease),
+    /// Make, list and revoke tokens for callers over HTTP
+    Token(commands::token::Token),
     /// List calls that wait for a person, and decide
     Approvals(commands::approvals::Approvals),
     /// Trust this workspace's configuration as it is now
@@ -89,6 +91,11 @@ enum Command {
     /// Run one tool by its AID: request on stdin, reply on stdout
     #[command(name = "tool_exec", disable_help_flag = true)]
     ToolExec(Rest),
+    /// Serve MCP for the tools of a parent process: SOCKET SCHEMA
+    #[command(disable_help_flag = true)]
+    Bridge(Rest),
+    /// Print the entry of an MCP client that reaches the tools by a bridge
+    BridgeConfig(commands::bridge_config::BridgeConfig),
     /// Print shell completions
     Completions {
         /// The shell
@@ -168,15 +175,17 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Call(call) => commands::call::run(environment, place, &call),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),
+        Command::Token(token) => commands::token::run(environment, place, &token),
         Command::Approvals(approvals) => commands::approvals::run(environment, place, &approvals),
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),
         Command::Doctor(doctor) => commands::doctor::run(environment, place, &doctor),
-        Command::Toolhost(_) | Command::ToolExec(_) => {
-            Err("put `toolhost` and `tool_exec` first: callgate toolhost …"
+        Command::BridgeConfig(config) => commands::bridge_config::run(environment, place, &config),
+        Command::Toolhost(_) | Command::ToolExec(_) | Command::Bridge(_) => Err(
+            "put `toolhost`, `tool_exec` and `bridge` first: callgate toolhost …"
                 .to_owned()
-                .into())
-        }
+                .into(),
+        ),
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,

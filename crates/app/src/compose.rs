@@ -12,8 +12,9 @@ use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
-use crate::config::{Config, DecisionConfig, DurabilityConfig, StoreConfig};
+use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
 use crate::environment::Environment;
+use crate::issuer;
 use crate::paths::Paths;
 use crate::python;
 use crate::suggest;
@@ -126,6 +127,10 @@ impl<'a> Parts<'a> {
     ) -> Result<Setup, SetupError> {
         let secrets = self.secrets(&config);
         let policy = policy(self.environment, &config).map_err(SetupError::Tools)?;
+        if let Some(jwt) = &config.http.jwt {
+            // Only checked, so that nothing is trusted that could not be served.
+            issuer::issuer(jwt, Arc::clone(&self.clock), Vec::new()).map_err(SetupError::Tools)?;
+        }
         let breaker = BreakerPolicy {
             failures_max: config.breaker.failures_max,
             open: Duration::from_millis(config.breaker.open_ms),
@@ -210,20 +215,26 @@ fn store_options(config: &Config) -> Options {
     }
 }
 
+fn rule(config: &PolicyConfig) -> Result<Rule, String> {
+    let decision = match config.decision {
+        DecisionConfig::Allow => Decision::Allow,
+        DecisionConfig::Deny => Decision::Deny,
+        DecisionConfig::Ask => Decision::Ask,
+    };
+    // So large a word is for callers that somebody thought of.
+    if config.approve_by_client && (decision != Decision::Ask || config.callers.is_empty()) {
+        return Err("approve_by_client is for a rule that asks, and names its callers".to_owned());
+    }
+    Ok(Rule {
+        tools: config.tools.clone(),
+        callers: config.callers.clone(),
+        decision,
+        approve_by_client: config.approve_by_client,
+    })
+}
+
 fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> {
-    let rules = config
-        .policies
-        .iter()
-        .map(|rule| Rule {
-            tools: rule.tools.clone(),
-            callers: rule.callers.clone(),
-            decision: match rule.decision {
-                DecisionConfig::Allow => Decision::Allow,
-                DecisionConfig::Deny => Decision::Deny,
-                DecisionConfig::Ask => Decision::Ask,
-            },
-        })
-        .collect();
+    let rules = config.policies.iter().map(rule).collect::<Result<_, _>>()?;
     let configured = match config.leases.enforce_from_tier {
         None => None,
         Some(number) => Some(

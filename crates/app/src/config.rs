@@ -39,6 +39,9 @@ pub struct Config {
     /// `[store]`.
     #[serde(default)]
     pub store: StoreConfig,
+    /// `[http]`.
+    #[serde(default)]
+    pub http: HttpConfig,
 }
 
 /// One tool.
@@ -241,6 +244,9 @@ pub struct PolicyConfig {
     #[serde(default)]
     pub callers: Vec<String>,
     pub decision: DecisionConfig,
+    /// With `ask`: the clients of these callers may ask their users, whatever the tier (G-6).
+    #[serde(default)]
+    pub approve_by_client: bool,
 }
 
 /// What a rule says.
@@ -331,6 +337,46 @@ impl StoreConfig {
     }
 }
 
+/// `[http]`: MCP on a port of this machine (G-10).
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    /// No port at all, unless the command line asks for one.
+    #[serde(default)]
+    pub off: bool,
+    /// 7411 if not said.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// Names it answers to besides those of this machine, for a proxy in front of it.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// `[http.jwt]`.
+    #[serde(default)]
+    pub jwt: Option<JwtConfig>,
+}
+
+/// `[http.jwt]`: an issuer whose tokens count.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JwtConfig {
+    /// `iss`, exactly.
+    pub issuer: String,
+    /// `aud` must hold this.
+    pub audience: String,
+    /// Where its keys are; else its discovery document says.
+    #[serde(default)]
+    pub jwks_url: Option<String>,
+    /// Which signatures count; all asymmetric ones if not said.
+    #[serde(default)]
+    pub algorithms: Vec<String>,
+    /// The issuer's scope words, each as some of ours.
+    #[serde(default)]
+    pub scopes: BTreeMap<String, Vec<String>>,
+    /// For each caller.
+    #[serde(default)]
+    pub rate: Option<RateLimitConfig>,
+}
+
 /// What an answer survives (G-8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -419,6 +465,15 @@ open_ms = 5
 durability = "power"
 keys_max = 7
 key_life_ms = 9
+[http]
+port = 1
+hosts = ["h"]
+[http.jwt]
+issuer = "https://i"
+audience = "a"
+algorithms = ["ES256"]
+scopes = { "x y" = ["tools:*"] }
+rate = { per_second = 1, burst = 1 }
 [[policy]]
 tools = ["a*"]
 callers = ["uid:*"]

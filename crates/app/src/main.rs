@@ -1,6 +1,7 @@
 //! The binary: arguments, environment, configuration and composition. The only crate that
 //! reads any of the three, and the only one that knows all the others.
 
+mod bridge;
 mod catalog;
 mod cli;
 mod client;
@@ -9,6 +10,7 @@ mod commands;
 mod compose;
 mod config;
 mod environment;
+mod issuer;
 mod mcp;
 #[cfg(test)]
 #[path = "../tests/support/mutate.rs"]
@@ -25,6 +27,7 @@ mod random;
 mod show;
 mod suggest;
 mod trust;
+mod watch;
 mod workspace;
 
 use std::ffi::OsString;
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     match Role::of(&args) {
         Role::Toolhost(rest) => commands::toolhost::main(&environment, rest),
         Role::ToolExec(rest) => commands::toolhost::tool_exec(&environment, rest),
+        Role::Bridge(rest) => commands::bridge::main(&environment, rest),
         Role::MachinaCli => commands::toolhost::machina_usage(),
         Role::Callgate => cli::main(&environment, &args),
     }
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
 enum Role<'a> {
     Toolhost(&'a [OsString]),
     ToolExec(&'a [OsString]),
+    Bridge(&'a [OsString]),
     MachinaCli,
     Callgate,
 }
@@ -73,6 +78,7 @@ impl<'a> Role<'a> {
             (Some("machina_cli"), _) => Self::MachinaCli,
             (_, Some("toolhost")) => Self::Toolhost(after(2)),
             (_, Some("tool_exec")) => Self::ToolExec(after(2)),
+            (_, Some("bridge")) => Self::Bridge(after(2)),
             _ => Self::Callgate,
         }
     }

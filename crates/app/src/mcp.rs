@@ -1,12 +1,18 @@
 //! The MCP server of a workspace: its settings, and the key by which it recognises what its
 //! clients keep for it.
 
+use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_doors::mcp::{Behind, Seal, Server, Settings};
+use callgate_call::{Caller, Cancel, Wire};
+use callgate_doors::mcp::stdio::{self, Stdio};
+use callgate_doors::mcp::{Behind, Peer, Seal, Server, Settings};
+use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_gate::Gate;
 
+use crate::commands::StopSignals;
 use crate::compose::Parts;
 
 /// A call that takes longer becomes a task, where its client knows tasks.
@@ -26,8 +32,35 @@ pub fn server(parts: &Parts<'_>, gate: Arc<Gate>, task_after: Duration) -> Arc<S
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instructions: None,
         task_after,
-        approve_by_client: Vec::new(),
     };
     let seal = Seal::new(key, Arc::clone(&parts.clock));
     Arc::new(Server::new(Behind::Gate(gate), settings, seal))
+}
+
+/// Serves the owner of standard input and output until it hangs up or we are told to stop.
+pub async fn serve_stdio(server: &Arc<Server>, uid: u32) -> Result<(), String> {
+    let mut signals = StopSignals::watch()?;
+    let peer = Peer {
+        caller: Caller::uid(uid),
+        wire: Wire::Mcp,
+        scope: None,
+    };
+    let stdin = PipeReader::new(io::stdin().as_fd())
+        .map_err(|error| format!("read standard input: {error}"))?;
+    let stdout = PipeWriter::new(io::stdout().as_fd())
+        .map_err(|error| format!("write standard output: {error}"))?;
+    let stop = Cancel::new();
+    let ended = tokio::select! {
+        ended = stdio::serve(server, peer, Stdio { stdin, stdout }, &stop) => ended,
+        () = signals.next() => Ok(()),
+    };
+    server.cancel_all();
+    server.stop().await;
+    match ended {
+        // A client that went away is how this ends.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("serve MCP: {error}"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -7,7 +7,7 @@ use callgate_call::Digest;
 use crate::environment::Environment;
 
 /// A socket's path has this many bytes at most.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The folders of one workspace.
 #[derive(Debug, Clone)]

@@ -35,7 +35,7 @@ fn text_of(reply: &Value) -> &str {
         .unwrap_or_else(|| panic!("no text: {reply}"))
 }
 
-/// G-3, G-11: one key is one run, whatever the era, the wire and the process.
+/// G-3, G-11, G-11b: one key is one run, whatever the era, the wire and the process.
 #[test]
 fn a_retry_runs_once_on_every_wire_and_across_a_restart() {
     let folder = trusted(ONE);
@@ -142,7 +142,7 @@ fn the_end_of_input_ends_everything() {
     });
 }
 
-/// G-6: a pending approval is put to the client's user: in rounds where the era has them, by
+/// G-6, G-6b: a pending approval is put to the client's user: in rounds where the era has them, by
 /// elicitation where not. A decline is a denial, recorded as that user's.
 #[test]
 fn a_client_s_user_approves() {

@@ -25,7 +25,7 @@ pub use fault::{Fault, LeaseRefusal, chain};
 pub use outcome::{Outcome, Output};
 pub use plan::{Enforcement, Level, Plan, Planner};
 pub use runner::{Job, Log, LogLevel, NoSink, Patience, Progress, RunFuture, Runner, Sink, Stream};
-pub use scope::{Scope, fits, fits_any};
+pub use scope::{BearerToken, Scope, fits, fits_any};
 pub use secrets::Secrets;
 pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};

@@ -1,6 +1,32 @@
 //! What a token allows at most, and the patterns that say so.
 
+use std::fmt;
+
 use crate::{RateLimit, Tier, Tool};
+
+/// A bearer token, as somebody brings it. Never printed, and compared by its hash only.
+#[derive(Clone)]
+pub struct BearerToken(String);
+
+impl BearerToken {
+    /// Any text a caller sent.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The secret itself, for hashing and for showing once.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
 
 /// What a caller's token allows. Policy may allow less, never more.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,12 +1,19 @@
 //! Who an HTTP request comes from. Doors ask; how tokens are kept and checked is behind the
 //! trait.
 
+mod fetch;
+pub mod jwt;
+mod keys;
+mod tokens;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use callgate_call::{Caller, Scope};
 use serde_json::Value;
+
+pub use tokens::Guard;
 
 /// A caller that was recognised.
 #[derive(Clone, Debug)]
@@ -20,10 +27,36 @@ pub struct Identity {
 /// A caller that was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stranger {
-    /// RFC 6750's word, if a token came: `invalid_token` or `insufficient_scope`.
-    pub error: Option<&'static str>,
-    /// For people.
-    pub words: String,
+    /// What is wrong.
+    pub lacks: Lack,
+    /// For people. Never holds anything of the token.
+    pub words: &'static str,
+}
+
+/// What a stranger lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// No token came.
+    Token,
+    /// The one that came is not good.
+    GoodToken,
+    /// It is good, and for nothing here.
+    Scope,
+    /// Nobody can say just now.
+    Answer,
+}
+
+impl Lack {
+    /// RFC 6750's word, where it has one; and the reason that records tell.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Token => "no_token",
+            Self::GoodToken => "invalid_token",
+            Self::Scope => "insufficient_scope",
+            Self::Answer => "temporarily_unavailable",
+        }
+    }
 }
 
 /// The future of a recognition.

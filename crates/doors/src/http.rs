@@ -17,7 +17,7 @@ use callgate_call::{
 use callgate_gate::Gate;
 use callgate_wires::json;
 use serde_json::{Map, Value, json};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
 
 /// How long connections without a call may last once we stop.
@@ -367,41 +367,4 @@ fn answer(status: StatusCode, body: &Value) -> Response {
         header::HeaderValue::from_static("application/json"),
     );
     response
-}
-
-/// TCP connections without delay: an answer in several small writes would otherwise wait for
-/// the other side's acknowledgements, tens of milliseconds each.
-pub struct Prompt {
-    listener: TcpListener,
-}
-
-impl Prompt {
-    /// Accepts from `listener`.
-    #[must_use]
-    pub fn new(listener: TcpListener) -> Self {
-        Self { listener }
-    }
-}
-
-impl axum::serve::Listener for Prompt {
-    type Io = TcpStream;
-    type Addr = std::net::SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, addr)) => {
-                    if stream.set_nodelay(true).is_ok() {
-                        return (stream, addr);
-                    }
-                }
-                // Out of descriptors or the like: others may finish meanwhile.
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
 }

@@ -2,7 +2,10 @@
 //! turns bytes into a `Call`, hands it to the gate and turns the `Outcome` into bytes.
 
 pub mod access;
+pub mod bridge;
+mod content;
 pub mod http;
 pub mod mcp;
 pub mod pipe;
+pub mod tcp;
 pub mod toolhost;

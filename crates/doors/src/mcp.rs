@@ -47,8 +47,6 @@ pub struct Settings {
     pub instructions: Option<String>,
     /// A call that takes longer becomes a task, where its client knows tasks.
     pub task_after: Duration,
-    /// Callers that may approve what is above tier 1 themselves (patterns). G-6.
-    pub approve_by_client: Vec<String>,
 }
 
 /// What is behind the door.
@@ -69,6 +67,8 @@ pub struct Server {
     pub(crate) calls: TaskTracker,
     /// Cancelled when the door closes: whatever only waits ends then.
     stopping: Cancel,
+    /// Cancelled when even running calls must end.
+    ending: Cancel,
 }
 
 impl Server {
@@ -82,6 +82,7 @@ impl Server {
             tasks: tasks::Tasks::default(),
             calls: TaskTracker::new(),
             stopping: Cancel::new(),
+            ending: Cancel::new(),
         }
     }
 
@@ -100,6 +101,7 @@ impl Server {
     /// Ends calls in progress as well.
     pub fn cancel_all(&self) {
         self.stopping.cancel();
+        self.ending.cancel();
         self.tasks.cancel_all();
     }
 
@@ -202,3 +204,4 @@ impl Request {
 }
 
 pub(crate) use dispatch::{Answered, Refusal};
+pub(crate) use tools::input_schema;

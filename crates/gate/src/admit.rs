@@ -1,5 +1,5 @@
-//! Refuse early and say when to come back: rate per tool and caller, and how many calls of a
-//! tool run at once. The breaker is kept in the store, so that all processes share it (G-7).
+//! Refuse early and say when to come back: rate per tool and caller, rate per token, and how
+//! many calls of a tool run at once. The breaker is kept in the store, so that all processes share it (G-7).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,16 +60,57 @@ const CALLERS_MAX: usize = 1024;
 /// What is under way for one tool.
 pub struct Traffic {
     rate: Option<RateLimit>,
-    buckets: Mutex<HashMap<Caller, Bucket>>,
+    buckets: Buckets,
     running_max: usize,
     running: AtomicUsize,
     probing: AtomicUsize,
 }
 
+/// A bucket for each caller.
+#[derive(Default)]
+pub struct Buckets(Mutex<HashMap<Caller, Bucket>>);
+
 #[derive(Clone, Copy)]
 struct Bucket {
+    rate: RateLimit,
     tokens: f64,
     at: Timestamp,
+}
+
+impl Buckets {
+    /// Takes one token of the caller's bucket, which fills as `rate` says.
+    pub fn take(&self, caller: &Caller, rate: RateLimit, now: Timestamp) -> Result<(), Fault> {
+        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= CALLERS_MAX && !buckets.contains_key(caller) {
+            buckets.retain(|_, bucket| bucket.refilled(now) < f64::from(bucket.rate.burst));
+            if buckets.len() >= CALLERS_MAX {
+                return Err(Fault::RateLimited {
+                    retry_after: Duration::from_secs(1),
+                });
+            }
+        }
+        let full = Bucket {
+            rate,
+            tokens: f64::from(rate.burst),
+            at: now,
+        };
+        let bucket = buckets.entry(caller.clone()).or_insert(full);
+        bucket.rate = rate;
+        let tokens = bucket.refilled(now);
+        *bucket = Bucket {
+            rate,
+            tokens,
+            at: now,
+        };
+        if tokens >= 1.0 {
+            bucket.tokens -= 1.0;
+            return Ok(());
+        }
+        let seconds = (1.0 - tokens) / rate.per_second;
+        Err(Fault::RateLimited {
+            retry_after: Duration::from_secs_f64(seconds.min(3600.0)),
+        })
+    }
 }
 
 impl Traffic {
@@ -78,7 +119,7 @@ impl Traffic {
     pub fn new(tool: &Tool) -> Self {
         Self {
             rate: tool.rate_limit,
-            buckets: Mutex::new(HashMap::new()),
+            buckets: Buckets::default(),
             running_max: tool.concurrency_max,
             running: AtomicUsize::new(0),
             probing: AtomicUsize::new(0),
@@ -92,31 +133,10 @@ impl Traffic {
 
     /// Takes one token of the caller's bucket.
     pub fn check_rate(&self, caller: &Caller, now: Timestamp) -> Result<(), Fault> {
-        let Some(rate) = self.rate else { return Ok(()) };
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if buckets.len() >= CALLERS_MAX && !buckets.contains_key(caller) {
-            buckets.retain(|_, bucket| bucket.refilled(rate, now) < f64::from(rate.burst));
-            if buckets.len() >= CALLERS_MAX {
-                return Err(Fault::RateLimited {
-                    retry_after: Duration::from_secs(1),
-                });
-            }
+        match self.rate {
+            None => Ok(()),
+            Some(rate) => self.buckets.take(caller, rate, now),
         }
-        let full = Bucket {
-            tokens: f64::from(rate.burst),
-            at: now,
-        };
-        let bucket = buckets.entry(caller.clone()).or_insert(full);
-        let tokens = bucket.refilled(rate, now);
-        *bucket = Bucket { tokens, at: now };
-        if tokens >= 1.0 {
-            bucket.tokens -= 1.0;
-            return Ok(());
-        }
-        let seconds = (1.0 - tokens) / rate.per_second;
-        Err(Fault::RateLimited {
-            retry_after: Duration::from_secs_f64(seconds.min(3600.0)),
-        })
     }
 
     /// Takes a place among the running calls; it is given back when the permit goes.
@@ -148,9 +168,9 @@ fn take(count: &AtomicUsize, max: usize) -> Option<Permit<'_>> {
 }
 
 impl Bucket {
-    fn refilled(self, rate: RateLimit, now: Timestamp) -> f64 {
-        let gained = now.since(self.at).as_secs_f64() * rate.per_second;
-        (self.tokens + gained).min(f64::from(rate.burst))
+    fn refilled(self, now: Timestamp) -> f64 {
+        let gained = now.since(self.at).as_secs_f64() * self.rate.per_second;
+        (self.tokens + gained).min(f64::from(self.rate.burst))
     }
 }
 
@@ -170,7 +190,7 @@ mod tests {
     fn traffic(rate: Option<RateLimit>, running_max: usize) -> Traffic {
         Traffic {
             rate,
-            buckets: Mutex::default(),
+            buckets: Buckets::default(),
             running_max,
             running: AtomicUsize::new(0),
             probing: AtomicUsize::new(0),
@@ -242,7 +262,7 @@ mod tests {
         for uid in 0..2000 {
             let _ = traffic.check_rate(&Caller::uid(uid), Timestamp(0));
         }
-        assert!(traffic.buckets.lock().unwrap().len() <= CALLERS_MAX);
+        assert!(traffic.buckets.0.lock().unwrap().len() <= CALLERS_MAX);
     }
 
     #[test]

@@ -19,10 +19,11 @@ use callgate_store::{
 };
 use serde_json::Value;
 
-use crate::admit::{Breaker, BreakerPolicy, Permit};
+use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entry};
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
+use crate::tokens::Strangers;
 use crate::watched::Watched;
 
 /// What one configuration makes of the gate; swapped whole on reload.
@@ -50,6 +51,9 @@ pub struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
     changes: Changes,
+    /// What tokens with a rate have left.
+    rates: Buckets,
+    pub(crate) strangers: Strangers,
 }
 
 /// An outcome, and the point up to which records must be safe before it is told.
@@ -86,6 +90,8 @@ impl Gate {
             clock,
             ids: CallIds::new(seed),
             changes: Changes::default(),
+            rates: Buckets::default(),
+            strangers: Strangers::default(),
         }
     }
 
@@ -179,8 +185,13 @@ impl Gate {
             Breaker::Closed => None,
             Breaker::Probe => Some(entry.traffic.probe(setup.breaker)?),
         };
-        if entry.traffic.has_rate() {
-            entry.traffic.check_rate(&call.caller, self.clock.now())?;
+        let scoped = call.scope.as_ref().and_then(|scope| scope.rate);
+        if scoped.is_some() || entry.traffic.has_rate() {
+            let now = self.clock.now();
+            if let Some(rate) = scoped {
+                self.rates.take(&call.caller, rate, now)?;
+            }
+            entry.traffic.check_rate(&call.caller, now)?;
         }
         Ok([Some(entry.traffic.enter()?), probe])
     }
@@ -504,6 +515,12 @@ impl Gate {
             })
             .map_err(|error| internal(&error))?;
         Ok(if is_theirs { records } else { Vec::new() })
+    }
+
+    /// True if the caller's own client may ask its user for approval. Decision G-6.
+    #[must_use]
+    pub fn may_client_approve(&self, caller: &Caller, tool: &Tool) -> bool {
+        self.setup.load().policy.may_client_approve(caller, tool)
     }
 
     /// Where changes of what there is are told.

@@ -11,10 +11,13 @@ mod leases;
 mod policy;
 mod replay;
 mod schema;
+mod tokens;
 mod watched;
 
 pub use admit::BreakerPolicy;
-pub use callgate_store::{Approval, ApprovalState, Lease, LeaseCounts, LeaseState, Ticket};
+pub use callgate_store::{
+    Approval, ApprovalState, Lease, LeaseCounts, LeaseState, Ticket, Token, TokenState,
+};
 pub use catalog::{Catalog, CatalogError, Entry};
 pub use invoke::{Answer, CatalogRef, Gate, Setup};
 pub use leases::{LeaseGranted, LeaseRequest};

@@ -21,6 +21,8 @@ pub struct Rule {
     pub callers: Vec<String>,
     /// What to do.
     pub decision: Decision,
+    /// Where a person must be asked: the caller's own client may ask it, whatever the tier.
+    pub approve_by_client: bool,
 }
 
 /// What a rule says.
@@ -86,13 +88,25 @@ impl Policy {
             })
     }
 
+    /// The rule that decides.
+    fn rule(&self, caller: &Caller, tool: &Tool) -> Option<&Rule> {
+        self.rules
+            .iter()
+            .find(|rule| fits_any(&rule.callers, &[caller.as_str()]) && rule.covers(tool))
+    }
+
+    /// True if the caller's client may put the question to its user: up to tier 1 always, above
+    /// where the rule says so. Decision G-6.
+    #[must_use]
+    pub fn may_client_approve(&self, caller: &Caller, tool: &Tool) -> bool {
+        let named = |rule: &Rule| rule.approve_by_client;
+        tool.tier <= Tier::Write || self.rule(caller, tool).is_some_and(named)
+    }
+
     /// The decision for a caller and a tool. A denial is the fault itself.
     pub fn decide(&self, caller: &Caller, tool: &Tool) -> Result<Decision, Fault> {
-        let fits = |rule: &&Rule| fits_any(&rule.callers, &[caller.as_str()]) && rule.covers(tool);
         match self
-            .rules
-            .iter()
-            .find(fits)
+            .rule(caller, tool)
             .map_or(Decision::Allow, |rule| rule.decision)
         {
             Decision::Deny => Err(Fault::Denied {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use callgate_call::{
     Call, Caller, Cancel, Clock, Document, Fault, IdempotencyKey, Job, LeaseRefusal, LeaseToken,
-    ManualClock, Output, Plan, Planner, RateLimit, RunFuture, Runner, Secrets, Tier, Timestamp,
-    Tool, Wire,
+    ManualClock, Output, Plan, Planner, RateLimit, RunFuture, Runner, Scope, Secrets, Tier,
+    Timestamp, Tool, Wire,
 };
 use callgate_gate::{
     BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, LeaseRequest, Policy, Rule, Setup,
@@ -212,6 +212,7 @@ async fn authorise() {
         tools: vec!["demo/*".into()],
         callers: vec![callers.into()],
         decision,
+        approve_by_client: false,
     };
     let rules = vec![rule("uid:1000", Decision::Deny), rule("*", Decision::Allow)];
     let b = bench(
@@ -237,6 +238,7 @@ async fn ask_and_approve() {
         tools: vec![],
         callers: vec![],
         decision: Decision::Ask,
+        approve_by_client: false,
     }];
     let b = bench(
         "ask",
@@ -550,6 +552,7 @@ async fn no_worker_spends_no_approval() {
     let rules = vec![Rule {
         tools: vec![],
         callers: vec![],
+        approve_by_client: false,
         decision: Decision::Ask,
     }];
     let b = bench(
@@ -569,6 +572,76 @@ async fn no_worker_spends_no_approval() {
     assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));
     let spent = b.result(&b.call(json!({}))).await;
     assert!(matches!(spent, Err(Fault::NeedsApproval { .. })));
+}
+
+/// G-10: what a token does not allow does not exist for its caller, and its rate holds over all
+/// tools, for this caller only.
+#[tokio::test]
+async fn a_token_allows_no_more_than_its_scope() {
+    let b = bench("scope", Wanted::default());
+    let scoped = |tools: &str, tier_max: Tier, burst: u32| {
+        let mut call = b.call(json!({}));
+        call.caller = Caller::named("token:ci");
+        let rate = RateLimit {
+            per_second: 1.0,
+            burst,
+        };
+        call.scope = Some(Arc::new(Scope {
+            tools: vec![tools.to_owned()],
+            tier_max,
+            rate: Some(rate),
+        }));
+        call
+    };
+    let unknown = Err(Fault::UnknownTool {
+        tool: "demo/work".into(),
+    });
+    let other = b.result(&scoped("files/*", Tier::Dangerous, 9)).await;
+    assert_eq!(other, unknown);
+    assert_eq!(
+        b.result(&scoped("demo/*", Tier::Safe, 9)).await,
+        unknown,
+        "its tier is above"
+    );
+    let good = scoped("demo/*", Tier::Write, 2);
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    let wait = Duration::from_secs(1);
+    assert_eq!(
+        b.result(&good).await,
+        Err(Fault::RateLimited { retry_after: wait })
+    );
+    assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));
+    b.clock.advance(wait);
+    assert_eq!(b.result(&good).await, Ok(json!({})));
+    assert_eq!(b.ran(), 4);
+}
+
+/// A flood of strangers is a few records, and none of them is forgotten.
+#[tokio::test]
+async fn strangers_are_counted() {
+    let b = bench("strangers", Wanted::default());
+    for _ in 0..1000 {
+        b.gate.refused_stranger("no_token");
+    }
+    b.clock.advance(Duration::from_secs(60));
+    b.gate.refused_stranger("invalid_token");
+    b.gate.refused_stranger("origin");
+    b.gate.flush_strangers();
+    b.gate.flush_strangers();
+    b.gate.store().close().unwrap();
+    let mut told = Vec::new();
+    let mut tell = |record: callgate_store::Record<'_>| {
+        let body: Value = serde_json::from_str(record.body).unwrap();
+        told.push((body["reason"].clone(), body["times"].clone()));
+        true
+    };
+    b.gate.store().show(&Filter::default(), &mut tell).unwrap();
+    assert_eq!(
+        told,
+        [("no_token", 1), ("invalid_token", 1000), ("origin", 1)]
+            .map(|(reason, times)| (json!(reason), json!(times)))
+    );
 }
 
 /// F-12, G-7: the rate, and when to come back.

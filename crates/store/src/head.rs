@@ -222,7 +222,7 @@ impl Store {
     }
 
     /// Writes a small file of the state folder, whole or not at all. Needs the commit lock.
-    fn replace(&self, name: &str, text: &str) -> Result<(), StoreError> {
+    pub(crate) fn replace(&self, name: &str, text: &str) -> Result<(), StoreError> {
         let path = self.dir.join(name);
         let fresh = self.dir.join(format!("{name}.new"));
         let write = || {

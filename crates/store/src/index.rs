@@ -19,6 +19,7 @@ use crate::leases::LeaseDoc;
 use crate::overlay::{Entry, EntryState, Small};
 use crate::runs::{self, Run};
 use crate::sieve::Sieve;
+use crate::tokens::TokenDoc;
 use crate::{BreakerState, KeyId, OwnerId, StoreError};
 
 /// How long a reader waits for a moment that only recovery takes.
@@ -59,6 +60,9 @@ pub(crate) struct Mark {
     pub(crate) notes: bool,
     breakers: BTreeMap<String, (u32, u64)>,
     trust: BTreeMap<String, String>,
+    /// Absent from marks written before there were tokens.
+    #[serde(default)]
+    tokens: BTreeMap<String, TokenDoc>,
 }
 
 impl Mark {
@@ -80,6 +84,7 @@ impl Mark {
                 .map(|(tool, state)| (tool.clone(), (state.failures, state.failed_at.0)))
                 .collect(),
             trust: small.trust.clone(),
+            tokens: small.tokens.clone(),
         }
     }
 
@@ -106,6 +111,7 @@ impl Mark {
                 .map(|(tool, b)| (tool.clone(), state(b)))
                 .collect(),
             trust: self.trust.clone(),
+            tokens: self.tokens.clone(),
             ordinal: self.ordinal,
             open: self.open,
         }

@@ -42,6 +42,7 @@ mod sieve;
 mod state;
 mod sweep;
 mod sync;
+mod tokens;
 mod trust;
 mod verify;
 
@@ -68,6 +69,7 @@ pub use head::Head;
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
 pub use memory::{NOTE_BYTES_MAX, Note};
 pub use owner::OwnerId;
+pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};
 pub use verify::{Bad, Verdict, verify_file};
 
 use journal::{Journal, Position, SEGMENT_BYTES_MAX};

@@ -1,6 +1,6 @@
 //! What this process knows from the journal beyond the index: the latest state of every key,
 //! lease, approval and note touched since the watermark, and the few things that are always in
-//! memory (breakers, trust, counts). Applying the same records in the same order gives the same
+//! memory (breakers, trust, tokens, counts). Applying the same records in the same order gives the same
 //! overlay in every process.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,6 +12,7 @@ use crate::approvals::ApprovalDoc;
 use crate::journal::Place;
 use crate::leases::LeaseDoc;
 use crate::side::{Change, Claim, Ended};
+use crate::tokens::{TOKENS_MAX, TokenDoc};
 use crate::{BreakerState, Health, KeyId, OwnerId, Ticket};
 
 /// The latest state of a key.
@@ -66,10 +67,27 @@ pub(crate) struct NoteDoc {
 pub(crate) struct Small {
     pub(crate) breakers: BTreeMap<String, BreakerState>,
     pub(crate) trust: BTreeMap<String, String>,
+    /// By name.
+    pub(crate) tokens: BTreeMap<String, TokenDoc>,
     /// Entries ever finished that count in a `View::Recent`.
     pub(crate) ordinal: u64,
     /// Unfinished keys.
     pub(crate) open: u64,
+}
+
+impl Small {
+    fn token(&mut self, doc: TokenDoc) {
+        self.tokens.insert(doc.name.clone(), doc);
+        if self.tokens.len() <= TOKENS_MAX {
+            return;
+        }
+        // By the record alone, so that every process forgets the same one.
+        let revoked = self.tokens.values().filter(|doc| doc.revoked_at.is_some());
+        let oldest = revoked.min_by_key(|doc| (doc.revoked_at, doc.name.clone()));
+        if let Some(oldest) = oldest.map(|doc| doc.name.clone()) {
+            self.tokens.remove(&oldest);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -120,6 +138,7 @@ impl Overlay {
                     None => self.small.trust.remove(&doc.path),
                 };
             }
+            Change::Token(doc) => self.small.token(doc),
             Change::Note { at, meta, text } => self.notes.push(NoteDoc {
                 id: seq,
                 at,

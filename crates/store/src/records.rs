@@ -8,6 +8,7 @@ use crate::body::key;
 use crate::leases::LeaseDoc;
 use crate::pending::Pending;
 use crate::side::{self, Change, Claim, Ended, TrustDoc};
+use crate::tokens::TokenDoc;
 use crate::{ApprovalId, End, Finish, LeaseId, Refusal, Replay, Start, Ticket};
 
 /// A call starts.
@@ -322,6 +323,52 @@ pub(crate) fn trust(
         digest: digest.map(Digest::to_hex),
     };
     pending.push(body, &Change::Trust(doc), 0, false)
+}
+
+/// A bearer token was made.
+pub(crate) fn token_create(pending: &mut Pending, now: Timestamp, doc: TokenDoc) -> Ticket {
+    let rate = doc.rate.map(|(rate, burst)| format!("{rate}/s,{burst}"));
+    let tools = (!doc.tools.is_empty()).then(|| doc.tools.join(" "));
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0);
+        if let Some(at) = doc.expires_at {
+            body.number(key!("expires_at"), at);
+        }
+        body.kind("token.create")
+            .maybe(key!("rate"), rate.as_deref())
+            .seq()
+            .number(key!("tier_max"), u64::from(doc.tier_max))
+            .text(key!("token"), &doc.name)
+            .maybe(key!("tools"), tools.as_deref());
+    };
+    pending.push(body, &Change::Token(doc.clone()), 0, false)
+}
+
+/// A bearer token was taken back.
+pub(crate) fn token_revoke(pending: &mut Pending, now: Timestamp, doc: TokenDoc) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind_and_seq("token.revoke")
+            .text(key!("token"), &doc.name);
+    };
+    pending.push(body, &Change::Token(doc.clone()), 0, false)
+}
+
+/// Strangers were turned away.
+pub(crate) fn http_refuse(
+    pending: &mut Pending,
+    now: Timestamp,
+    reason: &str,
+    times: u64,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind("http.refuse")
+            .text(key!("reason"), reason)
+            .seq()
+            .number(key!("times"), times);
+    };
+    pending.push(body, &Change::Nothing, 0, false)
 }
 
 /// A note was appended.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::approvals::ApprovalDoc;
 use crate::body::cut;
 use crate::leases::LeaseDoc;
+use crate::tokens::TokenDoc;
 use crate::{Health, KeyId, OwnerId, RecordedFault};
 
 /// Outputs above this go to `blobs/`.
@@ -32,6 +33,8 @@ pub(crate) enum Change<'a> {
     Approval(ApprovalDoc),
     /// A path is trusted now, or no longer.
     Trust(TrustDoc),
+    /// A bearer token is now so.
+    Token(TokenDoc),
     /// A note of the memory tool; its id is the record's seq.
     Note {
         at: u64,
@@ -105,6 +108,7 @@ const LEASE: u8 = 4;
 const APPROVAL: u8 = 5;
 const TRUST: u8 = 6;
 const NOTE: u8 = 7;
+const TOKEN: u8 = 20;
 
 /// Where the ordinal of an `End` with a key is, from the start of the side bytes.
 pub(crate) fn ordinal_at(tool: &str) -> usize {
@@ -126,6 +130,7 @@ impl Change<'_> {
             Self::Lease(doc) => encode_doc(LEASE, doc, out),
             Self::Approval(doc) => encode_doc(APPROVAL, doc, out),
             Self::Trust(doc) => encode_doc(TRUST, doc, out),
+            Self::Token(doc) => encode_doc(TOKEN, doc, out),
             Self::Note { at, meta, text } => {
                 out.push(NOTE);
                 out.extend_from_slice(&at.to_le_bytes());
@@ -151,6 +156,7 @@ impl<'a> Change<'a> {
             LEASE => return serde_json::from_slice(rest).ok().map(Self::Lease),
             APPROVAL => return serde_json::from_slice(rest).ok().map(Self::Approval),
             TRUST => return serde_json::from_slice(rest).ok().map(Self::Trust),
+            TOKEN => return serde_json::from_slice(rest).ok().map(Self::Token),
             NOTE => {
                 let at = from.u64()?;
                 let has_meta = from.u8()? == 1;
@@ -388,6 +394,16 @@ mod tests {
             Change::Trust(TrustDoc {
                 path: "a".into(),
                 digest: None,
+            }),
+            Change::Token(TokenDoc {
+                name: "ci".into(),
+                hash: "00".into(),
+                tools: vec!["a/*".into()],
+                tier_max: 1,
+                rate: Some((0.1, 2)),
+                created_at: 1,
+                expires_at: Some(2),
+                revoked_at: None,
             }),
             Change::Note {
                 at: 1,

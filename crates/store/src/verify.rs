@@ -329,6 +329,7 @@ impl<'a> Walk<'a> {
             Change::Lease(_) => body.kind.starts_with("lease."),
             Change::Approval(_) => body.kind.starts_with("approval."),
             Change::Trust(_) => body.kind == "trust" || body.kind == "untrust",
+            Change::Token(_) => body.kind.starts_with("token."),
             Change::Nothing => true,
         };
         if fits {

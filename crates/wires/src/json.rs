@@ -205,6 +205,11 @@ pub fn write_value(value: &Value, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("writing to a Vec does not fail");
 }
 
+/// Appends an object as compact JSON.
+pub fn write_object(object: &Map<String, Value>, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, object).expect("writing to a Vec does not fail");
+}
+
 /// The number of bytes `write_text` would append.
 #[must_use]
 pub fn text_len(text: &str) -> usize {

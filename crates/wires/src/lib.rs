@@ -3,6 +3,7 @@
 //!
 //! What a message means is the door's business, not ours.
 
+pub mod bridge;
 pub mod json;
 pub mod jsonrpc;
 pub mod line;

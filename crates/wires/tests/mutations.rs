@@ -12,6 +12,9 @@ mod mutate;
 #[path = "../../app/tests/support/random.rs"]
 mod random;
 
+use callgate_wires::bridge::{
+    Answer, CallTool, FrameDecoder, read_schemas, write_call, write_schemas,
+};
 use callgate_wires::json;
 use callgate_wires::line::{Line, LineSplitter};
 use callgate_wires::toolhost::{
@@ -284,4 +287,71 @@ fn every_split_of_a_stream_of_requests() {
     }
     let single: Vec<&[u8]> = stream.chunks(1).collect();
     assert_eq!(read(&single), wanted);
+}
+
+const BRIDGE: [&[u8]; 5] = [
+    br#"{"method":"call_tool","params":{"name":"sum","arguments":{"a":1,"b":[2.5,null]}}}"#,
+    br#"{"id":7,"method":"call_tool","params":{"name":"x","_meta":{"callgate/idempotencyKey":"k"}}}"#,
+    br#"{"result":{"content":[{"type":"text","text":"3"}],"isError":false}}"#,
+    br#"{"error":{"message":"'k'","type":"KeyError"}}"#,
+    br#"[{"name":"sum","description":"Adds.","input_schema":{"type":"object"}}]"#,
+];
+
+/// BR-7 to BR-17, BR-29: what is taken is read the same when it is written again.
+#[test]
+fn bridge_messages() {
+    let mut random = Random::new("bridge messages");
+    for _ in 0..CASES {
+        let bytes = mutant(&mut random, &BRIDGE, &WORDS);
+        if let Ok(call) = CallTool::parse(&bytes) {
+            let meta = call.rest.get("_meta").and_then(Value::as_object);
+            let mut again = Vec::new();
+            let meta = meta.cloned().unwrap_or_default();
+            write_call(&call.name, &call.arguments, &meta, &mut again).unwrap();
+            let read = CallTool::parse(&again[4..]).unwrap();
+            assert_eq!((read.name, read.arguments), (call.name, call.arguments));
+        }
+        if let Ok(tools) = read_schemas(&bytes) {
+            let again = write_schemas(&tools);
+            assert_eq!(read_schemas(again.as_bytes()).unwrap(), tools);
+        }
+        let _ = Answer::parse(&bytes);
+    }
+}
+
+/// BR-2: any bytes, cut anywhere, give the same frames and the same end.
+#[test]
+fn bridge_frames() {
+    let mut random = Random::new("bridge frames");
+    let seeds: [&[u8]; 3] = [
+        b"\0\0\0\x02{}\0\0\0\0\0\0\0\x07payload",
+        b"\0\xa0\0\0rest",
+        b"\0\0\0\x01x\xff\xff\xff\xff",
+    ];
+    let words: [&[u8]; 4] = [b"\0\0\0", b"\0\0\0\x03", b"\xff", b"{}"];
+    let decode = |chunks: [&[u8]; 2]| {
+        let mut decoder = FrameDecoder::default();
+        let mut frames = Vec::new();
+        for chunk in chunks {
+            decoder.feed(chunk);
+            loop {
+                match decoder.next_frame() {
+                    Ok(Some(payload)) => frames.push(payload.to_vec()),
+                    Ok(None) => break,
+                    Err(error) => return (frames, Err(error)),
+                }
+            }
+        }
+        (frames, decoder.finish())
+    };
+    for _ in 0..CASES {
+        let bytes = mutant(&mut random, &seeds, &words);
+        let cut = random.below(bytes.len() + 1);
+        let whole = decode([&bytes, b""]);
+        assert_eq!(
+            decode([&bytes[..cut], &bytes[cut..]]),
+            whole,
+            "{bytes:?} at {cut}"
+        );
+    }
 }

@@ -4,6 +4,7 @@
     progress, log     what a running tool says before its answer
     dispatch          one call, one process, decoded output or a failure dict
     ToolhostClient    many calls over one persistent toolhost
+    Parent            functions of this program as tools of MCP clients
 
 Names are loaded on first use, so that a worker which needs only `tool` pays
 for nothing else. POSIX only, standard library only.
@@ -17,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .bridge import Parent as Parent
     from .client import Call as Call
     from .client import Reply as Reply
     from .client import ToolhostClient as ToolhostClient
@@ -36,6 +38,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Call": "client",
+    "Parent": "bridge",
     "Reply": "client",
     "ToolhostClient": "client",
     "ToolhostDied": "client",

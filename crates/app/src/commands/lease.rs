@@ -55,7 +55,8 @@ enum LeaseCommand {
     },
 }
 
-fn tier(text: &str) -> Result<Tier, String> {
+/// Reads a tier.
+pub fn tier(text: &str) -> Result<Tier, String> {
     let number = text
         .parse()
         .map_err(|_| "a tier is 0, 1, 2 or 3".to_owned())?;

@@ -1,5 +1,8 @@
 //! `callgate mcp`: MCP on standard input and output. Attaches to the workspace's running
-//! `serve`, so that all its clients share one gate; stands alone where there is none.
+//! `serve`, so that all its clients share one gate; stands alone where there is none. Prints
+//! what a host's settings need to start it.
+
+mod hosts;
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -7,20 +10,21 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use callgate_call::{Caller, Cancel, Wire};
-use callgate_doors::mcp::Peer;
 use callgate_doors::mcp::http::PIPE_PROTOCOL;
-use callgate_doors::mcp::stdio::{self, Stdio};
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
+use super::serve::http::PORT_DEFAULT;
 use crate::cli::{Done, Place, runtime};
 use crate::client::Client;
 use crate::compose::chain;
 use crate::environment::Environment;
 use crate::mcp;
+use crate::show;
+use crate::watch::Watched;
+use hosts::{Host, Way};
 
 /// Serve MCP on standard input and output.
 #[derive(Args)]
@@ -28,9 +32,21 @@ pub struct Mcp {
     /// Do not attach to a running `callgate serve`
     #[arg(long)]
     standalone: bool,
+    /// Print the settings of a host that is to reach this workspace, and where they go
+    #[arg(long, value_name = "HOST", conflicts_with = "standalone")]
+    print_config: Option<Host>,
+    /// With --print-config: by the HTTP of a running `callgate serve`
+    #[arg(long, requires = "print_config")]
+    http: bool,
+    /// With --http: its port
+    #[arg(long, requires = "http", default_value_t = PORT_DEFAULT)]
+    port: u16,
 }
 
 pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
+    if let Some(host) = args.print_config {
+        return print_config(environment, place, args, host);
+    }
     if !args.standalone {
         let paths = place.paths(environment).map_err(|error| chain(&error))?;
         let attached = runtime()?.block_on(attach(&paths.socket));
@@ -41,39 +57,62 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     }
     let parts = super::open(environment, place)?;
     let served = runtime()?.block_on(async {
-        let mut signals = super::StopSignals::watch()?;
+        let watched = Watched::now(&parts).map_err(|error| chain(&error))?;
         let setup = parts.setup().map_err(|error| chain(&error))?;
         let gate = Arc::new(parts.gate(setup));
-        let server = mcp::server(&parts, gate, mcp::TASK_AFTER);
-        let peer = Peer {
-            caller: Caller::uid(environment.uid),
-            wire: Wire::Mcp,
-            scope: None,
-        };
-        let stdin = PipeReader::new(io::stdin().as_fd())
-            .map_err(|error| format!("read standard input: {error}"))?;
-        let stdout = PipeWriter::new(io::stdout().as_fd())
-            .map_err(|error| format!("write standard output: {error}"))?;
-        let ends = Stdio { stdin, stdout };
-        let stop = Cancel::new();
-        let ended = tokio::select! {
-            ended = stdio::serve(&server, peer, ends, &stop) => ended,
-            () = signals.next() => Ok(()),
+        let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
+        tokio::select! {
+            ended = mcp::serve_stdio(&server, environment.uid) => ended,
+            () = watched.follow(&parts, &gate, &|_| {}) => unreachable!("never ends"),
             () = super::tend(&parts.store) => unreachable!("never ends"),
-        };
-        server.cancel_all();
-        server.stop().await;
-        // A client that went away is how this ends.
-        match ended {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(format!("serve MCP: {error}"))
-            }
-            _ => Ok(()),
         }
     });
     super::close(&parts)?;
     served?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The settings on stdout, the words on stderr: what is printed can be piped into a file.
+fn print_config(environment: &Environment, place: &Place, args: &Mcp, host: Host) -> Done {
+    let way = if args.http {
+        Way::Http {
+            url: format!("http://127.0.0.1:{}/mcp", args.port),
+        }
+    } else {
+        stdio(environment, place)?
+    };
+    let settings = host
+        .settings(&way)
+        .ok_or_else(|| "its settings take programs only: leave out --http".to_owned())?;
+    show::say(&format!("for {}:", host.place()));
+    show::data(&format!("{settings:#}\n"));
+    if args.http {
+        show::say(hosts::TOKEN_WORDS);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// This program, with everything said that a host does not hand on.
+fn stdio(environment: &Environment, place: &Place) -> Result<Way, String> {
+    let text = |path: &Path| match path.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(format!("{} is not UTF-8, and JSON is", path.display())),
+    };
+    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    let program = std::fs::read_link(&environment.program)
+        .map_err(|error| format!("find this program: {error}"))?;
+    let mut args = vec!["mcp".to_owned(), "--workspace".to_owned()];
+    args.push(text(&paths.workspace)?);
+    if place.state.is_some() || environment.os("CALLGATE_STATE").is_some() {
+        args.extend(["--state".to_owned(), text(&paths.state)?]);
+    }
+    if place.socket.is_some() {
+        args.extend(["--socket".to_owned(), text(&paths.socket)?]);
+    }
+    Ok(Way::Stdio {
+        program: text(&program)?,
+        args,
+    })
 }
 
 /// Carries lines between our pipes and the gate at `socket`; `None` if none answers there.

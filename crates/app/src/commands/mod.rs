@@ -2,11 +2,14 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod bridge;
+pub mod bridge_config;
 pub mod call;
 pub mod doctor;
 pub mod lease;
 pub mod mcp;
 pub mod serve;
+pub mod token;
 pub mod toolhost;
 pub mod tools;
 pub mod trust;
@@ -89,7 +92,7 @@ impl StopSignals {
     }
 }
 
-/// Reads `60`, `60s`, `500ms`, `5m` or `1h`.
+/// Reads `60`, `60s`, `500ms`, `5m`, `1h` or `30d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -97,13 +100,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(digits);
     let number: u64 = number
         .parse()
-        .map_err(|_| "a duration is a number with ms, s, m or h".to_owned())?;
+        .map_err(|_| "a duration is a number with ms, s, m, h or d".to_owned())?;
     let ms = match unit {
         "ms" => 1,
         "" | "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(format!("unknown unit `{unit}`: use ms, s, m or h")),
+        "d" => 86_400_000,
+        _ => return Err(format!("unknown unit `{unit}`: use ms, s, m, h or d")),
     };
     Ok(Duration::from_millis(number.saturating_mul(ms)))
 }

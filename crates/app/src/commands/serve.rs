@@ -1,23 +1,25 @@
 //! `callgate serve`: the workspace's daemon. It owns the socket, watches the configuration
 //! and keeps the store in order until it is told to stop.
 
+mod bridge;
+pub mod http;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use callgate_call::{Caller, Changes, Wire};
 use callgate_doors::access::Everybody;
-use callgate_doors::http::{self, Closing, Prompt, SameUid};
+use callgate_doors::http::{self as gate_http, Closing, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor, Names};
 use callgate_gate::{Catalog, Gate, Setup};
-use callgate_store::StoreError;
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::{Done, Place, runtime};
@@ -25,13 +27,7 @@ use crate::compose::{Parts, chain, warnings};
 use crate::environment::Environment;
 use crate::mcp;
 use crate::show;
-use crate::workspace::{CONFIG_FILE, Source};
-
-/// Where MCP over HTTP is, unless `--port` says otherwise. G-10.
-const PORT_DEFAULT: u16 = 7411;
-
-/// How often the configuration is looked at.
-const TICK: Duration = Duration::from_secs(1);
+use crate::watch::Watched;
 
 /// How often, and how long apart, a lock that nobody answers for is tried.
 const LOCK_TRIES: usize = 40;
@@ -97,40 +93,43 @@ async fn until_stopped(
     let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
-    // Last, so that whoever sees the socket finds us ready, and not at work under a lock.
-    let listener = SameUid::new(bind(socket)?, environment.uid);
     let caller = Caller::uid(environment.uid);
+    let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
-    let own = http::router(
+    let own = gate_http::router(
         Arc::clone(&gate),
-        caller,
+        caller.clone(),
         calls.clone(),
         closing.end.clone(),
     );
     let router = own.merge(mcp_http::router(local));
-    let (tcp, port) = tcp(serve).await?;
-    announce(place, &gate, socket, port);
+    let asked = http::Asked {
+        port: serve.port,
+        no_auth: serve.no_auth,
+    };
+    let tcp = http::open(parts, &gate, caller, asked).await?;
+    let guard = tcp.as_ref().and_then(http::Tcp::guard);
+    // Last, since whoever sees it may call, and secrets are made under the lock of all.
+    let listener = SameUid::new(bind(socket)?, environment.uid);
+    announce(place, &gate, socket, tcp.as_ref());
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {
-        let Some(listener) = tcp else {
-            return std::future::pending().await;
-        };
-        let anybody = Arc::new(Everybody(Caller::named("anonymous")));
-        let door = HttpDoor::new(
-            Arc::clone(&server),
-            anybody,
-            Names::Loopback(Vec::new()),
-            Wire::McpHttp,
-        );
-        let (router, none) = (mcp_http::router(door), TaskTracker::new());
-        let _ = http::serve(Prompt::new(listener), router, none, &closing, |_| {}).await;
-        std::future::pending::<()>().await
+        if let Some(tcp) = tcp {
+            tcp.serve(Arc::clone(&server), closing.stop.clone()).await;
+        }
     };
-    let on_socket = http::serve(listener, router, calls, &closing, say_wait);
+    let on_socket = gate_http::serve(listener, router, calls, &closing, say_wait);
     let door = async {
-        let served = on_socket.await;
+        let on_socket = async {
+            let served = on_socket.await;
+            closing.stop.cancel();
+            served
+        };
+        let bridge = bridge.serve(environment.uid, &closing.stop);
+        let (served, (), ()) = tokio::join!(on_socket, bridge, on_tcp);
         server.stop().await;
+        gate.flush_strangers();
         served
     };
     let told = async {
@@ -142,11 +141,15 @@ async fn until_stopped(
         server.cancel_all();
         std::future::pending::<()>().await;
     };
+    let follow_issuer = |revoked: bool| match &guard {
+        Some(guard) if revoked => guard.set_issuer(None),
+        Some(guard) => http::follow(parts, guard),
+        None => {}
+    };
     tokio::select! {
         served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
-        () = on_tcp => unreachable!("waits for the socket's door to close"),
         () = told => unreachable!("waits for the door to close"),
-        () = watch(parts, &gate, watched) => unreachable!("never ends"),
+        () = watched.follow(parts, &gate, &follow_issuer) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
     }
 }
@@ -169,25 +172,6 @@ fn fixture(changes: &Changes) -> Result<Setup, String> {
     })
 }
 
-/// The port for HTTP. One that nobody asked for and another has is not worth failing.
-async fn tcp(serve: &Serve) -> Result<(Option<TcpListener>, Option<u16>), String> {
-    if !serve.no_auth {
-        return Ok((None, None));
-    }
-    let port = serve.port.unwrap_or(PORT_DEFAULT);
-    match TcpListener::bind(("127.0.0.1", port)).await {
-        Ok(listener) => {
-            let port = listener.local_addr().map(|addr| addr.port()).ok();
-            Ok((Some(listener), port))
-        }
-        Err(error) if serve.port.is_some() => Err(format!("listen on port {port}: {error}")),
-        Err(error) => {
-            show::say(&format!("no HTTP: port {port}: {error}; pass --port"));
-            Ok((None, None))
-        }
-    }
-}
-
 /// Why a gate that was told to stop is still there.
 fn say_wait(calls: usize) {
     let calls = match calls {
@@ -200,13 +184,13 @@ fn say_wait(calls: usize) {
 }
 
 /// What is offered and how to connect.
-fn announce(place: &Place, gate: &Gate, socket: &Path, port: Option<u16>) {
+fn announce(place: &Place, gate: &Gate, socket: &Path, tcp: Option<&http::Tcp>) {
     let catalog = gate.catalog();
     let tools: Vec<&str> = catalog.tools().map(|tool| tool.name.as_str()).collect();
     if place.json {
         show::json(&json!({
             "socket": socket,
-            "port": port,
+            "port": tcp.map(|tcp| tcp.port),
             "tools": tools,
             "configuration": gate.note(),
         }));
@@ -223,10 +207,8 @@ fn announce(place: &Place, gate: &Gate, socket: &Path, port: Option<u16>) {
     show::say(&gate.note());
     show::say("confinement: none (tools run with your rights)");
     show::say(&format!("listening on {}", socket.display()));
-    if let Some(port) = port {
-        show::say(&format!(
-            "MCP on http://127.0.0.1:{port}/mcp, for anybody on this machine"
-        ));
+    if let Some(tcp) = tcp {
+        show::say(&tcp.words());
     }
     show::say("try:  callgate call builtin/echo '{\"hello\":\"world\"}'");
     show::say(&format!(
@@ -290,90 +272,4 @@ fn bind(socket: &Path) -> Result<UnixListener, String> {
     let bound = UnixListener::bind(socket);
     rustix::process::umask(before);
     bound.map_err(|error| format!("bind {}: {error}", socket.display()))
-}
-
-/// Reloads the configuration when it or the trust in it changes.
-async fn watch(parts: &Parts<'_>, gate: &Gate, mut watched: Watched) {
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        let Ok(seen) = Watched::now(parts) else {
-            continue; // the state can not be read just now: nothing is known to have changed
-        };
-        if seen != watched {
-            let revoked = watched.trusted.is_some() && seen.trusted.is_none();
-            watched = seen;
-            if revoked {
-                withdraw(parts, gate);
-            } else {
-                reload(parts, gate);
-            }
-        }
-    }
-}
-
-/// The trust was taken back: only the built-in tools are left.
-fn withdraw(parts: &Parts<'_>, gate: &Gate) {
-    match parts.builtins() {
-        Ok(setup) => {
-            gate.replace(setup);
-            show::say("trust was taken back: only built-in tools are served");
-        }
-        Err(error) => show::complain(&format!("reload: {}", chain(&error))),
-    }
-}
-
-/// Puts a new trusted configuration in place; anything else keeps the old one and says why.
-fn reload(parts: &Parts<'_>, gate: &Gate) {
-    use crate::compose::Builtins;
-    use crate::trust::Found;
-    let found = match Found::look(&parts.paths, &parts.store) {
-        Ok(found) => found,
-        Err(error) => return show::complain(&format!("reload: {}", chain(&error))),
-    };
-    let note = found.note();
-    match found {
-        Found::Trusted(source) => match parts.setup_of(*source, Builtins::With, note.clone()) {
-            Ok(setup) => {
-                let doubts = warnings(&setup);
-                gate.replace(setup);
-                show::say(&format!("reloaded: {note}"));
-                doubts.iter().for_each(|doubt| show::warn(doubt));
-            }
-            Err(error) => {
-                show::complain(&format!("kept the old configuration: {}", chain(&error)));
-            }
-        },
-        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing { .. } => {
-            show::complain(&format!("kept the old configuration: {note}"));
-        }
-    }
-}
-
-/// What a change of configuration or trust shows in.
-#[derive(PartialEq, Eq)]
-struct Watched {
-    config: Option<(SystemTime, u64)>,
-    digest: Option<callgate_call::Digest>,
-    trusted: Option<callgate_call::Digest>,
-}
-
-impl Watched {
-    fn now(parts: &Parts<'_>) -> Result<Self, StoreError> {
-        let file = parts.paths.workspace.join(CONFIG_FILE);
-        let config = std::fs::metadata(&file)
-            .ok()
-            .and_then(|meta| meta.modified().ok().map(|at| (at, meta.len())));
-        // The digest covers the files it refers to as well; they are few and small.
-        let digest = Source::of_workspace(&parts.paths.workspace)
-            .ok()
-            .map(|source| source.digest);
-        let trusted = parts.store.trusted(CONFIG_FILE)?;
-        Ok(Self {
-            config,
-            digest,
-            trusted,
-        })
-    }
 }

@@ -3,12 +3,15 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub mod bridge;
 pub mod drive;
+pub mod fits;
 pub mod mcp;
 pub mod mutate;
 pub mod outside;
 pub mod processes;
 pub mod random;
+pub mod web;
 pub mod workspace;
 
 use std::path::{Path, PathBuf};

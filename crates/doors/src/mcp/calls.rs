@@ -154,8 +154,13 @@ impl Server {
                 }
                 other => return self.finish(request, &call, other, None),
             };
-            let responses = self.ask_legacy(request, &requests).await?;
-            call = again(gate, call, Some(Answers { responses, state }));
+            match self.ask_legacy(request, &requests).await {
+                Some(responses) => call = again(gate, call, Some(Answers { responses, state })),
+                None => {
+                    let unanswered = Told::Ask { requests, state };
+                    return self.finish(request, &call, unanswered, None);
+                }
+            }
         }
         Err(Refusal::invalid("the tool asked too often"))
     }

@@ -2,19 +2,22 @@
 //! An answer is one JSON object, or a stream of events when something is said before it or it
 //! takes long.
 
+mod admit;
+mod body;
+mod responses;
 mod sessions;
+mod streams;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::Bytes;
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use callgate_call::{Cancel, LogLevel, Wire};
+use callgate_call::{BearerToken, Cancel, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
 };
@@ -22,17 +25,24 @@ use callgate_wires::mcp::{self as wire, MODERN, RequestMeta, VERSIONS, check_hea
 use callgate_wires::sse;
 use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
+use self::admit::{kept_bearer, metadata, no_longer_good};
+use self::responses::{accepts, accepts_both, content_type_is_json, empty, json_response, refuse};
 use self::sessions::{Held, Sessions};
+use self::streams::event_stream;
 use super::eventlog::{EventLog, HEARTBEAT};
-use super::outbox::Outgoing;
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
-use crate::access::{Access, Identity, Stranger};
+use crate::access::{Access, Identity};
+use crate::tcp::{self, Limits};
 
 /// Largest body.
 pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A body must be here so long after its head.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
+/// The request whose stream outlasts every call.
+const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
 pub const PIPE_PROTOCOL: &str = "callgate-mcp";
 /// Events that wait for a client that does not read; then whoever speaks waits.
@@ -86,82 +96,16 @@ pub fn router(door: Arc<HttpDoor>) -> Router {
         .route("/mcp/pipe", get(pipe))
         .route("/.well-known/oauth-protected-resource", get(metadata))
         .route("/.well-known/oauth-protected-resource/mcp", get(metadata))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(door)
 }
 
 type Door = State<Arc<HttpDoor>>;
 
 impl HttpDoor {
-    /// Who asks, if the request may be looked at at all.
-    async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Box<Response>> {
-        self.check_names(headers)?;
-        let bearer = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| {
-                let (scheme, token) = value.split_once(' ')?;
-                scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-            });
-        match self.access.recognise(bearer).await {
-            Ok(identity) => Ok(identity),
-            Err(stranger) => Err(Box::new(self.challenge(headers, &stranger))),
-        }
-    }
-
-    /// A browser that was lured to a page must not reach a server on its own machine.
-    fn check_names(&self, headers: &HeaderMap) -> Result<(), Box<Response>> {
-        let Names::Loopback(hosts) = &self.names else {
-            return Ok(());
-        };
-        let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
-        let refused = |what: &str| {
-            let error = RpcError::new(
-                INVALID_REQUEST,
-                format!("{what} is not one this server answers to"),
-            );
-            Err(Box::new(refuse(StatusCode::FORBIDDEN, None, &error)))
-        };
-        if !host.is_some_and(|host| is_ours(host, hosts)) {
-            return refused("the Host header");
-        }
-        let Some(origin) = headers.get(header::ORIGIN) else {
-            return Ok(());
-        };
-        let origin = origin.to_str().ok().and_then(|origin| {
-            let rest = origin.strip_prefix("http://");
-            rest.or_else(|| origin.strip_prefix("https://"))
-        });
-        if origin.is_some_and(|origin| is_ours(origin, hosts)) {
-            return Ok(());
-        }
-        refused("the Origin header")
-    }
-
-    /// RFC 6750 and RFC 9728: what is missing, and where to learn how to get it.
-    fn challenge(&self, headers: &HeaderMap, stranger: &Stranger) -> Response {
-        let status = match stranger.error {
-            Some("insufficient_scope") => StatusCode::FORBIDDEN,
-            _ => StatusCode::UNAUTHORIZED,
-        };
-        let mut challenge = "Bearer realm=\"callgate\"".to_owned();
-        if let Some(error) = stranger.error {
-            challenge.push_str(&format!(", error=\"{error}\""));
-        }
-        let origin = origin_of(headers);
-        if self.access.metadata(&format!("{origin}/mcp")).is_some() {
-            challenge.push_str(&format!(
-                ", resource_metadata=\"{origin}/.well-known/oauth-protected-resource/mcp\""
-            ));
-        }
-        let error = RpcError::new(INVALID_REQUEST, stranger.words.clone());
-        let mut response = refuse(status, None, &error);
-        if let Ok(value) = HeaderValue::from_str(&challenge) {
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, value);
-        }
-        response
+    /// Serves connections of `listener` until `stop`; calls under way are answered first.
+    pub async fn serve(self: &Arc<Self>, listener: TcpListener, limits: Limits, stop: Cancel) {
+        let router = router(Arc::clone(self)).fallback(unknown_path);
+        tcp::serve(listener, router, limits, self.server.stop(), stop).await;
     }
 
     fn peer(&self, identity: Identity) -> Peer {
@@ -173,61 +117,10 @@ impl HttpDoor {
     }
 }
 
-/// The server's own address as the client wrote it.
-fn origin_of(headers: &HeaderMap) -> String {
-    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok());
-    let forwarded = headers
-        .get("x-forwarded-proto")
-        .and_then(|h| h.to_str().ok());
-    let scheme = if forwarded == Some("https") {
-        "https"
-    } else {
-        "http"
-    };
-    format!("{scheme}://{}", host.unwrap_or("localhost"))
-}
-
-/// True for `localhost`, loopback addresses, and what was configured; ports do not matter
-/// unless configured with one.
-fn is_ours(host: &str, hosts: &[String]) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty() => name,
-        _ => host,
-    };
-    let loopback = ["localhost", "127.0.0.1", "[::1]"];
-    loopback
-        .iter()
-        .any(|known| name.eq_ignore_ascii_case(known))
-        || hosts
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name))
-}
-
-async fn metadata(State(door): Door, headers: HeaderMap) -> Response {
-    if let Err(response) = door.check_names(&headers) {
-        return *response;
-    }
-    match door
-        .access
-        .metadata(&format!("{}/mcp", origin_of(&headers)))
-    {
-        Some(document) => json_response(StatusCode::OK, document.to_string().into_bytes()),
-        None => {
-            let words = "tokens for this server are made by `callgate token create`";
-            refuse(
-                StatusCode::NOT_FOUND,
-                None,
-                &RpcError::new(METHOD_NOT_FOUND, words),
-            )
-        }
-    }
-}
-
-async fn post_message(
-    State(door): Door,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
+async fn post_message(State(door): Door, request: axum::extract::Request) -> Response {
+    let (head, body) = request.into_parts();
+    let headers = head.headers;
+    // Before the body is read: a stranger gets no memory of ours.
     let identity = match door.admit(&headers).await {
         Ok(identity) => identity,
         Err(response) => return *response,
@@ -244,9 +137,9 @@ async fn post_message(
         let words = "Accept must list application/json and text/event-stream";
         return invalid(StatusCode::NOT_ACCEPTABLE, words);
     }
-    let body = match body {
+    let body = match body::read(body, &headers, BODY_BYTES_MAX, BODY_PATIENCE).await {
         Ok(body) => body,
-        Err(rejection) => return invalid(rejection.status(), &rejection.body_text()),
+        Err(unread) => return invalid(unread.status(), unread.words()),
     };
     let message = match jsonrpc::parse(&body) {
         Ok(message) => message,
@@ -258,7 +151,13 @@ async fn post_message(
     let peer = door.peer(identity);
     match message {
         Message::Request { id, method, params } => {
-            let incoming = Incoming { id, method, params };
+            let bearer = kept_bearer(&headers).filter(|_| method == LISTEN);
+            let incoming = Incoming {
+                id,
+                method,
+                params,
+                bearer,
+            };
             door.request(peer, &headers, incoming).await
         }
         Message::Notification { method, params } => {
@@ -285,6 +184,8 @@ struct Incoming {
     id: Id,
     method: String,
     params: Option<Value>,
+    /// The token of whoever will listen for long.
+    bearer: Option<BearerToken>,
 }
 
 impl HttpDoor {
@@ -382,7 +283,12 @@ impl HttpDoor {
         era: Era,
         held: Option<Arc<Held>>,
     ) -> Response {
-        let Incoming { id, method, params } = incoming;
+        let Incoming {
+            id,
+            method,
+            params,
+            bearer,
+        } = incoming;
         let params = match params {
             None => Map::new(),
             Some(Value::Object(params)) => params,
@@ -394,8 +300,7 @@ impl HttpDoor {
         let modern = era.is_modern();
         let keyed = meta.idempotency_key.is_some();
         let (out, mut outgoing) = Outbox::new();
-        let cancel = Cancel::new();
-        let request = Request {
+        let mut request = Request {
             id: id.clone(),
             method,
             params,
@@ -403,13 +308,15 @@ impl HttpDoor {
             era,
             peer,
             out,
-            cancel: cancel.clone(),
+            cancel: Cancel::new(),
         };
         if self.server.answers_at_once(&request) {
             let mut message = Vec::new();
             let answered = self.server.answer(&request, &mut message).await;
             return self.answer(&id, message, answered, modern).await;
         }
+        let cancel = self.server.ending.child_token();
+        request.cancel = cancel.clone();
         let server = Arc::clone(&self.server);
         // A task of its own, so that its end is recorded whatever becomes of the connection.
         let mut work = self.server.calls.spawn(async move {
@@ -425,6 +332,8 @@ impl HttpDoor {
         let guard = (!keyed).then(|| cancel.clone().drop_guard());
         let first = tokio::select! {
             biased;
+            // What was said before the answer is told before it, however close they come.
+            Some(first) = outgoing.recv() => Some(first),
             done = &mut work => {
                 if let Some(guard) = guard { guard.disarm(); }
                 return match done {
@@ -432,7 +341,6 @@ impl HttpDoor {
                     Err(_) => self.lost(&id),
                 };
             }
-            first = outgoing.recv() => first,
             () = tokio::time::sleep(HEARTBEAT) => None,
         };
         if let Some(guard) = guard {
@@ -440,7 +348,7 @@ impl HttpDoor {
         }
         match held {
             Some(held) => self.legacy_stream(&held, &id, work, outgoing, first, cancel),
-            None => self.modern_stream(work, outgoing, first, cancel, keyed),
+            None => self.modern_stream(work, outgoing, first, cancel, keyed, bearer),
         }
     }
 
@@ -470,108 +378,6 @@ impl HttpDoor {
     fn lost(&self, id: &Id) -> Response {
         let error = RpcError::new(INTERNAL_ERROR, "the request's task ended early");
         refuse(StatusCode::INTERNAL_SERVER_ERROR, Some(id), &error)
-    }
-
-    /// The stream ends with its answer; a client that closes it takes the request back.
-    fn modern_stream(
-        &self,
-        mut work: JoinHandle<(Vec<u8>, Answered)>,
-        mut outgoing: mpsc::Receiver<Outgoing>,
-        first: Option<Outgoing>,
-        cancel: Cancel,
-        keyed: bool,
-    ) -> Response {
-        let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
-        self.server.calls.spawn(async move {
-            let mut next = first;
-            loop {
-                if let Some(Outgoing::Message(message)) = next.take() {
-                    let mut event = Vec::with_capacity(message.len() + 32);
-                    sse::write_event(None, &message, &mut event);
-                    // Waits for a client that is slow, and so does whoever speaks.
-                    let _ = to.send(event.into()).await;
-                }
-                tokio::select! {
-                    biased;
-                    Some(said) = outgoing.recv() => next = Some(said),
-                    done = &mut work => {
-                        while let Ok(Outgoing::Message(message)) = outgoing.try_recv() {
-                            let mut event = Vec::new();
-                            sse::write_event(None, &message, &mut event);
-                            let _ = to.send(event.into()).await;
-                        }
-                        if let Ok((message, answered)) = done && !answered.silent {
-                            let mut event = Vec::with_capacity(message.len() + 32);
-                            sse::write_event(None, &message, &mut event);
-                            let _ = to.send(event.into()).await;
-                        }
-                        return;
-                    }
-                    () = to.closed(), if !cancel.is_cancelled() && !keyed => cancel.cancel(),
-                    () = tokio::time::sleep(HEARTBEAT) => {
-                        let _ = to.send(Bytes::from_static(sse::HEARTBEAT)).await;
-                    }
-                }
-            }
-        });
-        event_stream(body)
-    }
-
-    /// The events are kept, so that a client whose connection broke can come back for them.
-    fn legacy_stream(
-        &self,
-        held: &Arc<Held>,
-        id: &Id,
-        mut work: JoinHandle<(Vec<u8>, Answered)>,
-        mut outgoing: mpsc::Receiver<Outgoing>,
-        first: Option<Outgoing>,
-        cancel: Cancel,
-    ) -> Response {
-        let log = held.new_stream();
-        let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
-        let (reader, can_resume) = (Arc::clone(&log), held.can_resume());
-        self.server.calls.spawn(async move {
-            if can_resume && to.send(reader.priming()).await.is_err() {
-                return;
-            }
-            reader.feed(0, &to).await;
-        });
-        held.begins(id, &cancel);
-        let (held, id) = (Arc::clone(held), id.clone());
-        self.server.calls.spawn(async move {
-            let _ends = held.ends_with(&id);
-            let say = |said: Outgoing| match said {
-                Outgoing::Message(message) => log.push(&message),
-                Outgoing::Linger if can_resume => log.hang_up(),
-                Outgoing::Linger => {}
-            };
-            if let Some(first) = first {
-                // The reader must be there to be hung up on.
-                tokio::task::yield_now().await;
-                say(first);
-            }
-            let guarded = log.guard(&cancel);
-            let mut guarded = std::pin::pin!(guarded);
-            let mut watched = true;
-            loop {
-                tokio::select! {
-                    biased;
-                    Some(said) = outgoing.recv() => say(said),
-                    done = &mut work => {
-                        while let Ok(said) = outgoing.try_recv() {
-                            say(said);
-                        }
-                        if let Ok((message, answered)) = done && !answered.silent {
-                            log.push(&message);
-                        }
-                        log.end();
-                        return;
-                    }
-                    () = &mut guarded, if watched => watched = false,
-                }
-            }
-        });
-        event_stream(body)
     }
 }
 
@@ -619,13 +425,16 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
     if let Some(gate) = door.server.gate() {
         let mut changes = gate.changes().listen();
         let server = Arc::clone(&door.server);
+        let gone = no_longer_good(Arc::clone(&door.access), kept_bearer(&headers));
         door.server.calls.spawn(async move {
+            let mut gone = std::pin::pin!(gone);
             loop {
                 let change = tokio::select! {
                     change = changes.next() => change,
                     () = to.closed() => return,
                     () = server.stopping.cancelled() => return,
                     () = held.gone() => return,
+                    () = &mut gone => return,
                     () = tokio::time::sleep(HEARTBEAT) => {
                         if to.send(Bytes::from_static(sse::HEARTBEAT)).await.is_err() {
                             return;
@@ -701,83 +510,9 @@ async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
     }
 }
 
-fn content_type_is_json(headers: &HeaderMap) -> bool {
-    let value = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|v| v.to_str().ok());
-    value.is_some_and(|value| {
-        let kind = value.split(';').next().unwrap_or_default().trim();
-        kind.eq_ignore_ascii_case("application/json")
-    })
-}
-
-fn accepts_both(headers: &HeaderMap) -> bool {
-    accepts(headers, "application/json") && accepts(headers, "text/event-stream")
-}
-
-fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
-    let any_of_kind = wanted.split('/').next().map(|kind| format!("{kind}/*"));
-    headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|item| item.split(';').next().unwrap_or_default().trim())
-        .any(|kind| {
-            kind.eq_ignore_ascii_case(wanted)
-                || kind == "*/*"
-                || Some(kind) == any_of_kind.as_deref()
-        })
-}
-
-fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {
-    let mut message = Vec::new();
-    jsonrpc::write_error(id, error, &mut message);
-    json_response(status, message)
-}
-
-fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    let kind = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
-}
-
-fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
-    response
-}
-
-fn event_stream(events: mpsc::Receiver<Bytes>) -> Response {
-    let mut response = Response::new(Body::new(Events(events)));
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // A proxy that gathers events would make them late.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
-}
-
-/// A body of events as they come.
-struct Events(mpsc::Receiver<Bytes>);
-
-impl http_body::Body for Events {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        self.0
-            .poll_recv(context)
-            .map(|event| event.map(|event| Ok(http_body::Frame::data(event))))
-    }
+async fn unknown_path() -> Response {
+    let error = RpcError::new(METHOD_NOT_FOUND, "no such path: MCP is at /mcp");
+    refuse(StatusCode::NOT_FOUND, None, &error)
 }
 
 /// The log of a stream is named here for `sessions.rs`.

@@ -5,14 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Answers, Call, Fault, Tier, Tool, fits_any};
+use callgate_call::{Answers, Call, Fault, Tool};
 use callgate_gate::{Gate, Ticket};
-use callgate_wires::json;
 use serde_json::{Map, Value, json};
 
 use super::dispatch::{Given, Refusal};
-use super::session::NoAnswer;
-use super::tools::Told;
+use super::tools::{Told, told_fault_as_result};
 use super::{Era, Request, Server};
 
 /// How long a person may think.
@@ -53,7 +51,11 @@ impl Server {
             state.get("approval").and_then(Value::as_str),
             responses.get(APPROVAL),
         ) {
-            self.decide(gate, request, id, answer)?;
+            // Asked again, since what may be asked can have changed meanwhile.
+            let tool = gate.catalog().find(&call.tool).cloned();
+            if tool.is_ok_and(|entry| self.may_approve(call, &entry.tool)) {
+                self.decide(gate, request, id, answer)?;
+            }
         }
         Ok(Some(Answers {
             responses: responses.clone(),
@@ -75,10 +77,9 @@ impl Server {
             Told::Nothing => Ok(Given::Nothing),
             Told::Ask { requests, state } => {
                 if !request.era.is_modern() {
-                    return Ok(refused_result(
-                        request,
-                        "the tool asks, and this client can not be asked",
-                    ));
+                    let fault = Fault::NeedsInput { requests, state };
+                    let result = told_fault_as_result(&fault, call, false);
+                    return Ok(Given::Written(result, ticket));
                 }
                 let (asked, missing) = self.askable(request, requests);
                 if asked.is_empty() && !missing.is_empty() {
@@ -94,7 +95,8 @@ impl Server {
                 let may = tool.is_some_and(|entry| self.may_approve(call, &entry.tool));
                 if !request.era.is_modern() || !may || !request.era.has("elicitation") {
                     let fault = Fault::NeedsApproval { approval: id };
-                    return Ok(refused_result(request, &fault.to_string()));
+                    let result = told_fault_as_result(&fault, call, request.era.is_modern());
+                    return Ok(Given::Written(result, ticket));
                 }
                 let asked = Map::from_iter([(APPROVAL.to_owned(), question(call))]);
                 Ok(self.input_required(call, asked, Some(&json!({ "approval": id }))))
@@ -138,8 +140,8 @@ impl Server {
 
     /// G-6: up to tier 1 a client's user may answer; above only where configuration says so.
     fn may_approve(&self, call: &Call, tool: &Tool) -> bool {
-        let named = &self.settings.approve_by_client;
-        tool.tier <= Tier::Write || (!named.is_empty() && fits_any(named, &[call.caller.as_str()]))
+        self.gate()
+            .is_some_and(|gate| gate.may_client_approve(&call.caller, tool))
     }
 
     fn decide(
@@ -181,54 +183,34 @@ impl Server {
             .ask(&request.out, &request.cancel, "elicitation/create", &params)
             .await;
         match asked {
-            Ok(answer) => {
+            Some(answer) => {
                 self.decide(gate, request, id, &answer)?;
                 Ok(true)
             }
-            Err(_) => Ok(false),
+            None => Ok(false),
         }
     }
 
-    /// Asks a legacy client all that a tool wants to know.
+    /// Asks a legacy client all that a tool wants to know; `None` if it can not, or will not, say.
     pub(super) async fn ask_legacy(
         &self,
         request: &Request,
         requests: &Map<String, Value>,
-    ) -> Result<Map<String, Value>, Refusal> {
+    ) -> Option<Map<String, Value>> {
         let Era::Legacy(session) = &request.era else {
-            return Ok(Map::new());
+            return None;
         };
         let mut responses = Map::new();
         for (key, question) in requests {
-            let method = question
-                .get("method")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
-            let capability = method.split('/').next().unwrap_or_default();
-            if !session.has(capability) {
-                return Err(Refusal::invalid(&format!(
-                    "the tool asks for {method}, which this client does not offer"
-                )));
+            let method = question.get("method").and_then(Value::as_str)?;
+            if !session.has(method.split('/').next()?) {
+                return None;
             }
             let params = question.get("params").cloned().unwrap_or_else(|| json!({}));
-            match session
-                .ask(&request.out, &request.cancel, method, &params)
-                .await
-            {
-                Ok(answer) => responses.insert(key.clone(), answer),
-                Err(NoAnswer::Refused(words)) => {
-                    return Err(Refusal::invalid(&format!(
-                        "the client refused {method}: {words}"
-                    )));
-                }
-                Err(NoAnswer::Silent) => {
-                    return Err(Refusal::invalid(&format!(
-                        "the client did not answer {method}"
-                    )));
-                }
-            };
+            let asked = session.ask(&request.out, &request.cancel, method, &params);
+            responses.insert(key.clone(), asked.await?);
         }
-        Ok(responses)
+        Some(responses)
     }
 }
 
@@ -240,17 +222,6 @@ fn whom(call: &Call) -> String {
         call.tool,
         call.input.digest().to_hex()
     )
-}
-
-/// A result that says why nothing ran.
-fn refused_result(request: &Request, words: &str) -> Given {
-    let mut result = json!({ "content": [{ "type": "text", "text": words }], "isError": true });
-    if request.era.is_modern() {
-        result["resultType"] = "complete".into();
-    }
-    let mut out = Vec::new();
-    json::write_value(&result, &mut out);
-    Given::Written(out, None)
 }
 
 /// May this call go on?

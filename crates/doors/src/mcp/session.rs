@@ -50,15 +50,6 @@ impl Default for Shared {
     }
 }
 
-/// Why a request of ours got no result.
-#[derive(Debug)]
-pub(crate) enum NoAnswer {
-    /// The client's own words.
-    Refused(String),
-    /// It is gone, or too slow, or the call was cancelled.
-    Silent,
-}
-
 impl Session {
     fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
         self.shared
@@ -118,20 +109,21 @@ impl Session {
         self.shared().subscriptions.contains(uri)
     }
 
-    /// Asks the client something on `out` and waits for its answer.
+    /// Asks the client something on `out` and waits for its answer; `None` if it refuses, is gone
+    /// or too slow, or the call is cancelled.
     pub(crate) async fn ask(
         &self,
         out: &Outbox,
         cancel: &Cancel,
         method: &str,
         params: &Value,
-    ) -> Result<Value, NoAnswer> {
+    ) -> Option<Value> {
         let id = Id::number(self.next_id.fetch_add(1, Ordering::Relaxed) + 1);
         let (sender, receiver) = oneshot::channel();
         {
             let mut shared = self.shared();
             if shared.pending.len() >= PENDING_MAX {
-                return Err(NoAnswer::Silent);
+                return None;
             }
             shared.pending.insert(id.as_json().to_owned(), sender);
         }
@@ -142,17 +134,13 @@ impl Session {
         let mut message = Vec::new();
         jsonrpc::write_request(&id, method, params, &mut message);
         if !out.send(message).await {
-            return Err(NoAnswer::Silent);
+            return None;
         }
-        let answer = tokio::select! {
-            answer = receiver => answer.map_err(|_| NoAnswer::Silent)?,
-            () = cancel.cancelled() => return Err(NoAnswer::Silent),
-            () = tokio::time::sleep(ANSWER_WAIT_MAX) => return Err(NoAnswer::Silent),
-        };
-        answer.map_err(|error| {
-            let words = error.get("message").and_then(Value::as_str);
-            NoAnswer::Refused(words.unwrap_or("the client refused").to_owned())
-        })
+        tokio::select! {
+            answer = receiver => answer.ok()?.ok(),
+            () = cancel.cancelled() => None,
+            () = tokio::time::sleep(ANSWER_WAIT_MAX) => None,
+        }
     }
 
     /// The client answered. An answer nobody waits for is dropped.

@@ -25,7 +25,11 @@ impl Server {
         };
         let catalog = gate.catalog();
         let shown = |resource: &Resource| shown(resource, "uri");
-        let all: Vec<Value> = catalog.shelf().resources.iter().map(shown).collect();
+        let resources = catalog.shelf().resources.iter();
+        let all: Vec<Value> = resources
+            .filter(|resource| self.may_know(request, &resource.source))
+            .map(shown)
+            .collect();
         self.page(request, "resources", &all)
     }
 
@@ -35,7 +39,11 @@ impl Server {
         };
         let catalog = gate.catalog();
         let shown = |resource: &Resource| shown(resource, "uriTemplate");
-        let mut all: Vec<Value> = catalog.shelf().templates.iter().map(shown).collect();
+        let templates = catalog.shelf().templates.iter();
+        let mut all: Vec<Value> = templates
+            .filter(|template| self.may_know(request, &template.source))
+            .map(shown)
+            .collect();
         all.push(json!({
             "uriTemplate": format!("{CALL_ADDRESS}{{id}}"),
             "name": "call",
@@ -76,7 +84,9 @@ impl Server {
                 }),
             }
         };
-        let (resource, values) = found.ok_or_else(missing)?;
+        let (resource, values) = found
+            .filter(|(resource, _)| self.may_know(request, &resource.source))
+            .ok_or_else(missing)?;
         let mut arguments = values.clone();
         arguments.insert("uri".to_owned(), uri.into());
         let given = match &resource.source {
@@ -135,12 +145,16 @@ impl Server {
             return self.page(request, "prompts", &[]);
         };
         let catalog = gate.catalog();
-        let all: Vec<Value> = catalog.shelf().prompts.iter().map(shown_prompt).collect();
+        let prompts = catalog.shelf().prompts.iter();
+        let all: Vec<Value> = prompts
+            .filter(|prompt| self.may_know(request, &prompt.source))
+            .map(shown_prompt)
+            .collect();
         self.page(request, "prompts", &all)
     }
 
     pub(super) async fn get_prompt(&self, request: &Request) -> Result<Given, Refusal> {
-        let prompt = self.prompt(request.text("name")?)?;
+        let prompt = self.prompt(request, request.text("name")?)?;
         let arguments = request.object("arguments")?.cloned().unwrap_or_default();
         for argument in &prompt.arguments {
             if argument.required && !arguments.contains_key(&argument.name) {
@@ -161,11 +175,24 @@ impl Server {
         Ok(json!({ "description": prompt.description, "messages": messages }).into())
     }
 
-    fn prompt(&self, name: &str) -> Result<Prompt, Refusal> {
+    fn prompt(&self, request: &Request, name: &str) -> Result<Prompt, Refusal> {
         let unknown = || Refusal::invalid(&format!("there is no prompt {name:?}"));
         let catalog = self.gate().ok_or_else(unknown)?.catalog();
         let found = catalog.shelf().prompts.iter().find(|p| p.name == name);
-        found.cloned().ok_or_else(unknown)
+        found
+            .filter(|prompt| self.may_know(request, &prompt.source))
+            .cloned()
+            .ok_or_else(unknown)
+    }
+
+    /// What a tool gives is there for those only who may know of the tool.
+    fn may_know(&self, request: &Request, source: &Source) -> bool {
+        let (Source::Tool(tool), Some(gate)) = (source, self.gate()) else {
+            return true;
+        };
+        let peer = &request.peer;
+        gate.visible(tool, &peer.caller, peer.scope.as_deref())
+            .is_ok()
     }
 
     pub(super) fn complete(&self, request: &Request) -> Result<Given, Refusal> {
@@ -182,7 +209,7 @@ impl Server {
         let (name, typed) = (text(argument, "name")?, text(argument, "value")?);
         let values = match text(reference, "type")?.as_str() {
             "ref/prompt" => {
-                let prompt = self.prompt(&text(reference, "name")?)?;
+                let prompt = self.prompt(request, &text(reference, "name")?)?;
                 let known = prompt.arguments.into_iter().find(|a| a.name == name);
                 known.map(|argument| argument.values).unwrap_or_default()
             }

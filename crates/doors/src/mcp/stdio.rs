@@ -166,20 +166,31 @@ impl Pipe {
                 }
                 Next::Done(id, answer) => {
                     self.in_flight.remove(&id);
+                    // What was said before the answer is told before it.
+                    while let Ok(said) = self.outgoing.try_recv() {
+                        self.say(said);
+                    }
                     if let Some(answer) = answer {
                         self.ready.extend_from_slice(&answer);
                         self.ready.push(b'\n');
                     }
                 }
-                Next::Say(Outgoing::Message(message)) => {
-                    self.ready.extend_from_slice(&message);
-                    self.ready.push(b'\n');
-                }
-                Next::Say(Outgoing::Linger) => {}
+                Next::Say(said) => self.say(said),
                 Next::Changed(change) => self.tell(change),
                 Next::Stop => return self.send(ends).await,
             }
             self.send(ends).await?;
+        }
+    }
+
+    fn say(&mut self, said: Outgoing) {
+        match said {
+            Outgoing::Message(message) => {
+                self.ready.extend_from_slice(&message);
+                self.ready.push(b'\n');
+            }
+            // A pipe is not let go of.
+            Outgoing::Linger => {}
         }
     }
 

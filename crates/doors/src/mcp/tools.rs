@@ -6,6 +6,8 @@ use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, R
 use callgate_wires::mcp::meta;
 use serde_json::{Value, json};
 
+use crate::content::{Shape, output_schema};
+
 use super::dispatch::{Given, Refusal};
 use super::{Behind, Request, Server};
 
@@ -82,7 +84,7 @@ fn definition(tool: &Tool) -> Value {
 }
 
 /// The protocol wants an object that says so; a schema that takes anything is made one.
-fn input_schema(schema: &Value) -> Value {
+pub(crate) fn input_schema(schema: &Value) -> Value {
     match schema {
         Value::Object(members) if members.get("type") == Some(&json!("object")) => schema.clone(),
         Value::Object(members) if !members.contains_key("type") => {
@@ -92,13 +94,6 @@ fn input_schema(schema: &Value) -> Value {
         }
         _ => json!({ "type": "object" }),
     }
-}
-
-/// Only what is an object can be structured in both eras.
-fn output_schema(tool: &Tool) -> Option<&Value> {
-    tool.output_schema
-        .as_ref()
-        .filter(|schema| schema.get("type") == Some(&json!("object")))
 }
 
 /// What became of a call, for its client.
@@ -180,6 +175,16 @@ fn told_fault(fault: &Fault, tail: &Tail<'_>) -> Told {
     }
 }
 
+/// The result of a call that needs more than its client can be asked for.
+pub(super) fn told_fault_as_result(fault: &Fault, call: &Call, modern: bool) -> Vec<u8> {
+    let tail = Tail {
+        call,
+        replayed: false,
+        modern,
+    };
+    failure(fault, &tail)
+}
+
 /// What stands at the end of every result of a call.
 struct Tail<'a> {
     call: &'a Call,
@@ -220,32 +225,9 @@ impl Tail<'_> {
 fn success(tool: &Tool, output: &Output, tail: &Tail<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(output.json.text().len() + 256);
     out.extend_from_slice(b"{\"content\":");
-    if tool.gives_content {
-        write_content(output.json.value(), &mut out);
-    } else {
-        out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
-        // A text is itself, without the quotes it has as JSON.
-        json::write_text(
-            output.json.value().as_str().unwrap_or(output.json.text()),
-            &mut out,
-        );
-        out.extend_from_slice(b"}]");
-        if output_schema(tool).is_some() {
-            out.extend_from_slice(b",\"structuredContent\":");
-            out.extend_from_slice(output.json.text().as_bytes());
-        }
-    }
+    Shape::of(tool).write(output, &mut out);
     tail.write(None, &mut out);
     out
-}
-
-/// The content of a tool that gives content, and all else it gave but what we say ourselves.
-fn write_content(value: &Value, out: &mut Vec<u8>) {
-    json::write_value(value.get("content").unwrap_or(&json!([])), out);
-    if let Some(structured) = value.get("structuredContent") {
-        out.extend_from_slice(b",\"structuredContent\":");
-        json::write_value(structured, out);
-    }
 }
 
 fn failure(fault: &Fault, tail: &Tail<'_>) -> Vec<u8> {

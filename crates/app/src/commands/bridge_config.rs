@@ -1,0 +1,94 @@
+//! `callgate bridge-config`: the entry by which an MCP client starts a bridge to this
+//! workspace's gate.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use callgate_call::{Caller, Digest};
+use callgate_doors::bridge::parent::{schema_of, schemas};
+use callgate_wires::bridge::ToolSchema;
+use clap::Args;
+use serde_json::json;
+
+use crate::bridge::{self, write_schema_file};
+use crate::cli::{Done, Place};
+use crate::compose::chain;
+use crate::environment::Environment;
+use crate::show;
+
+/// Print the entry of an MCP client that reaches this workspace's tools by a bridge.
+#[derive(Args)]
+pub struct BridgeConfig {
+    /// Offer only these tools; all of the gate's if none is named
+    #[arg(value_name = "TOOL")]
+    tools: Vec<String>,
+    /// Where their list is written (0600), instead of the state folder
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+}
+
+pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Done {
+    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    let served = bridge::Place::beside(&paths.socket);
+    let schema = if args.tools.is_empty() && args.schema.is_none() {
+        if !served.schema.exists() {
+            show::say("`callgate serve` must run for this entry to work: it lists the tools");
+        }
+        served.schema
+    } else {
+        let path = match &args.schema {
+            Some(path) => environment.current_dir.join(path),
+            None => paths.state.join(list_name(&args.tools)),
+        };
+        write_list(environment, place, args, &path)?;
+        path
+    };
+    let text = |path: &Path| match path.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(format!("{} is not UTF-8, and JSON is", path.display())),
+    };
+    let program = std::fs::read_link(&environment.program)
+        .map_err(|error| format!("find this program: {error}"))?;
+    let entry = json!({
+        "type": "stdio",
+        "command": text(&program)?,
+        "args": ["bridge", text(&served.socket)?, text(&schema)?],
+    });
+    show::json(&json!({ "mcpServers": { "callgate": entry } }));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same tools give the same file, however often they are asked for.
+fn list_name(tools: &[String]) -> String {
+    let mut names = tools.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    let digest = Digest::of_bytes(names.join("\n").as_bytes()).to_hex();
+    format!("bridge-schema-{}.json", &digest[..16])
+}
+
+fn write_list(
+    environment: &Environment,
+    place: &Place,
+    args: &BridgeConfig,
+    path: &Path,
+) -> Result<(), String> {
+    let parts = super::open(environment, place)?;
+    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let gate = parts.gate(setup);
+    let caller = Caller::uid(environment.uid);
+    let listed: Result<Vec<ToolSchema>, String> = if args.tools.is_empty() {
+        Ok(schemas(&gate, &caller))
+    } else {
+        let one = |name: &String| match gate.visible(name, &caller, None) {
+            Ok(entry) => Ok(schema_of(&entry.tool)),
+            Err(fault) => Err(format!("{fault}; `callgate tools` lists what there is")),
+        };
+        args.tools.iter().map(one).collect()
+    };
+    super::close(&parts)?;
+    let mut listed = listed?;
+    listed.sort_by(|a, b| a.name.cmp(&b.name));
+    listed.dedup_by(|a, b| a.name == b.name);
+    write_schema_file(path, &listed).map_err(|error| format!("write {}: {error}", path.display()))
+}

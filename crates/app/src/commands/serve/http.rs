@@ -1,0 +1,164 @@
+//! HTTP on TCP: which port, who is asked for a token, and whose tokens count. Decision G-10.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use callgate_call::{Caller, Cancel, Wire};
+use callgate_doors::access::jwt::Issuer;
+use callgate_doors::access::{Access, Everybody, Guard};
+use callgate_doors::mcp::Server;
+use callgate_doors::mcp::http::{HttpDoor, Names};
+use callgate_doors::tcp::Limits;
+use callgate_gate::Gate;
+use tokio::net::TcpListener;
+
+use crate::compose::{Parts, chain};
+use crate::config::{HttpConfig, JwtConfig};
+use crate::issuer;
+use crate::show;
+use crate::trust::Found;
+
+/// Where MCP over HTTP is, unless somebody says otherwise. G-10.
+pub const PORT_DEFAULT: u16 = 7411;
+
+/// What the command line says of it.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    /// `--port`.
+    pub port: Option<u16>,
+    /// `--no-auth`.
+    pub no_auth: bool,
+}
+
+/// A port we have, and whom we let in there.
+pub struct Tcp {
+    listener: TcpListener,
+    pub port: u16,
+    hosts: Vec<String>,
+    /// `None` under `--no-auth`.
+    guard: Option<Arc<Guard>>,
+}
+
+/// Opens the port, if there is to be one. One that nobody asked for and another has is not
+/// worth failing.
+pub async fn open(
+    parts: &Parts<'_>,
+    gate: &Arc<Gate>,
+    owner: Caller,
+    asked: Asked,
+) -> Result<Option<Tcp>, String> {
+    let config = configured(parts)?;
+    if config.off && asked.port.is_none() && !asked.no_auth {
+        return Ok(None);
+    }
+    if asked.no_auth && !config.hosts.is_empty() {
+        return Err("--no-auth is for this machine alone, and [http] names other hosts".to_owned());
+    }
+    let wanted = asked.port.or(config.port);
+    let port = wanted.unwrap_or(PORT_DEFAULT);
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+    let bound = bound.and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
+    let (port, listener) = match bound {
+        Ok(bound) => bound,
+        Err(error) if wanted.is_some() => return Err(format!("listen on port {port}: {error}")),
+        Err(error) => {
+            show::say(&format!(
+                "no HTTP, only the socket: port {port}: {error}; pass --port"
+            ));
+            return Ok(None);
+        }
+    };
+    let guard = if asked.no_auth {
+        show::say(
+            "WARNING: --no-auth: every program of every user of this machine may call, as `anonymous`",
+        );
+        None
+    } else {
+        Some(Arc::new(guard(parts, gate, owner, &config)?))
+    };
+    Ok(Some(Tcp {
+        listener,
+        port,
+        hosts: config.hosts,
+        guard,
+    }))
+}
+
+/// Asks for tokens; the owner's is made, and shown, if there is none yet.
+fn guard(
+    parts: &Parts<'_>,
+    gate: &Arc<Gate>,
+    owner: Caller,
+    config: &HttpConfig,
+) -> Result<Guard, String> {
+    let issuer = issuer(parts, config.jwt.as_ref())?;
+    let (token, is_new) = parts.store.owner_token().map_err(|error| chain(&error))?;
+    if is_new {
+        show::say(&format!(
+            "your own token for HTTP, shown this once (again: callgate token owner): {}",
+            token.reveal()
+        ));
+    }
+    let guard = Guard::new(Arc::clone(gate), owner, &token);
+    guard.set_issuer(issuer);
+    Ok(guard)
+}
+
+/// What the configuration says, if it counts.
+fn configured(parts: &Parts<'_>) -> Result<HttpConfig, String> {
+    match Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))? {
+        Found::Trusted(source) => Ok(source.config.http),
+        Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => {
+            Ok(HttpConfig::default())
+        }
+    }
+}
+
+fn issuer(parts: &Parts<'_>, config: Option<&JwtConfig>) -> Result<Option<Issuer>, String> {
+    let make = |config| issuer::issuer(config, Arc::clone(&parts.clock), issuer::roots());
+    config.map(make).transpose()
+}
+
+impl Tcp {
+    /// Who decides whose tokens count, while it is asked.
+    pub fn guard(&self) -> Option<Arc<Guard>> {
+        self.guard.clone()
+    }
+
+    /// How to reach it, for people.
+    pub fn words(&self) -> String {
+        let who = match self.guard {
+            None => "for anybody on this machine",
+            Some(_) => "with a token (`callgate token owner`, `callgate token create`)",
+        };
+        format!("MCP on http://127.0.0.1:{}/mcp, {who}", self.port)
+    }
+
+    /// Serves until `stop`.
+    pub async fn serve(self, server: Arc<Server>, stop: Cancel) {
+        let access: Arc<dyn Access> = match self.guard {
+            None => Arc::new(Everybody(Caller::named("anonymous"))),
+            Some(guard) => guard,
+        };
+        let names = Names::Loopback(self.hosts);
+        let door = HttpDoor::new(server, access, names, Wire::McpHttp);
+        door.serve(self.listener, Limits::default(), stop).await;
+    }
+}
+
+/// Another configuration counts: so do the tokens of its issuer, and no other's. The port and
+/// the hosts stay until the next start.
+pub fn follow(parts: &Parts<'_>, guard: &Guard) {
+    let found = match Found::look(&parts.paths, &parts.store) {
+        Ok(Found::Trusted(source)) => source,
+        // The old configuration is kept; and so is its issuer.
+        Ok(Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_)) | Err(_) => return,
+    };
+    match issuer(parts, found.config.http.jwt.as_ref()) {
+        Ok(issuer) => guard.set_issuer(issuer),
+        Err(reason) => {
+            guard.set_issuer(None);
+            show::complain(&format!("no issuer's tokens count: {reason}"));
+        }
+    }
+}

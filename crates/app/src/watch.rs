@@ -1,0 +1,104 @@
+//! A configuration that changes while it is served: looked at now and then, and put in place
+//! once it is trusted.
+
+use std::time::{Duration, SystemTime};
+
+use callgate_call::Digest;
+use callgate_gate::Gate;
+use callgate_store::StoreError;
+
+use crate::compose::{Builtins, Parts, chain, warnings};
+use crate::show;
+use crate::trust::Found;
+use crate::workspace::{CONFIG_FILE, Source};
+
+/// How often the configuration is looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What a change of configuration or trust shows in.
+#[derive(PartialEq, Eq)]
+pub struct Watched {
+    config: Option<(SystemTime, u64)>,
+    digest: Option<Digest>,
+    trusted: Option<Digest>,
+}
+
+impl Watched {
+    /// How things are now.
+    pub fn now(parts: &Parts<'_>) -> Result<Self, StoreError> {
+        let file = parts.paths.workspace.join(CONFIG_FILE);
+        let config = std::fs::metadata(&file)
+            .ok()
+            .and_then(|meta| meta.modified().ok().map(|at| (at, meta.len())));
+        // The digest covers the files it refers to as well; they are few and small.
+        let digest = Source::of_workspace(&parts.paths.workspace)
+            .ok()
+            .map(|source| source.digest);
+        let trusted = parts.store.trusted(CONFIG_FILE)?;
+        Ok(Self {
+            config,
+            digest,
+            trusted,
+        })
+    }
+
+    /// Reloads the configuration when it or the trust in it changes, and tells `then` whether
+    /// trust was taken back.
+    pub async fn follow(mut self, parts: &Parts<'_>, gate: &Gate, then: &dyn Fn(bool)) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let Ok(seen) = Self::now(parts) else {
+                continue; // the state can not be read just now: nothing is known to have changed
+            };
+            if seen == self {
+                continue;
+            }
+            let revoked = self.trusted.is_some() && seen.trusted.is_none();
+            self = seen;
+            if revoked {
+                withdraw(parts, gate);
+            } else {
+                reload(parts, gate);
+            }
+            then(revoked);
+        }
+    }
+}
+
+/// The trust was taken back: only the built-in tools are left.
+fn withdraw(parts: &Parts<'_>, gate: &Gate) {
+    match parts.builtins() {
+        Ok(setup) => {
+            gate.replace(setup);
+            show::say("trust was taken back: only built-in tools are served");
+        }
+        Err(error) => show::complain(&format!("reload: {}", chain(&error))),
+    }
+}
+
+/// Puts a new trusted configuration in place; anything else keeps the old one and says why.
+fn reload(parts: &Parts<'_>, gate: &Gate) {
+    let found = match Found::look(&parts.paths, &parts.store) {
+        Ok(found) => found,
+        Err(error) => return show::complain(&format!("reload: {}", chain(&error))),
+    };
+    let note = found.note();
+    match found {
+        Found::Trusted(source) => match parts.setup_of(*source, Builtins::With, note.clone()) {
+            Ok(setup) => {
+                let doubts = warnings(&setup);
+                gate.replace(setup);
+                show::say(&format!("reloaded: {note}"));
+                doubts.iter().for_each(|doubt| show::warn(doubt));
+            }
+            Err(error) => {
+                show::complain(&format!("kept the old configuration: {}", chain(&error)));
+            }
+        },
+        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing { .. } => {
+            show::complain(&format!("kept the old configuration: {note}"));
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The parent's end: bridges connect and ask for calls of the gate's tools.
+//!
+//! Connections are independent; each carries one call at a time and is answered in order. A
+//! bridge that goes away ends the call it waited for, since the protocol has no other way to
+//! take one back; a call with a key runs on, because its caller will come back and ask.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::serve::Listener as _;
+use callgate_call::{
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output, Tool, Wire,
+    host_name,
+};
+use callgate_gate::{Answer, Gate};
+use callgate_wires::bridge::limits::MESSAGE_BYTES_MAX;
+use callgate_wires::bridge::{
+    CallTool, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, VALUE_ERROR, write_error, write_result,
+};
+use callgate_wires::json;
+use callgate_wires::mcp::{RequestMeta, meta};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use super::stream::{Frames, Lost};
+use crate::content::{Shape, as_text};
+use crate::http::SameUid;
+use crate::mcp::input_schema;
+
+/// Connections served at the same time; further ones wait to be accepted.
+const CONNECTIONS_MAX: usize = 512;
+
+/// How long a bridge that does not read may hold us up once we stop.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The gate's tools as a schema file lists them, under the names hosts of models accept.
+#[must_use]
+pub fn schemas(gate: &Gate, caller: &Caller) -> Vec<ToolSchema> {
+    gate.visible_tools(caller, None)
+        .iter()
+        .map(|entry| schema_of(&entry.tool))
+        .collect()
+}
+
+/// One tool as a schema file lists it.
+#[must_use]
+pub fn schema_of(tool: &Tool) -> ToolSchema {
+    ToolSchema {
+        name: host_name(&tool.name),
+        description: tool.description.clone(),
+        input_schema: input_schema(&tool.input_schema),
+    }
+}
+
+/// Serves bridges until `stop`; calls under way are answered first.
+pub async fn serve(mut listener: SameUid, gate: Arc<Gate>, caller: Caller, stop: &Cancel) {
+    let door = Arc::new(Door {
+        gate,
+        caller,
+        calls: TaskTracker::new(),
+        last: AtomicU64::new(0),
+        stop: stop.clone(),
+    });
+    let mut number = 0;
+    let connections = TaskTracker::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (listener.accept().await.0, place)
+        };
+        let (stream, place) = tokio::select! {
+            // A connection that was accepted and not handed out is closed, which says enough.
+            next = next => next,
+            () = stop.cancelled() => break,
+        };
+        let door = Arc::clone(&door);
+        number += 1;
+        connections.spawn(async move {
+            let bridge = Bridge {
+                frames: Frames::new(stream),
+                number,
+            };
+            door.converse(bridge).await;
+            drop(place);
+        });
+    }
+    connections.close();
+    connections.wait().await;
+    door.calls.close();
+    door.calls.wait().await;
+}
+
+/// What connections share.
+struct Door {
+    gate: Arc<Gate>,
+    caller: Caller,
+    /// Calls in tasks of their own; some outlive their connection.
+    calls: TaskTracker,
+    /// Which connection took the last call that answers at once.
+    last: AtomicU64,
+    stop: Cancel,
+}
+
+/// One connection.
+struct Bridge {
+    frames: Frames,
+    /// From 1.
+    number: u64,
+}
+
+impl Door {
+    /// One connection to its end.
+    async fn converse(&self, mut bridge: Bridge) {
+        let mut out = Vec::new();
+        loop {
+            let next = tokio::select! {
+                next = bridge.frames.next() => next,
+                () = self.stop.cancelled() => return,
+            };
+            let goes_on = match next {
+                Ok(Some(payload)) => {
+                    let Some(()) = self.answer(&payload, &bridge, &mut out).await else {
+                        return; // nobody is left to tell
+                    };
+                    true
+                }
+                Ok(None) | Err(Lost::Io(_)) => return,
+                Err(Lost::Frame(error)) => {
+                    // What follows a bad frame can not be read; the bridge is told why. B-5.
+                    let kind = match error {
+                        callgate_wires::bridge::FrameError::TooLarge { .. } => SIZE_ERROR,
+                        callgate_wires::bridge::FrameError::Cut { .. } => IPC_ERROR,
+                    };
+                    write_error(&Said::new(kind, error.to_string()), &mut out);
+                    false
+                }
+            };
+            let given_up = async {
+                self.stop.cancelled().await;
+                tokio::time::sleep(FAREWELL).await;
+            };
+            let written = tokio::select! {
+                written = bridge.frames.write(&out) => written.is_ok(),
+                () = given_up => false,
+            };
+            if !written || !goes_on {
+                return;
+            }
+            out.clear();
+            if out.capacity() > 1 << 20 {
+                out = Vec::new();
+            }
+        }
+    }
+
+    /// Carries one payload out and appends its answer; `None` if the bridge went away.
+    async fn answer(&self, payload: &[u8], bridge: &Bridge, out: &mut Vec<u8>) -> Option<()> {
+        let asked = match CallTool::parse(payload) {
+            Ok(asked) => asked,
+            Err(said) => {
+                write_error(&said, out);
+                return Some(());
+            }
+        };
+        let (call, told) = match self.call_of(asked) {
+            Ok(made) => made,
+            Err(said) => {
+                write_error(&said, out);
+                return Some(());
+            }
+        };
+        let outcome = self.carry_out(call, bridge).await?;
+        if let Err(said) = write_outcome(&told, outcome, out) {
+            write_error(&said, out);
+        }
+        Some(())
+    }
+
+    fn call_of(&self, asked: CallTool) -> Result<(Call, Told), Said> {
+        let meta = RequestMeta::read(Some(&asked.rest))
+            .map_err(|error| Said::new(VALUE_ERROR, error.message))?;
+        let known = self.gate.catalog();
+        let entry = known.find(&asked.name).ok();
+        let told = Told {
+            shape: entry.map_or_else(Shape::default, |entry| Shape::of(&entry.tool)),
+            knows_us: asked.rest.get("_meta").is_some(),
+        };
+        let input = Document::from_value(Value::Object(asked.arguments));
+        let (id, caller) = (self.gate.next_id(), self.caller.clone());
+        let mut call = Call::new(id, &asked.name, input, caller, Wire::Bridge, Cancel::new());
+        call.key = meta
+            .idempotency_key
+            .as_deref()
+            .and_then(IdempotencyKey::new);
+        call.lease = meta.lease_token.as_deref().map(LeaseToken::new);
+        call.trace_id = meta.trace_id;
+        call.fits = fits;
+        Ok((call, told))
+    }
+
+    async fn carry_out(&self, call: Call, bridge: &Bridge) -> Option<Outcome> {
+        if self.gate.answers_at_once(&call.tool) {
+            return Some(self.call_at_once(&call, bridge.number).await);
+        }
+        let _ends_with_connection = call.key.is_none().then(|| call.cancel.clone().drop_guard());
+        let (gate, id) = (Arc::clone(&self.gate), call.id);
+        // A task of its own, so that the outcome is recorded whatever becomes of the bridge.
+        let work = self.calls.spawn(async move { gate.call(&call).await });
+        tokio::select! {
+            biased;
+            done = work => Some(done.unwrap_or_else(|_| ended_early(id))),
+            () = bridge.frames.closed() => None,
+        }
+    }
+}
+
+impl Door {
+    /// A call that waits for nothing outside. Where several bridges call at the same time,
+    /// the others come first, so that one write makes all their records safe.
+    async fn call_at_once(&self, call: &Call, bridge: u64) -> Outcome {
+        let alone = self.last.swap(bridge, Ordering::Relaxed) == bridge;
+        let Answer {
+            mut outcome,
+            ticket,
+        } = self.gate.invoke(call).await;
+        if !alone {
+            tokio::task::yield_now().await;
+        }
+        if let Err(fault) = self.gate.settle(ticket).await {
+            outcome.result = Err(fault);
+        }
+        outcome
+    }
+}
+
+fn ended_early(call: callgate_call::CallId) -> Outcome {
+    Outcome {
+        call,
+        result: Err(Fault::Internal {
+            message: "the call's task ended early".to_owned(),
+        }),
+        replayed: false,
+        enforcement: callgate_call::Enforcement::default(),
+    }
+}
+
+/// How a call's outcome is told.
+struct Told {
+    shape: Shape,
+    /// The bridge sent metadata, so it can take ours.
+    knows_us: bool,
+}
+
+/// Appends the frame of an outcome, or gives the error to be told instead.
+fn write_outcome(told: &Told, outcome: Outcome, out: &mut Vec<u8>) -> Result<(), Said> {
+    let mut result = b"{\"content\":".to_vec();
+    match &outcome.result {
+        // A foreign bridge knows nothing of structure.
+        Ok(output) => Shape {
+            structured: told.shape.structured && told.knows_us,
+            ..told.shape
+        }
+        .write(output, &mut result),
+        // A tool's own content says more than its message would.
+        Err(Fault::ToolFailed {
+            content: Some(content),
+            ..
+        }) => {
+            json::write_value(content, &mut result);
+            result.extend_from_slice(b",\"isError\":true");
+        }
+        Err(fault) => return Err(said(fault)),
+    }
+    if told.knows_us {
+        let mut known = json!({ "id": outcome.call.to_string() });
+        if outcome.replayed {
+            known["replayed"] = true.into();
+        }
+        result.extend_from_slice(b",\"_meta\":");
+        json::write_value(&json!({ meta::CALL: known }), &mut result);
+    }
+    result.push(b'}');
+    // Only an outcome recorded by another wire can be too large here: ours are checked before
+    // they are recorded.
+    write_result(&result, out).map_err(|_| said(&too_large()))
+}
+
+/// Whether an output fits a frame. What stands around it is bounded by `AROUND_BYTES`.
+fn fits(_: &Call, output: &Output) -> Result<(), Fault> {
+    const AROUND_BYTES: usize = 1024;
+    // Escaping makes a byte six at most, the structured form repeats it, and most are small.
+    if output.json.text().len() < MESSAGE_BYTES_MAX / 8 {
+        return Ok(());
+    }
+    let is_content = output
+        .json
+        .value()
+        .get("content")
+        .is_some_and(Value::is_array);
+    let bytes = if is_content {
+        output.json.text().len()
+    } else {
+        json::text_len(as_text(output))
+    };
+    if bytes + AROUND_BYTES <= MESSAGE_BYTES_MAX {
+        Ok(())
+    } else {
+        Err(too_large())
+    }
+}
+
+fn too_large() -> Fault {
+    Fault::TooLarge {
+        what: "output".to_owned(),
+        max_bytes: MESSAGE_BYTES_MAX as u64,
+    }
+}
+
+/// One fault, on this wire. Table F.
+fn said(fault: &Fault) -> Said {
+    let kind = match fault {
+        Fault::UnknownTool { tool } => {
+            return Said::new("ToolNotFoundError", format!("Unknown tool: {tool}"));
+        }
+        Fault::BadRequest { .. } | Fault::BadInput { .. } | Fault::BadValue { .. } => VALUE_ERROR,
+        Fault::NotFound { .. } => "FileNotFoundError",
+        // Nobody can be asked on this wire: like an approval, it must come by another one.
+        Fault::Denied { .. }
+        | Fault::NeedsApproval { .. }
+        | Fault::NeedsInput { .. }
+        | Fault::LeaseRequired { .. }
+        | Fault::LeaseRejected { .. }
+        | Fault::Unenforceable { .. }
+        | Fault::GuaranteeBlocked { .. } => "PermissionError",
+        Fault::Conflict { .. } => "ConflictError",
+        Fault::OutcomeUnknown { .. } => "OutcomeUnknownError",
+        Fault::RateLimited { .. } => "RateLimitError",
+        Fault::BreakerOpen { .. } | Fault::Unavailable { .. } => "ToolUnavailableError",
+        Fault::TooLarge { .. } => SIZE_ERROR,
+        Fault::Timeout { .. } => "TimeoutError",
+        Fault::Crash { .. } => "ToolCrashError",
+        Fault::BadOutput { .. } => "ToolOutputError",
+        Fault::ToolFailed { error_type, .. } if error_type.is_empty() => "ToolError",
+        Fault::ToolFailed { error_type, .. } => error_type,
+        Fault::Cancelled => "CancelledError",
+        Fault::Internal { .. } => "RuntimeError",
+    };
+    Said::new(kind, fault.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F-1 to F-23: the names of exceptions a bridge sees.
+    #[test]
+    fn faults() {
+        use Duration as D;
+        let text = String::new;
+        let lease = callgate_call::LeaseRefusal::Expired;
+        for (fault, kind) in [
+            (Fault::UnknownTool { tool: "x".into() }, "ToolNotFoundError"),
+            (Fault::BadRequest { reason: text() }, "ValueError"),
+            (Fault::BadValue { message: text() }, "ValueError"),
+            (Fault::NotFound { message: text() }, "FileNotFoundError"),
+            (Fault::Denied { reason: text() }, "PermissionError"),
+            (Fault::NeedsApproval { approval: text() }, "PermissionError"),
+            (Fault::LeaseRejected { refusal: lease }, "PermissionError"),
+            (Fault::Conflict { message: text() }, "ConflictError"),
+            (
+                Fault::OutcomeUnknown { call: text() },
+                "OutcomeUnknownError",
+            ),
+            (
+                Fault::RateLimited {
+                    retry_after: D::ZERO,
+                },
+                "RateLimitError",
+            ),
+            (
+                Fault::BreakerOpen {
+                    retry_after: D::ZERO,
+                },
+                "ToolUnavailableError",
+            ),
+            (
+                Fault::Unavailable { reason: text() },
+                "ToolUnavailableError",
+            ),
+            (Fault::Unenforceable { missing: text() }, "PermissionError"),
+            (
+                Fault::GuaranteeBlocked { guarantee: text() },
+                "PermissionError",
+            ),
+            (too_large(), "IPCMessageSizeError"),
+            (Fault::Timeout { after: D::ZERO }, "TimeoutError"),
+            (Fault::Crash { message: text() }, "ToolCrashError"),
+            (Fault::BadOutput { reason: text() }, "ToolOutputError"),
+            (Fault::Cancelled, "CancelledError"),
+            (Fault::Internal { message: text() }, "RuntimeError"),
+        ] {
+            assert_eq!(said(&fault).kind, kind, "{fault:?}");
+        }
+        let failed = |error_type: &str| Fault::ToolFailed {
+            error_type: error_type.to_owned(),
+            message: "m".to_owned(),
+            content: None,
+        };
+        assert_eq!(said(&failed("KeyError")), Said::new("KeyError", "m"));
+        assert_eq!(said(&failed("")).kind, "ToolError");
+        let unknown = said(&Fault::UnknownTool { tool: "x".into() });
+        assert_eq!(unknown.message, "Unknown tool: x");
+    }
+}

@@ -1,0 +1,206 @@
+//! The bridge's end: a pool of connections to the parent. Each carries one call at a time, so
+//! that no answer can reach the wrong call; they are opened when a call needs one. B-2, B-3.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use callgate_call::Cancel;
+use callgate_wires::bridge::{Answer, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, write_call};
+use serde_json::{Map, Value, json};
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+
+use super::stream::Frames;
+use crate::mcp::{Relay, RelayCall, RelayFuture, input_schema};
+
+/// Connections at the same time; a further call waits. B-2.
+const CONNECTIONS_MAX: usize = 8;
+/// B-8.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long apart a parent is tried whose queue of connections is full.
+const CONNECT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Passes calls on to the parent at one socket.
+pub struct Pool {
+    socket: PathBuf,
+    uid: u32,
+    tools: Vec<Value>,
+    patience: Duration,
+    places: Semaphore,
+    idle: Mutex<Vec<Frames>>,
+}
+
+impl Pool {
+    /// A pool that has no connection yet. The parent must be a process of `uid`.
+    #[must_use]
+    pub fn new(socket: &Path, uid: u32, tools: &[ToolSchema]) -> Self {
+        let shown = |tool: &ToolSchema| {
+            json!({
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": input_schema(&tool.input_schema),
+            })
+        };
+        Self {
+            socket: socket.to_owned(),
+            uid,
+            tools: tools.iter().map(shown).collect(),
+            patience: CONNECT_PATIENCE,
+            places: Semaphore::new(CONNECTIONS_MAX),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// One call, from its place in the queue to its answer.
+    async fn pass_on(&self, call: &RelayCall) -> Result<Map<String, Value>, Said> {
+        let mut request = Vec::new();
+        write_call(&call.name, &call.arguments, &call.meta, &mut request)
+            .map_err(|error| Said::new(SIZE_ERROR, error.to_string()))?;
+        let _place = self.places.acquire().await;
+        let mut frames = self.sent(&request).await?;
+        // The protocol can not take a call back: whoever drops this future closes the
+        // connection with it, which the parent sees.
+        let payload = match frames.next().await {
+            Ok(Some(payload)) => payload,
+            Ok(None) => return Err(lost("the parent closed the connection")),
+            Err(error) => return Err(lost(&error.to_string())),
+        };
+        let answer = Answer::parse(&payload);
+        if frames.is_fresh() {
+            self.idle().push(frames);
+        }
+        match answer? {
+            Answer::Result(result) => Ok(result),
+            Answer::Error(said) => Err(said),
+        }
+    }
+
+    /// A connection on which `request` was sent. One that was kept may have died meanwhile;
+    /// a parent never runs half a frame, so sending it again elsewhere is safe.
+    async fn sent(&self, request: &[u8]) -> Result<Frames, Said> {
+        while let Some(mut kept) = self.kept() {
+            if kept.is_fresh() && kept.write(request).await.is_ok() {
+                return Ok(kept);
+            }
+        }
+        let mut frames = self.connect().await?;
+        match frames.write(request).await {
+            Ok(()) => Ok(frames),
+            Err(error) => Err(lost(&error.to_string())),
+        }
+    }
+
+    async fn connect(&self) -> Result<Frames, Said> {
+        let failed = |reason: String| {
+            let path = self.socket.display();
+            let words = format!("Cannot connect to IPC server at {path}: {reason}");
+            Said::new(IPC_ERROR, words)
+        };
+        let connecting = tokio::time::timeout(self.patience, self.knock());
+        let stream = match connecting.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Err(_) => return Err(failed(format!("no answer within {:?}", self.patience))),
+        };
+        // Another user's process may not have our input.
+        match stream.peer_cred() {
+            Ok(peer) if peer.uid() == self.uid => Ok(Frames::new(stream)),
+            Ok(peer) => Err(failed(format!("it is served by user {}", peer.uid()))),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
+    /// A full queue answers at once, where a TCP one would let us wait.
+    async fn knock(&self) -> io::Result<UnixStream> {
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(CONNECT_PAUSE).await;
+                }
+                answered => return answered,
+            }
+        }
+    }
+
+    fn kept(&self) -> Option<Frames> {
+        self.idle().pop()
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Frames>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn lost(reason: &str) -> Said {
+    let words = format!("Connection lost, and whether the tool ran is not known: {reason}");
+    Said::new(IPC_ERROR, words)
+}
+
+impl Relay for Pool {
+    fn tools(&self) -> &[Value] {
+        &self.tools
+    }
+
+    fn call(&self, call: RelayCall) -> RelayFuture<'_> {
+        Box::pin(async move {
+            let cancel: Cancel = call.cancel.clone();
+            let passed = tokio::select! {
+                passed = self.pass_on(&call) => passed,
+                () = cancel.cancelled() => Err(Said::new("CancelledError", "cancelled")),
+            };
+            passed.unwrap_or_else(|said| failure(&said))
+        })
+    }
+}
+
+/// An error as a result. B-1.
+fn failure(said: &Said) -> Map<String, Value> {
+    let content = json!([{ "type": "text", "text": said.to_string() }]);
+    Map::from_iter([
+        ("content".to_owned(), content),
+        ("isError".to_owned(), true.into()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    use std::os::unix::net::{UnixListener, UnixStream as StdStream};
+
+    /// B-8: a parent that does not take connections is given up, one that is only busy waited
+    /// for.
+    #[test]
+    fn a_full_queue() {
+        let name = format!("callgate-relay-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let queue = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&queue, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&queue, 0).unwrap();
+        let first = StdStream::connect(&path).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let mut pool = Pool::new(&path, uid, &[]);
+        pool.patience = Duration::from_millis(30);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let refused = runtime.block_on(pool.connect()).err().unwrap();
+        assert!(
+            refused.message.ends_with("no answer within 30ms"),
+            "{refused}"
+        );
+        pool.patience = CONNECT_PATIENCE;
+        let connected = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| runtime.block_on(pool.connect()).is_ok());
+            drop(UnixListener::from(queue.try_clone().unwrap()).accept());
+            waiting.join().unwrap()
+        });
+        assert!(connected);
+        drop(first);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

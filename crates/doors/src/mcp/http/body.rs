@@ -1,0 +1,84 @@
+//! Reads a request's body: no more than fits, and not for ever.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+
+/// Why a body was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    TooLarge,
+    TooSlow,
+    Broken,
+}
+
+impl Unread {
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::Broken => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::TooLarge => "the body is larger than 16 MiB",
+            Self::TooSlow => "the body did not come in time",
+            Self::Broken => "the body broke off",
+        }
+    }
+}
+
+const _: () = assert!(
+    super::BODY_BYTES_MAX == 16 * 1024 * 1024,
+    "as the words say"
+);
+
+pub(super) async fn read(
+    body: Body,
+    headers: &HeaderMap,
+    bytes_max: usize,
+    patience: Duration,
+) -> Result<Bytes, Unread> {
+    let told = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if told.is_some_and(|bytes| bytes > bytes_max as u64) {
+        return Err(Unread::TooLarge);
+    }
+    let body = Limited::new(body, bytes_max).collect();
+    match tokio::time::timeout(patience, body).await {
+        Err(_) => Err(Unread::TooSlow),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Unread::TooLarge),
+        Ok(Err(_)) => Err(Unread::Broken),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::streams::Events;
+    use super::*;
+
+    /// At, past and far past the edge; with and without a length told before.
+    #[tokio::test]
+    async fn bounds() {
+        let wait = Duration::from_secs(60);
+        let none = HeaderMap::new();
+        let told = |bytes: usize| HeaderMap::from_iter([(header::CONTENT_LENGTH, bytes.into())]);
+        let body = |bytes: usize| Body::from(vec![b'x'; bytes]);
+        assert_eq!(read(body(8), &none, 8, wait).await.unwrap().len(), 8);
+        assert_eq!(read(body(9), &none, 8, wait).await, Err(Unread::TooLarge));
+        assert_eq!(read(body(8), &told(8), 8, wait).await.unwrap().len(), 8);
+        let (_open, never) = tokio::sync::mpsc::channel(1);
+        let never = Body::new(Events(never));
+        assert_eq!(read(never, &told(9), 8, wait).await, Err(Unread::TooLarge));
+        let (_open, never) = tokio::sync::mpsc::channel(1);
+        let never = Body::new(Events(never));
+        let soon = Duration::from_millis(1);
+        assert_eq!(read(never, &none, 8, soon).await, Err(Unread::TooSlow));
+    }
+}

@@ -1,0 +1,158 @@
+//! Answers that are streams of events: what a request says before its answer, and the answer.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use callgate_call::{BearerToken, Cancel};
+use callgate_wires::jsonrpc::Id;
+use callgate_wires::sse;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::super::Answered;
+use super::super::eventlog::HEARTBEAT;
+use super::super::outbox::Outgoing;
+use super::admit::no_longer_good;
+use super::sessions::Held;
+use super::{EVENTS_WAITING_MAX, HttpDoor};
+
+impl HttpDoor {
+    /// The stream ends with its answer; a client that closes it takes the request back.
+    pub(super) fn modern_stream(
+        &self,
+        mut work: JoinHandle<(Vec<u8>, Answered)>,
+        mut outgoing: mpsc::Receiver<Outgoing>,
+        first: Option<Outgoing>,
+        cancel: Cancel,
+        keyed: bool,
+        bearer: Option<BearerToken>,
+    ) -> Response {
+        let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
+        let gone = no_longer_good(Arc::clone(&self.access), bearer);
+        self.server.calls.spawn(async move {
+            let mut next = first;
+            let mut gone = std::pin::pin!(gone);
+            loop {
+                if let Some(Outgoing::Message(message)) = next.take() {
+                    let mut event = Vec::with_capacity(message.len() + 32);
+                    sse::write_event(None, &message, &mut event);
+                    // Waits for a client that is slow, and so does whoever speaks.
+                    let _ = to.send(event.into()).await;
+                }
+                tokio::select! {
+                    biased;
+                    Some(said) = outgoing.recv() => next = Some(said),
+                    done = &mut work => {
+                        while let Ok(Outgoing::Message(message)) = outgoing.try_recv() {
+                            let mut event = Vec::new();
+                            sse::write_event(None, &message, &mut event);
+                            let _ = to.send(event.into()).await;
+                        }
+                        if let Ok((message, answered)) = done && !answered.silent {
+                            let mut event = Vec::with_capacity(message.len() + 32);
+                            sse::write_event(None, &message, &mut event);
+                            let _ = to.send(event.into()).await;
+                        }
+                        return;
+                    }
+                    () = to.closed(), if !cancel.is_cancelled() && !keyed => cancel.cancel(),
+                    () = &mut gone, if !cancel.is_cancelled() => cancel.cancel(),
+                    () = tokio::time::sleep(HEARTBEAT) => {
+                        let _ = to.send(Bytes::from_static(sse::HEARTBEAT)).await;
+                    }
+                }
+            }
+        });
+        event_stream(body)
+    }
+
+    /// The events are kept, so that a client whose connection broke can come back for them.
+    pub(super) fn legacy_stream(
+        &self,
+        held: &Arc<Held>,
+        id: &Id,
+        mut work: JoinHandle<(Vec<u8>, Answered)>,
+        mut outgoing: mpsc::Receiver<Outgoing>,
+        first: Option<Outgoing>,
+        cancel: Cancel,
+    ) -> Response {
+        let log = held.new_stream();
+        let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
+        let (reader, can_resume) = (Arc::clone(&log), held.can_resume());
+        self.server.calls.spawn(async move {
+            if can_resume && to.send(reader.priming()).await.is_err() {
+                return;
+            }
+            reader.feed(0, &to).await;
+        });
+        held.begins(id, &cancel);
+        let (held, id) = (Arc::clone(held), id.clone());
+        self.server.calls.spawn(async move {
+            let _ends = held.ends_with(&id);
+            let say = |said: Outgoing| match said {
+                Outgoing::Message(message) => log.push(&message),
+                Outgoing::Linger if can_resume => log.hang_up(),
+                Outgoing::Linger => {}
+            };
+            if let Some(first) = first {
+                // The reader must be there to be hung up on.
+                tokio::task::yield_now().await;
+                say(first);
+            }
+            let guarded = log.guard(&cancel);
+            let mut guarded = std::pin::pin!(guarded);
+            let mut watched = true;
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(said) = outgoing.recv() => say(said),
+                    done = &mut work => {
+                        while let Ok(said) = outgoing.try_recv() {
+                            say(said);
+                        }
+                        if let Ok((message, answered)) = done && !answered.silent {
+                            log.push(&message);
+                        }
+                        log.end();
+                        return;
+                    }
+                    () = &mut guarded, if watched => watched = false,
+                }
+            }
+        });
+        event_stream(body)
+    }
+}
+
+/// The answer that is a stream.
+pub(super) fn event_stream(events: mpsc::Receiver<Bytes>) -> Response {
+    let mut response = Response::new(Body::new(Events(events)));
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // A proxy that gathers events would make them late.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A body of events as they come.
+pub(super) struct Events(pub(super) mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Events {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        self.0
+            .poll_recv(context)
+            .map(|event| event.map(|event| Ok(http_body::Frame::data(event))))
+    }
+}

@@ -1,0 +1,66 @@
+//! What HTTP doors ask of the gate beside calls: whose token this is, and that strangers were
+//! turned away. Making and revoking tokens is the owner's, on the command line.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use callgate_call::{BearerToken, Fault, Timestamp};
+use callgate_store::Token;
+
+use crate::invoke::{Gate, internal};
+
+/// One record of refused strangers at most in so long; those between are counted in the next,
+/// so that a flood can not fill the disk.
+const RECORD_EVERY: Duration = Duration::from_secs(60);
+
+/// Strangers that no record tells of yet.
+#[derive(Default)]
+pub(crate) struct Strangers(Mutex<Unrecorded>);
+
+#[derive(Default)]
+struct Unrecorded {
+    times: u64,
+    reason: &'static str,
+    recorded_at: Option<Timestamp>,
+}
+
+impl Gate {
+    /// The token somebody brings, if it ever was one of ours.
+    pub fn token(&self, brought: &BearerToken) -> Result<Option<Token>, Fault> {
+        self.store.token(brought).map_err(|error| internal(&error))
+    }
+
+    /// Somebody was turned away at an HTTP door, for a reason of one word.
+    pub fn refused_stranger(&self, reason: &'static str) {
+        let now = self.clock.now();
+        let mut unrecorded = self.strangers.lock();
+        unrecorded.times += 1;
+        unrecorded.reason = reason;
+        let due = unrecorded
+            .recorded_at
+            .is_none_or(|at| now.since(at) >= RECORD_EVERY);
+        if due {
+            unrecorded.recorded_at = Some(now);
+            self.record_strangers(&mut unrecorded);
+        }
+    }
+
+    /// Records the strangers that were only counted so far; for an orderly end.
+    pub fn flush_strangers(&self) {
+        let mut unrecorded = self.strangers.lock();
+        if unrecorded.times > 0 {
+            self.record_strangers(&mut unrecorded);
+        }
+    }
+
+    fn record_strangers(&self, unrecorded: &mut Unrecorded) {
+        let times = std::mem::take(&mut unrecorded.times);
+        self.store.refuse_strangers(unrecorded.reason, times);
+    }
+}
+
+impl Strangers {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Unrecorded> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,406 @@
+"""`Parent` as a bridge sees it, behind the real bridge, and on every way out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import unittest
+from typing import Any, Optional
+
+from support import SDK, WAIT_S, Workspace, wait_until
+from test_with_callgate import CallgateCase
+
+from callgate import Parent
+
+LIMIT = 10_485_760
+
+
+class Bridge:
+    """One connection, spoken by hand."""
+
+    def __init__(self, path: str) -> None:
+        self.stream = socket.socket(socket.AF_UNIX)
+        self.stream.settimeout(WAIT_S)
+        self.stream.connect(path)
+
+    def send(self, payload: bytes) -> None:
+        self.stream.sendall(struct.pack(">I", len(payload)) + payload)
+
+    def receive(self) -> Optional[Any]:
+        prefix = self._exactly(4)
+        return json.loads(self._exactly(struct.unpack(">I", prefix)[0])) if prefix else None
+
+    def _exactly(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            part = self.stream.recv(length - len(data))
+            if not part:
+                return b""
+            data += part
+        return data
+
+    def call(self, name: str, arguments: Optional[dict[str, Any]] = None) -> Any:
+        self.send(json.dumps({"method": "call_tool", "params": {"name": name, "arguments": arguments or {}}}).encode())
+        return self.receive()
+
+
+def text(words: str) -> Any:
+    return {"result": {"content": [{"type": "text", "text": words}]}}
+
+
+def error(kind: str, message: str) -> Any:
+    return {"error": {"message": message, "type": kind}}
+
+
+class ParentCase(Workspace):
+    def setUp(self) -> None:
+        super().setUp()
+        self.parents = os.path.join(self.folder, "parents")
+
+    def parent(self) -> Parent:
+        parent = Parent(self.parents)
+        self.addCleanup(parent.stop)
+        return parent
+
+    def left(self) -> list[str]:
+        return sorted(os.listdir(self.parents))
+
+    def connect(self, parent: Parent) -> Bridge:
+        bridge = Bridge(parent.socket)
+        self.addCleanup(bridge.stream.close)
+        return bridge
+
+
+class AnswersTest(ParentCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.served = self.parent()
+        tool = self.served.tool
+
+        @tool
+        def add(a: int, b: int = 1) -> int:
+            """Adds two numbers."""
+            return a + b
+
+        @tool
+        def fail(key: str) -> None:
+            raise KeyError(key)
+
+        @tool
+        def leave() -> None:
+            sys.exit(3)
+
+        @tool
+        def large() -> str:
+            return "x" * LIMIT
+
+        @tool
+        def odd() -> Any:
+            return {1, 2}
+
+        @tool
+        def blocks() -> Any:
+            return {"content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}], "isError": True}
+
+        @tool
+        def nothing() -> Any:
+            return {"content": []}
+
+        @tool
+        async def later(x: str) -> str:
+            await asyncio.sleep(0)
+            return x
+
+        self.served.register(lambda arguments: arguments, name="raw", description="As it came.", input_schema={"type": "object"})
+        self.served.start()
+        self.bridge = self.connect(self.served)
+
+    def test_results(self) -> None:
+        """BR-12, BR-13, BR-14, B-4."""
+        call = self.bridge.call
+        self.assertEqual(call("add", {"a": 1, "b": 2}), text("3"))
+        self.assertEqual(call("raw", {"é": [1]}), text('{"é": [1]}'))
+        self.assertEqual(call("later", {"x": "y"}), text("y"))
+        self.assertEqual(call("nothing"), text(""))
+        found = call("blocks")["result"]
+        self.assertEqual((found["isError"], found["content"][0]["type"]), (True, "image"))
+
+    def test_errors(self) -> None:
+        """BR-15 to BR-18, B-6, B-9: an exception is told by its class, and the connection goes on."""
+        call = self.bridge.call
+        self.assertEqual(call("fail", {"key": "k"}), error("KeyError", "'k'"))
+        self.assertEqual(call("leave"), error("SystemExit", "3"))
+        self.assertEqual(call("absent"), error("ToolNotFoundError", "Unknown tool: absent"))
+        self.assertEqual(call("add", {"a": 1, "c": 2})["error"]["type"], "TypeError")
+        self.assertEqual(call("odd"), error("TypeError", "a value of type set"))
+        self.assertEqual(call("large")["error"]["type"], "IPCMessageSizeError")
+        self.assertEqual(call("add", {"a": 1}), text("2"))
+
+    def test_bad_messages(self) -> None:
+        """BR-7 to BR-11, BR-21, B-5, G-1: a bad message in an intact frame is answered."""
+        for payload, kind, words in [
+            (b"{", "IPCError", "Invalid JSON"),
+            (b"", "IPCError", "Invalid JSON"),
+            (b'"\xff"', "IPCError", "Invalid JSON"),
+            (b'{"a":1,"a":2}', "IPCError", "duplicate key"),
+            (b'{"a":NaN}', "IPCError", "NaN is not JSON"),
+            (b'{"a":1e999}', "IPCError", "beyond a double"),
+            (b'"\\ud800"', "IPCError", "Invalid JSON"),
+            (b"[" * 129 + b"]" * 129, "IPCError", "nested too deep"),
+            (b"[" * 100_000, "IPCError", "Invalid JSON"),
+            (b"[]", "IPCError", "Invalid message: expected dict"),
+            (b'{"method":"x"}', "ValueError", "Unknown method: x"),
+            (b"{}", "ValueError", "Unknown method: None"),
+            (b'{"method":"call_tool","params":[]}', "ValueError", "Invalid params: expected dict"),
+            (b'{"method":"call_tool","params":{"name":1}}', "ValueError", "Invalid tool name: expected string"),
+            (b'{"method":"call_tool","params":{"name":"raw","arguments":null}}', "ValueError", "Invalid arguments: expected dict"),
+        ]:
+            self.bridge.send(payload)
+            found: Any = self.bridge.receive()
+            self.assertEqual(found["error"]["type"], kind, payload[:40])
+            self.assertIn(words, found["error"]["message"])
+        self.bridge.send(b'{"id":7,"method":"call_tool","params":{"name":"raw"}}')
+        self.assertEqual(self.bridge.receive(), text("{}"))
+
+    def test_bad_frames(self) -> None:
+        """BR-6, B-5, B-6: at the limit, past it, and cut."""
+        message = b'{"method":"x"}'
+        self.bridge.send(message + b" " * (LIMIT - len(message)))
+        self.assertEqual(self.bridge.receive(), error("ValueError", "Unknown method: x"))
+        self.bridge.stream.sendall(struct.pack(">I", LIMIT + 1))
+        found: Any = self.bridge.receive()
+        self.assertEqual(found["error"]["type"], "IPCMessageSizeError")
+        self.assertIsNone(self.bridge.receive(), "closed")
+        cut = self.connect(self.served)
+        cut.stream.sendall(b"\0\0\0\x10{")
+        cut.stream.shutdown(socket.SHUT_WR)
+        found = cut.receive()
+        self.assertEqual(found["error"]["type"], "IPCError")
+        self.assertIsNone(cut.receive(), "closed")
+        self.assertEqual(self.connect(self.served).call("add", {"a": 1}), text("2"))
+
+    def test_early_frames_are_answered_in_order(self) -> None:
+        """BR-4, B-2."""
+        for x in "abc":
+            self.bridge.send(json.dumps({"method": "call_tool", "params": {"name": "later", "arguments": {"x": x}}}).encode())
+        self.assertEqual([self.bridge.receive() for _ in "abc"], [text(x) for x in "abc"])
+
+    def test_the_schema_file(self) -> None:
+        """BR-29 to BR-34, B-7."""
+        with open(self.served.schema, encoding="utf-8") as file:
+            listed = {tool["name"]: tool for tool in json.load(file)}
+        self.assertEqual(set(listed["add"]), {"name", "description", "input_schema"})
+        self.assertEqual(listed["add"]["description"], "Adds two numbers.")
+        self.assertEqual(listed["add"]["input_schema"]["required"], ["a"])
+        for path in (self.served.schema, self.served.socket):
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600, path)
+        with self.assertRaises(RuntimeError):
+            self.served.register(len, input_schema={})
+
+
+class AsyncTest(ParentCase):
+    def test_a_closed_connection_cancels(self) -> None:
+        """BR-36."""
+        parent, begun, ended = self.parent(), threading.Event(), threading.Event()
+
+        @parent.tool
+        async def wait() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        with parent:
+            bridge = self.connect(parent)
+            bridge.send(b'{"method":"call_tool","params":{"name":"wait"}}')
+            self.assertTrue(begun.wait(WAIT_S))
+            bridge.stream.close()
+            self.assertTrue(ended.wait(WAIT_S))
+
+    def test_functions_run_in_the_loop_that_started_them(self) -> None:
+        parent = self.parent()
+
+        @parent.tool
+        async def same() -> bool:
+            return asyncio.get_running_loop() is main_loop
+
+        async def main() -> Any:
+            global main_loop
+            main_loop = asyncio.get_running_loop()
+            with parent:
+                return await main_loop.run_in_executor(None, lambda: self.connect(parent).call("same"))
+
+        self.assertEqual(asyncio.run(main()), text("true"))
+        self.assertEqual(self.left(), [])
+
+
+class EndsTest(ParentCase):
+    """BR-35, B-7: nothing is left, whatever ends the parent."""
+
+    PROGRAM = """
+    import sys, threading
+    sys.path.insert(0, {sdk!r})
+    from callgate import Parent
+    parent = Parent({folder!r})
+    begun = threading.Event()
+
+    @parent.tool
+    def wait() -> None:
+        begun.set()
+        threading.Event().wait()
+
+    def serve():
+        print(parent.socket, flush=True)
+        begun.wait()
+        print("called", flush=True)
+    """
+
+    def process(self, rest: str) -> tuple[subprocess.Popen[str], str]:
+        import textwrap
+
+        code = textwrap.dedent(self.PROGRAM).format(sdk=SDK, folder=self.parents) + textwrap.dedent(rest)
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+        def finish() -> None:
+            process.kill()
+            process.communicate()
+
+        self.addCleanup(finish)
+        assert process.stdout is not None
+        path = process.stdout.readline().strip()
+        # A bridge is connected and a call under way, which must not hold up the end.
+        bridge = Bridge(path)
+        self.addCleanup(bridge.stream.close)
+        bridge.send(b'{"method":"call_tool","params":{"name":"wait"}}')
+        self.assertEqual(process.stdout.readline().strip(), "called")
+        return process, path
+
+    def test_stop_and_start_again(self) -> None:
+        parent = self.parent()
+        for _ in range(2):
+            parent.start()
+            bridge = self.connect(parent)
+            self.assertEqual(len(self.left()), 3)
+            parent.stop()
+            self.assertEqual(self.left(), [])
+            self.assertIsNone(bridge.receive())
+            parent.stop()
+
+    def test_an_exception_in_the_with(self) -> None:
+        with self.assertRaises(KeyError):
+            with self.parent():
+                raise KeyError("k")
+        self.assertEqual(self.left(), [])
+
+    def test_a_start_that_fails(self) -> None:
+        parent = self.parent()
+        parent.register(lambda arguments: None, name="bad", input_schema={"default": object()})
+        with self.assertRaises(TypeError):
+            parent.start()
+        self.assertEqual(self.left(), [])
+        os.chmod(self.parents, 0o755)
+        with self.assertRaises(PermissionError):
+            Parent(self.parents).start()
+
+    def test_ends_of_a_program(self) -> None:
+        for name, rest, code in [
+            ("exit", "parent.start(); serve()", 0),
+            ("sys.exit", "parent.start(); serve(); sys.exit(5)", 5),
+            ("exception", "with parent:\n    serve()\n    raise SystemError('on purpose')", 1),
+            ("exception without with", "parent.start(); serve(); raise SystemError('on purpose')", 1),
+        ]:
+            process, _ = self.process(rest)
+            self.assertEqual(process.wait(WAIT_S), code, name)
+            self.assertEqual(self.left(), [], name)
+
+    def test_signals(self) -> None:
+        for rest in ("parent.start(); serve(); threading.Event().wait()", "with parent:\n    serve()\n    threading.Event().wait()"):
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                process, _ = self.process(rest)
+                process.send_signal(number)
+                self.assertEqual(process.wait(WAIT_S), -number, rest)
+                self.assertEqual(self.left(), [], number)
+
+    def test_a_handler_of_the_program_stays(self) -> None:
+        process, _ = self.process("import signal; signal.signal(15, lambda *_: sys.exit(7)); parent.start(); serve(); threading.Event().wait()")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(WAIT_S), 7)
+        self.assertEqual(self.left(), [])
+
+    def test_a_forked_child_leaves_its_parents_files(self) -> None:
+        parent = self.parent()
+        parent.start()
+        pid = os.fork()
+        if pid == 0:
+            parent.stop()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        self.assertEqual(len(self.left()), 3)
+
+    def test_killed_and_swept_at_the_next_start(self) -> None:
+        living = self.parent()
+        living.start()
+        process, path = self.process("parent.start(); serve(); threading.Event().wait()")
+        process.kill()
+        process.wait(WAIT_S)
+        self.assertTrue(os.path.exists(path))
+        self.assertEqual(len(self.left()), 6)
+        with self.parent():
+            self.assertFalse(os.path.exists(path))
+            self.assertEqual(len(self.left()), 6, "the living one's and the new one's")
+        living.stop()
+        self.assertEqual(self.left(), [])
+
+
+class RealBridgeTest(CallgateCase):
+    def test_through_the_bridge(self) -> None:
+        """B-1, B-3, BR-23 to BR-26: an MCP client's view, across two lives of the parent."""
+        folder = os.path.join(self.folder, "parents")
+        parent = Parent(folder)
+
+        @parent.tool
+        def greet(name: str) -> str:
+            """Greets."""
+            if not name:
+                raise ValueError("name whom to greet")
+            return f"Hello {name}"
+
+        with parent:
+            command = parent.client_entry(self.program_path)
+            process = subprocess.Popen([command["command"], *command["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            assert process.stdin is not None and process.stdout is not None
+            stdin, stdout = process.stdin, process.stdout
+
+            def ask(method: str, params: Any = None) -> Any:
+                stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}) + "\n")
+                stdin.flush()
+                return json.loads(stdout.readline())["result"]
+
+            def call(name: str) -> tuple[str, bool]:
+                result = ask("tools/call", {"name": "greet", "arguments": {"name": name}})
+                return result["content"][0]["text"], result["isError"]
+
+            self.assertEqual([tool["name"] for tool in ask("tools/list")["tools"]], ["greet"])
+            self.assertEqual(call("Ada"), ("Hello Ada", False))
+            self.assertEqual(call(""), ("name whom to greet (type: ValueError)", True))
+        words, is_error = call("Ada")
+        self.assertTrue(is_error and "Cannot connect" in words, words)
+        self.assertEqual(ask("ping"), {})
+        stdin.close()
+        self.assertEqual(process.wait(WAIT_S), 0)
+        stdout.close()
+        self.assertEqual(os.listdir(folder), [])
+        wait_until(lambda: process.poll() is not None, "the bridge's end")
+
+
+if __name__ == "__main__":
+    unittest.main()

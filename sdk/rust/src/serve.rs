@@ -1,0 +1,221 @@
+//! Serving on a thread of its own: connections side by side, one call at a time on each.
+
+use std::io;
+use std::os::unix::net::UnixListener as StdListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use callgate_wires::bridge::{
+    CallTool, FrameDecoder, IPC_ERROR, SIZE_ERROR, Said, write_error, write_result,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::files::{Files, StartError};
+use crate::handler::{ToolError, Tools};
+
+/// Connections served at the same time; further ones wait to be accepted.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Largest read.
+const READ_BYTES: usize = 16 * 1024;
+
+/// What the thread needs.
+pub(crate) struct Serving {
+    pub tools: Tools,
+    pub listener: StdListener,
+    pub stopped: watch::Receiver<bool>,
+    pub exit_on_signals: bool,
+}
+
+impl Serving {
+    /// Serves on a new thread, which owns `files`: they are gone when it ends.
+    pub fn spawn(self, files: Files) -> Result<JoinHandle<()>, StartError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(StartError::make("start the runtime"))?;
+        let (signals, listener) = {
+            // Both want to be made inside the runtime.
+            let _inside = runtime.enter();
+            let signals = self
+                .exit_on_signals
+                .then(Signals::watch)
+                .transpose()
+                .map_err(StartError::make("watch for signals"))?;
+            let listener = UnixListener::from_std(self.listener)
+                .map_err(StartError::make("serve the socket"))?;
+            (signals, listener)
+        };
+        let (tools, stopped) = (Arc::new(self.tools), self.stopped);
+        let serve = move || {
+            let code = runtime.block_on(async {
+                tokio::select! {
+                    () = stop_of(stopped) => None,
+                    code = Signals::next(signals) => Some(code),
+                    () = accept(listener, tools) => None,
+                }
+            });
+            drop(files);
+            if let Some(code) = code {
+                std::process::exit(code);
+            }
+            // A plain function that still runs is not waited for.
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new()
+            .name("callgate-bridge".to_owned())
+            .spawn(serve)
+            .map_err(StartError::make("start the thread"))
+    }
+}
+
+async fn stop_of(mut stopped: watch::Receiver<bool>) {
+    // An error means that whoever could stop us is gone.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// The signals that end a program.
+struct Signals([(i32, tokio::signal::unix::Signal); 3]);
+
+impl Signals {
+    fn watch() -> io::Result<Self> {
+        let watched = |kind: SignalKind| Ok::<_, io::Error>((kind.as_raw_value(), signal(kind)?));
+        Ok(Self([
+            watched(SignalKind::terminate())?,
+            watched(SignalKind::interrupt())?,
+            watched(SignalKind::hangup())?,
+        ]))
+    }
+
+    /// The exit code of the next one, as a shell would tell it.
+    async fn next(signals: Option<Self>) -> i32 {
+        let Some(Self([(term, a), (int, b), (hup, c)])) = signals else {
+            return std::future::pending().await;
+        };
+        let (mut a, mut b, mut c) = (a, b, c);
+        let number = tokio::select! {
+            _ = a.recv() => term,
+            _ = b.recv() => int,
+            _ = c.recv() => hup,
+        };
+        128 + number
+    }
+}
+
+async fn accept(listener: UnixListener, tools: Arc<Tools>) {
+    let uid = rustix::process::geteuid().as_raw();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await;
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == uid) => {
+                    let tools = Arc::clone(&tools);
+                    connections.spawn(async move {
+                        // A connection that breaks is its bridge's business.
+                        let _ = converse(stream, &tools).await;
+                        drop(place);
+                    });
+                }
+                Ok(_) => {} // another user's: closed unread
+                // Out of descriptors or the like: others may finish meanwhile.
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// One connection to its end.
+async fn converse(mut stream: UnixStream, tools: &Tools) -> io::Result<()> {
+    let mut decoder = FrameDecoder::default();
+    let mut chunk = vec![0; READ_BYTES];
+    let mut out = Vec::new();
+    loop {
+        let payload = match decoder.next_frame() {
+            Ok(Some(payload)) => payload.to_vec(),
+            Ok(None) => {
+                match stream.read(&mut chunk).await? {
+                    0 => return Ok(()),
+                    count => decoder.feed(&chunk[..count]),
+                }
+                continue;
+            }
+            Err(error) => {
+                // What follows a bad frame can not be read. B-5.
+                write_error(&Said::new(SIZE_ERROR, error.to_string()), &mut out);
+                return stream.write_all(&out).await;
+            }
+        };
+        let answered = tokio::select! {
+            biased;
+            answered = answer(&payload, tools) => answered,
+            () = hung_up(&stream) => return Ok(()),
+        };
+        match answered {
+            Ok(result) => {
+                if let Err(error) = write_result(result.to_string().as_bytes(), &mut out) {
+                    write_error(&Said::new(SIZE_ERROR, error.to_string()), &mut out);
+                }
+            }
+            Err(said) => write_error(&said, &mut out),
+        }
+        stream.write_all(&out).await?;
+        out.clear();
+    }
+}
+
+async fn answer(payload: &[u8], tools: &Tools) -> Result<serde_json::Value, Said> {
+    let asked = CallTool::parse(payload)?;
+    let Some(handler) = tools.get(&asked.name) else {
+        let words = format!("Unknown tool: {}", asked.name);
+        return Err(Said::new("ToolNotFoundError", words));
+    };
+    let running = Ends(handler.start(asked.arguments));
+    match running.await {
+        Ok(Ok(reply)) => Ok(reply.into_result()),
+        Ok(Err(ToolError { kind, message })) => Err(Said::new(kind, message)),
+        Err(ended) if ended.is_panic() => Err(Said::new("RuntimeError", "the tool panicked")),
+        Err(_) => Err(Said::new(IPC_ERROR, "the tool was ended")),
+    }
+}
+
+/// A call's task, which ends with whoever waits for it.
+struct Ends<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Future for Ends<T> {
+    type Output = Result<T, tokio::task::JoinError>;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        std::pin::Pin::new(&mut self.0).poll(context)
+    }
+}
+
+impl<T> Drop for Ends<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Ready once the bridge has closed the connection; never for one that only ended sending.
+async fn hung_up(stream: &UnixStream) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let seen = stream.ready(Interest::PRIORITY).await;
+    let mut fds = [PollFd::new(stream, PollFlags::empty())];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let polled = poll(&mut fds, Some(&now));
+    if seen.is_ok() && polled.is_ok() && !fds[0].revents().contains(PollFlags::HUP) {
+        std::future::pending::<()>().await;
+    }
+}
