@@ -98,8 +98,8 @@ fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("bridge")?;
     let at = |name: &str| scratch.root().join(name);
     let (socket, python, bare) = (at("bridge.sock"), at("p.sock"), at("echo.sock"));
-    let mut serve = mcp::callgate(bench, &scratch, &["serve", "--socket"]);
-    let gate = served(serve.arg(at("gate.sock")), &socket)?;
+    let mut serve = mcp::callgate(bench, &scratch, &["serve"]);
+    let gate = served(serve.arg("--socket").arg(at("gate.sock")), &socket)?;
     let mut rival = Command::new("python3");
     let rival = served(rival.args(["-c", PYTHON]).arg(&python), &python)?;
     let echo = canned(&bare)?;
