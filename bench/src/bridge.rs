@@ -4,16 +4,17 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::cpu::Tenant;
+use crate::daemon::{Daemon, wait_for};
 use crate::figure::{Figure, number, quiet};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure, chain, cpu};
+use crate::{Bench, Failure, chain, cpu, mcp};
 
 const ROUNDS: usize = 12;
 const CALLS: usize = 2_048;
@@ -95,35 +96,25 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 
 fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("bridge")?;
-    let (socket, python) = (
-        scratch.root().join("bridge.sock"),
-        scratch.root().join("p.sock"),
-    );
-    let mut serve = Command::new(&bench.callgate);
-    serve
-        .arg("serve")
-        .arg("--socket")
-        .arg(scratch.root().join("gate.sock"))
-        .arg("--workspace")
-        .arg(scratch.workspace())
-        .arg("--state")
-        .arg(scratch.state());
-    let gate = Daemon::start(&mut serve, &socket)?;
+    let at = |name: &str| scratch.root().join(name);
+    let (socket, python, bare) = (at("bridge.sock"), at("p.sock"), at("echo.sock"));
+    let mut serve = mcp::callgate(bench, &scratch, &["serve"]);
+    let gate = served(serve.arg("--socket").arg(at("gate.sock")), &socket)?;
     let mut rival = Command::new("python3");
-    let rival = Daemon::start(rival.args(["-c", PYTHON]).arg(&python), &python)?;
-    let echo = Echo::start(&scratch.root().join("echo.sock"))?;
+    let rival = served(rival.args(["-c", PYTHON]).arg(&python), &python)?;
+    let echo = canned(&bare)?;
 
     let mut one = Clients::connect(&socket, 1)?;
-    let mut canned = Clients::connect(&echo.socket, 1)?;
+    let mut canned = Clients::connect(&bare, 1)?;
     let mut many = Clients::connect(&socket, CONNECTIONS)?;
     let mut theirs = Clients::connect(&python, CONNECTIONS)?;
     let mut micros: [Vec<f64>; 4] = Default::default();
     for round in 0..=ROUNDS {
         let each = [
-            spent(|| cpu::process(gate.pid()), || one.ask(CALLS))?,
+            spent(|| Ok(cpu::process(gate.pid())), || one.ask(CALLS))?,
             spent(|| echo.cpu(), || canned.ask(CALLS))?,
-            spent(|| cpu::process(gate.pid()), || many.ask(CALLS))?,
-            spent(|| cpu::process(rival.pid()), || theirs.ask(CALLS))?,
+            spent(|| Ok(cpu::process(gate.pid())), || many.ask(CALLS))?,
+            spent(|| Ok(cpu::process(rival.pid())), || theirs.ask(CALLS))?,
         ];
         // The first round warms up.
         if round > 0 {
@@ -133,7 +124,7 @@ fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         }
     }
     drop((one, canned, many, theirs));
-    gate.end()?;
+    gate.stop()?;
     chain::check(bench, &scratch, (ROUNDS + 1) * 2 * CALLS)?;
     let [one, canned, many, theirs] = micros.map(|micros| quiet(&micros));
     let times = theirs / many;
@@ -165,12 +156,12 @@ fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 
 /// Microseconds of CPU each of `CALLS` takes by this clock.
 fn spent(
-    clock: impl Fn() -> Duration,
+    clock: impl Fn() -> Result<Duration, Failure>,
     ask: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<f64, Failure> {
-    let before = clock();
+    let before = clock()?;
     ask()?;
-    Ok(cpu::micros_each(clock() - before, CALLS))
+    Ok(cpu::micros_each(clock()? - before, CALLS))
 }
 
 /// CPU of a bridge from its start to its first answer.
@@ -242,87 +233,27 @@ fn frame(payload: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok([&u32::try_from(payload.len())?.to_be_bytes(), payload].concat())
 }
 
-/// A thread that answers whatever comes with the same bytes, on a runtime like the gate's.
-struct Echo {
-    socket: PathBuf,
-    thread: Pid,
-}
-
-impl Echo {
-    fn start(socket: &Path) -> Result<Self, Failure> {
-        let listener = UnixListener::bind(socket)?;
-        listener.set_nonblocking(true)?;
-        let answer = frame(ANSWER)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let (sender, thread) = std::sync::mpsc::sync_channel(1);
-        // It ends with the connection it serves.
-        std::thread::spawn(move || {
-            sender.send(nix::unistd::gettid()).ok();
-            runtime.block_on(echo(listener, &answer))
-        });
-        Ok(Self {
-            socket: socket.to_owned(),
-            thread: thread.recv()?,
-        })
-    }
-
-    fn cpu(&self) -> Duration {
-        let path = format!("/proc/self/task/{}/schedstat", self.thread);
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let nanos = text.split(' ').next().and_then(|word| word.parse().ok());
-        Duration::from_nanos(nanos.unwrap_or_default())
-    }
-}
-
-async fn echo(listener: UnixListener, answer: &[u8]) -> std::io::Result<()> {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let listener = tokio::net::UnixListener::from_std(listener)?;
-    let (mut stream, _) = listener.accept().await?;
-    let mut chunk = vec![0; 16 * 1024];
-    while stream.read(&mut chunk).await? > 0 {
-        stream.write_all(answer).await?;
-    }
-    Ok(())
-}
-
-/// A program that serves a socket; killed if it is not ended.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(command: &mut Command, socket: &Path) -> Result<Self, Failure> {
-        let daemon = Self(
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?,
-        );
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while UnixStream::connect(socket).is_err() {
-            if Instant::now() > deadline {
-                return Err(format!("nobody answers at {}", socket.display()).into());
-            }
-            std::thread::sleep(Duration::from_millis(10));
+/// A peer that answers whatever comes with the same bytes.
+fn canned(socket: &Path) -> Result<Tenant, Failure> {
+    let listener = UnixListener::bind(socket)?;
+    listener.set_nonblocking(true)?;
+    let answer = frame(ANSWER)?;
+    Tenant::start(async move {
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let (mut stream, _) = listener.accept().await?;
+        let mut chunk = vec![0; 16 * 1024];
+        while stream.read(&mut chunk).await? > 0 {
+            stream.write_all(&answer).await?;
         }
-        Ok(daemon)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn end(mut self) -> Result<(), Failure> {
-        kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM)?;
-        self.0.wait()?;
         Ok(())
-    }
+    })
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a program and waits until it serves a socket.
+fn served(command: &mut Command, socket: &Path) -> Result<Daemon, Failure> {
+    let daemon = Daemon::start(command)?;
+    wait_for(&socket.display().to_string(), || {
+        UnixStream::connect(socket).is_ok()
+    })?;
+    Ok(daemon)
 }

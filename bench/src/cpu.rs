@@ -1,15 +1,16 @@
 //! CPU time, user and system together, of whoever it is.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::sync::mpsc;
 use std::time::Duration;
+use std::{fs, io, thread};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use nix::time::{ClockId, clock_getcpuclockid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, gettid};
 
-use crate::Failure;
+use crate::{Failure, in_process};
 
 /// Ticks of `/proc/PID/stat`, which Linux fixes at 100 a second for programs.
 const TICK: Duration = Duration::from_millis(10);
@@ -71,6 +72,37 @@ pub fn process(pid: u32) -> Duration {
         .and_then(ClockId::now)
         .map(Duration::from)
         .unwrap_or_default()
+}
+
+/// A server in a thread of this process that ends with it, whose CPU can be told apart.
+pub struct Tenant {
+    thread: Pid,
+}
+
+impl Tenant {
+    /// Serves in a runtime like the product's own.
+    pub fn start(
+        serve: impl Future<Output = io::Result<()>> + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let runtime = in_process::runtime()?;
+        let (say, hear) = mpsc::channel();
+        thread::spawn(move || {
+            let _ = say.send(gettid());
+            // Its clients see that it has failed.
+            let _ = runtime.block_on(serve);
+        });
+        Ok(Self {
+            thread: hear.recv()?,
+        })
+    }
+
+    /// Of its thread.
+    pub fn cpu(&self) -> Result<Duration, Failure> {
+        let path = format!("/proc/self/task/{}/schedstat", self.thread);
+        let text = fs::read_to_string(path)?;
+        let nanos = text.split_whitespace().next().ok_or("an empty schedstat")?;
+        Ok(Duration::from_nanos(nanos.parse()?))
+    }
 }
 
 /// Every process and its parent.

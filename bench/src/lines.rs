@@ -29,7 +29,7 @@ impl Lines {
         })
     }
 
-    fn push(&mut self, line: &str) {
+    pub fn push(&mut self, line: &str) {
         self.bytes.extend_from_slice(line.as_bytes());
         self.bytes.push(b'\n');
         self.ends.push(self.bytes.len());
@@ -82,6 +82,21 @@ impl Writer {
             lines.push(&format!(
                 r#"{{"aid":"{aid}","input_json":"{{\"name\":\"caller {name:016x}\"}}"}}"#
             ));
+        }
+        lines
+    }
+
+    /// MCP's `tools/call` of `tool` with a message to give back, about 190 bytes each; `meta` is
+    /// the members a modern request must have.
+    pub fn tool_calls(&mut self, tool: &str, count: usize, meta: Option<&str>) -> Lines {
+        let meta = meta.map_or(String::new(), |meta| format!(",\"_meta\":{meta}"));
+        let mut lines = Lines::default();
+        for _ in 0..count {
+            let (id, said) = (self.written + 1_000_000, self.next());
+            lines.push(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"message":"rows where id = {said:016x}, the newest first, ten at a time"}}{meta}}}}}"#
+            ));
+            self.written += 1;
         }
         lines
     }

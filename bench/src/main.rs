@@ -15,15 +15,22 @@
 mod bridge;
 mod chain;
 mod cpu;
+mod daemon;
 mod figure;
 mod gate;
+mod http;
 mod in_process;
 mod lines;
 mod machine;
+mod mcp;
+mod mcp_http;
+mod mcp_start;
+mod mcp_stdio;
 mod piped;
 mod power;
 mod python;
 mod results;
+mod rivals;
 mod scratch;
 mod serve;
 mod spawn;
@@ -33,31 +40,41 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use figure::Figure;
+use rivals::Rivals;
 
 /// What went wrong with a bench, as opposed to a figure that is too low.
 type Failure = Box<dyn std::error::Error>;
 
 const HELP: &str = "\
-callgate-bench --callgate PATH [--check] [--write] [--seed N] [NAME...]
+callgate-bench --callgate PATH [--rmcp PATH] [--node PATH] [--typescript PATH] [--python PATH]
+               [--check] [--write] [--seed N] [NAME...]
 
   --callgate PATH   the release binary to measure
+  --rmcp PATH       what `bench/rivals/rmcp` was built as
+  --node PATH       Node 22, for the TypeScript SDK
+  --typescript PATH `bench/rivals/typescript`, where its packages are installed
+  --python PATH     an interpreter that has FastMCP
   --check           exit 1 if a figure is worse than 0.7 of what is wanted
   --write           put the table into bench/RESULTS.md (all benches only)
   --seed N          for the lines that are sent; random and printed if not given
-  NAME              serve, gate, python, power, spawn, start, bridge; all if none is named
+  NAME              serve, gate, python, power, spawn, start, mcp-stdio, mcp-http, mcp-start,
+                    bridge; all if none is named
 ";
 
 /// A bench gives its figures.
 type Run = fn(&Bench) -> Result<Vec<Figure>, Failure>;
 
 /// Every bench, in the order they run.
-const BENCHES: [(&str, Run); 7] = [
+const BENCHES: [(&str, Run); 10] = [
     ("serve", serve::run),
     ("gate", gate::run),
     ("python", python::run),
     ("power", power::run),
     ("spawn", spawn::run),
     ("start", start::run),
+    ("mcp-stdio", mcp_stdio::run),
+    ("mcp-http", mcp_http::run),
+    ("mcp-start", mcp_start::run),
     ("bridge", bridge::run),
 ];
 
@@ -65,12 +82,14 @@ const BENCHES: [(&str, Run); 7] = [
 struct Bench {
     /// The binary that is measured.
     callgate: PathBuf,
+    rivals: Rivals,
     seed: u64,
 }
 
 #[derive(Default)]
 struct Arguments {
     callgate: Option<PathBuf>,
+    rivals: Rivals,
     check: bool,
     write: bool,
     seed: Option<u64>,
@@ -101,6 +120,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
             "--callgate" => arguments.callgate = Some(PathBuf::from(value()?)),
+            "--rmcp" => arguments.rivals.rmcp = Some(PathBuf::from(value()?)),
+            "--node" => arguments.rivals.node = Some(PathBuf::from(value()?)),
+            "--typescript" => arguments.rivals.typescript = Some(PathBuf::from(value()?)),
+            "--python" => arguments.rivals.python = Some(PathBuf::from(value()?)),
             "--check" => arguments.check = true,
             "--write" => arguments.write = true,
             "--seed" => {
@@ -143,7 +166,11 @@ fn measure(arguments: &Arguments) -> Result<bool, Failure> {
         .canonicalize()
         .map_err(|error| format!("{}: {error}", callgate.display()))?;
     let seed = arguments.seed.unwrap_or_else(lines::random_seed);
-    let bench = Bench { callgate, seed };
+    let bench = Bench {
+        callgate,
+        rivals: arguments.rivals.clone(),
+        seed,
+    };
     come_first();
     let setting = results::Setting::read(seed);
     eprintln!("{setting}");

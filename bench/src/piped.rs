@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::lines::Lines;
 use crate::{Failure, cpu};
 
@@ -97,23 +99,33 @@ impl Piped {
 
     /// Sends every line and checks that each call was answered with success.
     pub fn check(&mut self, lines: &Lines) -> Result<(), Failure> {
-        let stdin = self.stdin.as_mut().ok_or("its stdin is closed")?;
-        let mut answers = Vec::new();
-        for line in 0..lines.len() {
-            stdin.write_all(lines.slice(line, line + 1))?;
-            answers.clear();
-            while !answers.ends_with(b"\n") {
-                let read = self.stdout.read(&mut self.buffer)?;
-                if read == 0 {
-                    return Err("ended before it answered".into());
-                }
-                answers.extend_from_slice(&self.buffer[..read]);
-            }
-            let answer: serde_json::Value = serde_json::from_slice(&answers)?;
+        for line in lines.each() {
+            let answer = self.ask(line)?;
             if answer["status"] != "OK" {
                 return Err(format!("answered {answer}").into());
             }
         }
+        Ok(())
+    }
+
+    /// Sends one line and waits for the one that answers it.
+    pub fn ask(&mut self, line: &[u8]) -> Result<Value, Failure> {
+        self.tell(line)?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\n") {
+            let read = self.stdout.read(&mut self.buffer)?;
+            if read == 0 {
+                return Err("ended before it answered".into());
+            }
+            answer.extend_from_slice(&self.buffer[..read]);
+        }
+        Ok(serde_json::from_slice(&answer)?)
+    }
+
+    /// Sends one line that is not answered.
+    pub fn tell(&mut self, line: &[u8]) -> Result<(), Failure> {
+        let stdin = self.stdin.as_mut().ok_or("its stdin is closed")?;
+        stdin.write_all(&[line, b"\n"].concat())?;
         Ok(())
     }
 

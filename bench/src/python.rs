@@ -97,7 +97,7 @@ fn quiet_of(spent: &[Spent], each: fn(&Spent) -> f64) -> f64 {
 
 /// The search path with the interpreter itself first: what starts it may be a script, and
 /// then the cold call would look worse than it is.
-fn path_of_python() -> Result<OsString, Failure> {
+pub fn path_of_python() -> Result<OsString, Failure> {
     let asked = Command::new("python3")
         .args(["-c", "import sys; print(sys.executable)"])
         .output()?;

@@ -2,9 +2,10 @@
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use crate::daemon::{Daemon, wait_for};
 use crate::figure::{Figure, number, quiet};
 use crate::scratch::Scratch;
 use crate::serve::toolhost;
@@ -101,31 +102,10 @@ fn idle(bench: &Bench) -> Result<Figure, Failure> {
         .arg(scratch.workspace())
         .arg("--state")
         .arg(scratch.state());
-    let gate = Daemon(
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?,
-    );
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while UnixStream::connect(&socket).is_err() {
-        if Instant::now() > deadline {
-            return Err("`callgate serve` does not answer".into());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let gate = Daemon::start(&mut command)?;
+    wait_for("`callgate serve`", || UnixStream::connect(&socket).is_ok())?;
     // It tends its state every second; what that takes counts.
     std::thread::sleep(Duration::from_millis(2500));
-    let pid = gate.0.id();
-    let resident = cpu::resident(pid).ok_or("the gate has gone")? as f64 / 1e6;
+    let resident = cpu::resident(gate.pid()).ok_or("the gate has gone")? as f64 / 1e6;
     Ok(Figure::new("start: `serve` idle, resident", resident, "MB").at_most(RESIDENT_MB_MAX))
-}
-
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: builds what is measured and what measures, in release,
-//! and becomes the harness. What is measured and what counts as too slow is the
-//! harness's matter.
+//! fetches and builds the servers of others it is measured against, and becomes
+//! the harness. What is measured and what counts as too slow is the harness's
+//! matter.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -8,8 +9,14 @@ use std::process::Command;
 
 use crate::command::{build_binary, shown};
 use crate::report::Failure;
+use crate::test::cache_folder;
+use crate::test::clients::Rivals;
 
 const MANIFEST: &str = "bench/Cargo.toml";
+/// A package of its own, so that what it needs stays out of our lock file.
+const RMCP_MANIFEST: &str = "bench/rivals/rmcp/Cargo.toml";
+/// Benches with rivals have names that begin so.
+const WITH_RIVALS: &str = "mcp-";
 
 pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     if !root.join(MANIFEST).exists() {
@@ -22,15 +29,69 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
         "callgate-bench",
     )?;
     let mut command = Command::new(harness);
-    command
-        .arg("--callgate")
-        .arg(callgate)
-        .args(args)
-        .current_dir(root);
+    command.arg("--callgate").arg(callgate);
+    if needs_rivals(args) {
+        add_rivals(root, &mut command)?;
+    }
+    command.args(args).current_dir(root);
     // Replaces this process, so that the harness is alone on its core.
     let source = command.exec();
     Err(Failure::new(format!(
         "start `{}`: {source}",
         shown(&command)
     )))
+}
+
+/// True unless only benches without rivals are named.
+fn needs_rivals(args: &[String]) -> bool {
+    let is_name = |arg: &&String| !arg.starts_with('-') && arg.parse::<u64>().is_err();
+    let has_rivals = |name: &String| name.starts_with(WITH_RIVALS);
+    let mut names = args.iter().filter(is_name).peekable();
+    names.peek().is_none() || names.any(has_rivals)
+}
+
+fn add_rivals(root: &Path, command: &mut Command) -> Result<(), Failure> {
+    let cache = cache_folder()?;
+    let rivals = Rivals::set_up(root, &cache)?;
+    let target = cache.join("rmcp");
+    let target = target.to_string_lossy();
+    let rmcp = build_binary(
+        root,
+        &[
+            "--release",
+            "--locked",
+            "--manifest-path",
+            RMCP_MANIFEST,
+            "--target-dir",
+            &target,
+        ],
+        "rmcp-echo",
+    )?;
+    command
+        .arg("--rmcp")
+        .arg(rmcp)
+        .arg("--node")
+        .arg(rivals.node)
+        .arg("--typescript")
+        .arg(rivals.typescript)
+        .arg("--python")
+        .arg(rivals.python);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rivals_are_fetched_for_those_who_race() {
+        let needs = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            needs_rivals(&words)
+        };
+        assert!(needs(""));
+        assert!(needs("--check --seed 7"));
+        assert!(needs("gate mcp-http"));
+        assert!(!needs("gate --seed 7 serve"));
+    }
 }

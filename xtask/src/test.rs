@@ -8,7 +8,7 @@
 //! `CALLGATE_TEST_NODE`, `CALLGATE_TEST_MODULES` and
 //! `CALLGATE_TEST_CLIENT_PYTHON`. The Python tests read `CALLGATE_BIN` besides.
 
-mod clients;
+pub mod clients;
 mod python;
 mod release;
 mod skips;
@@ -124,11 +124,7 @@ struct Needs {
 
 impl Needs {
     fn find() -> Result<Self, Failure> {
-        let cache = cache_folder().ok_or_else(|| {
-            Failure::new("no place for a cache: set CALLGATE_CACHE, XDG_CACHE_HOME or HOME")
-        })?;
-        fs::create_dir_all(&cache)
-            .map_err(|source| Failure::new(format!("create {}: {source}", cache.display())))?;
+        let cache = cache_folder()?;
         let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
         let unprivileged_uid = is_root.then_some(UNPRIVILEGED_UID);
         Ok(Self {
@@ -158,15 +154,22 @@ impl Needs {
     }
 }
 
-fn cache_folder() -> Option<PathBuf> {
+/// A folder outside the clone for what is fetched or built once.
+pub fn cache_folder() -> Result<PathBuf, Failure> {
     let folder = |name: &str| {
         std::env::var_os(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    folder("CALLGATE_CACHE")
+    let cache = folder("CALLGATE_CACHE")
         .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("callgate-ci")))
         .or_else(|| Some(folder("HOME")?.join(".cache/callgate-ci")))
+        .ok_or_else(|| {
+            Failure::new("no place for a cache: set CALLGATE_CACHE, XDG_CACHE_HOME or HOME")
+        })?;
+    fs::create_dir_all(&cache)
+        .map_err(|source| Failure::new(format!("create {}: {source}", cache.display())))?;
+    Ok(cache)
 }
 
 fn lints(root: &Path, features: &[&str]) -> Result<(), Failure> {

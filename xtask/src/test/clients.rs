@@ -31,11 +31,12 @@ impl Clients {
     /// Takes what is in the cache, and fetches what is not.
     pub fn set_up(root: &Path, cache: &Path) -> Result<Self, Failure> {
         let from = root.join(FOLDER);
-        let lock =
-            File::create(cache.join("clients.lock")).map_err(|e| failed("lock", cache, e))?;
-        // Another clone's test command may be at it; its fetch is bounded as ours is.
-        lock.lock().map_err(|e| failed("lock", cache, e))?;
-        let modules = npm(&from, cache)?;
+        let _lock = lock(cache)?;
+        let modules = npm(
+            &from,
+            cache,
+            "Node 22, MCP clients, conformance suite (npm)",
+        )?;
         let python = venv(&from, cache)?;
         Ok(Self {
             node: modules.join(".bin/node"),
@@ -52,27 +53,59 @@ impl Clients {
     }
 }
 
-/// The folder of the npm packages, Node among them.
-fn npm(from: &Path, cache: &Path) -> Result<PathBuf, Failure> {
+/// The servers of others that the bench measures against.
+pub struct Rivals {
+    pub node: PathBuf,
+    /// A folder with its packages beside its program.
+    pub typescript: PathBuf,
+    /// The clients' interpreter: FastMCP is both.
+    pub python: PathBuf,
+}
+
+impl Rivals {
+    /// Takes what is in the cache, and fetches what is not.
+    pub fn set_up(root: &Path, cache: &Path) -> Result<Self, Failure> {
+        const PROGRAM: &str = "echo.mjs";
+        let from = root.join("bench/rivals/typescript");
+        let _lock = lock(cache)?;
+        let modules = npm(&from, cache, "Node 22, the TypeScript SDK's server (npm)")?;
+        let typescript = modules
+            .parent()
+            .ok_or_else(|| Failure::new("modules without a folder"))?;
+        // Node looks for packages beside the program; it may have changed, they have not.
+        fs::copy(from.join(PROGRAM), typescript.join(PROGRAM))
+            .map_err(|e| failed("copy", &from, e))?;
+        Ok(Self {
+            node: modules.join(".bin/node"),
+            typescript: typescript.to_path_buf(),
+            python: venv(&root.join(FOLDER), cache)?,
+        })
+    }
+}
+
+/// Another clone's command may be at it; its fetch is bounded as ours is.
+fn lock(cache: &Path) -> Result<File, Failure> {
+    let lock = File::create(cache.join("clients.lock")).map_err(|e| failed("lock", cache, e))?;
+    lock.lock().map_err(|e| failed("lock", cache, e))?;
+    Ok(lock)
+}
+
+/// The folder of the npm packages that `from` pins, Node among them.
+fn npm(from: &Path, cache: &Path, what: &str) -> Result<PathBuf, Failure> {
     let pins = ["package.json", "package-lock.json"];
     let folder = cache.join(format!("npm-{}", digest(from, &pins, "")?));
-    made_once(
-        &folder,
-        "Node 22, MCP clients, conformance suite (npm)",
-        || {
-            for name in pins {
-                fs::copy(from.join(name), folder.join(name))
-                    .map_err(|e| failed("copy", from, e))?;
-            }
-            let mut command = Command::new("npm");
-            // Nothing of what is fetched is run by fetching it.
-            command
-                .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
-                .args(["--loglevel", "error"])
-                .current_dir(&folder);
-            fetch(&mut command)
-        },
-    )?;
+    made_once(&folder, what, || {
+        for name in pins {
+            fs::copy(from.join(name), folder.join(name)).map_err(|e| failed("copy", from, e))?;
+        }
+        let mut command = Command::new("npm");
+        // Nothing of what is fetched is run by fetching it.
+        command
+            .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
+            .args(["--loglevel", "error"])
+            .current_dir(&folder);
+        fetch(&mut command)
+    })?;
     Ok(folder.join("node_modules"))
 }
 

@@ -367,7 +367,7 @@ impl HttpDoor {
         modern: bool,
     ) -> Response {
         if let (Some(ticket), Some(gate)) = (answered.ticket, self.server.gate())
-            && let Err(fault) = gate.settle(ticket).await
+            && let Err(fault) = gate.settle_with_others(ticket).await
         {
             let error = RpcError::new(INTERNAL_ERROR, fault.to_string());
             return refuse(StatusCode::OK, Some(id), &error);

@@ -1,0 +1,404 @@
+//! MCP over HTTP, connections that stay open, both eras: against bytes made beforehand, the
+//! TypeScript SDK and FastMCP; and how soon the answer comes that is a stream.
+
+use std::fs;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::cpu::Tenant;
+use crate::daemon::{Daemon, wait_for_port};
+use crate::figure::{Figure, median, number, quiet};
+use crate::http::{Connection, Connections};
+use crate::lines::{Lines, Writer};
+use crate::mcp::{self, INITIALIZE, INITIALIZED, MODERN_META, TOOL};
+use crate::scratch::Scratch;
+use crate::{Bench, Failure, chain, cpu, python};
+
+const CONNECTIONS: usize = 8;
+const ROUNDS: usize = 5;
+/// Calls that are looked at, before those that are counted. They warm compilers up as well.
+const CHECKED: usize = 50;
+/// Calls of ours in a round.
+const CALLS: usize = 10_000;
+/// Serial calls whose answers are streams.
+const STREAMS: usize = 500;
+const STREAM_P99_MS_MAX: f64 = 5.0;
+
+pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
+    let mut figures = rates(bench)?;
+    figures.extend(streams(bench)?);
+    Ok(figures)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Era {
+    Modern,
+    Legacy,
+}
+
+impl Era {
+    const ALL: [Self; 2] = [Self::Modern, Self::Legacy];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Modern => "modern",
+            Self::Legacy => "legacy",
+        }
+    }
+
+    fn meta(self) -> Option<&'static str> {
+        match self {
+            Self::Modern => Some(MODERN_META),
+            Self::Legacy => None,
+        }
+    }
+}
+
+/// How a server runs.
+enum Runs {
+    Apart(Daemon),
+    Here(Tenant),
+}
+
+impl Runs {
+    fn cpu(&self) -> Result<Duration, Failure> {
+        match self {
+            Self::Apart(daemon) => cpu::tree(daemon.pid()),
+            Self::Here(tenant) => tenant.cpu(),
+        }
+    }
+
+    fn stop(self) -> Result<(), Failure> {
+        match self {
+            Self::Apart(daemon) => daemon.stop(),
+            Self::Here(_) => Ok(()),
+        }
+    }
+}
+
+/// A server at a port, and what is sent to it in each era.
+struct Server {
+    name: &'static str,
+    port: u16,
+    runs: Runs,
+    calls: usize,
+    /// How much faster than it we want to be, if it is a rival.
+    wanted: Option<f64>,
+    /// Calls per second and CPU of a call, of each round in each era.
+    rates: [Vec<f64>; 2],
+    cpus: [Vec<f64>; 2],
+}
+
+impl Server {
+    fn new(
+        name: &'static str,
+        (port, runs): (u16, Runs),
+        calls: usize,
+        wanted: Option<f64>,
+    ) -> Self {
+        Self {
+            name,
+            port,
+            runs,
+            calls,
+            wanted,
+            rates: Default::default(),
+            cpus: Default::default(),
+        }
+    }
+
+    /// One round in one era.
+    fn measure(&mut self, era: Era, headers: &str, writer: &mut Writer) -> Result<(), Failure> {
+        let calls = writer.tool_calls(TOOL, self.calls, era.meta());
+        let requests = requests(headers, &calls);
+        let mut connections = Connections::open(self.port, CONNECTIONS)?;
+        let before = self.runs.cpu()?;
+        let took = connections.exchange(&requests)?;
+        let cpu = self.runs.cpu()?.saturating_sub(before);
+        let rate = self.calls as f64 / took.as_secs_f64();
+        self.rates[era as usize].push(rate);
+        self.cpus[era as usize].push(cpu::micros_each(cpu, self.calls));
+        Ok(())
+    }
+
+    fn rate(&self, era: Era) -> f64 {
+        median(&self.rates[era as usize])
+    }
+
+    fn cpu(&self, era: Era) -> f64 {
+        quiet(&self.cpus[era as usize])
+    }
+}
+
+fn rates(bench: &Bench) -> Result<Vec<Figure>, Failure> {
+    let scratch = Scratch::new("mcp-http")?;
+    let mut writer = Writer::new(bench.seed);
+    let mut ours = Server::new("ours", serve(bench, &scratch)?, CALLS, None);
+    let few = Era::ALL.map(|era| writer.tool_calls(TOOL, CHECKED, era.meta()));
+    let answer = checked(ours.port, &few)?;
+    let body = memchr::memmem::find(&answer, b"\r\n\r\n").map_or(0, |at| at + 4);
+    let body = answer[body..].to_vec();
+    let mut rivals = [
+        Server::new("canned bytes", canned(answer.clone())?, CALLS, Some(0.4)),
+        Server::new("hyper's canned bytes", canned_by_hyper(body)?, CALLS, None),
+        Server::new("TypeScript SDK", typescript(bench)?, 1_000, Some(25.0)),
+        Server::new("FastMCP", fastmcp(bench)?, 200, Some(50.0)),
+    ];
+    for rival in &rivals {
+        // Canned bytes are the answer to something else.
+        if matches!(rival.runs, Runs::Apart(_)) {
+            checked(rival.port, &few)?;
+        }
+    }
+    for _ in 0..ROUNDS {
+        for era in Era::ALL {
+            ours.measure(era, &headers(ours.port, era, TOOL)?, &mut writer)?;
+            for rival in &mut rivals {
+                // Canned bytes are no handshake.
+                let headers = match rival.runs {
+                    Runs::Apart(_) => headers(rival.port, era, TOOL)?,
+                    Runs::Here(_) => headers(ours.port, era, TOOL)?,
+                };
+                rival.measure(era, &headers, &mut writer)?;
+            }
+        }
+    }
+    let mut figures = Vec::new();
+    for era in Era::ALL {
+        for rival in &rivals {
+            let (us, them) = (ours.rate(era), rival.rate(era));
+            let name = format!("mcp-http, {}: calls/s against {}", era.name(), rival.name);
+            let beside = format!(
+                "{} against {} calls/s; CPU of a call {} against {} µs",
+                number(us),
+                number(them),
+                number(ours.cpu(era)),
+                number(rival.cpu(era)),
+            );
+            let figure = Figure::new(&name, us / them, "x").beside(beside);
+            figures.push(match rival.wanted {
+                Some(wanted) => figure.at_least(wanted),
+                None => figure,
+            });
+        }
+    }
+    ours.runs.stop()?;
+    chain::check(bench, &scratch, 2 * (CHECKED + ROUNDS * CALLS))?;
+    Ok(figures)
+}
+
+/// `callgate serve` and its port.
+fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Runs), Failure> {
+    let words = ["serve", "--no-auth", "--port", "0", "--json"];
+    let mut command = mcp::callgate(bench, scratch, &words);
+    command
+        .arg("--socket")
+        .arg(scratch.root().join("gate.sock"));
+    command.env("PATH", python::path_of_python()?);
+    let (daemon, said) = Daemon::heard(&mut command)?;
+    let said: serde_json::Value = serde_json::from_str(&said)?;
+    let port = said["port"].as_u64().and_then(|port| port.try_into().ok());
+    Ok((port.ok_or("`serve` names no port")?, Runs::Apart(daemon)))
+}
+
+fn typescript(bench: &Bench) -> Result<(u16, Runs), Failure> {
+    let (daemon, port) = Daemon::heard(bench.rivals.typescript()?.arg("http"))?;
+    Ok((port.trim().parse()?, Runs::Apart(daemon)))
+}
+
+/// It can not choose a port itself.
+fn fastmcp(bench: &Bench) -> Result<(u16, Runs), Failure> {
+    let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let mut command = bench.rivals.fastmcp()?;
+    let daemon = Daemon::start(command.args(["http", &port.to_string()]))?;
+    wait_for_port(port)?;
+    Ok((port, Runs::Apart(daemon)))
+}
+
+/// A server that looks at nothing and answers the same bytes to everything: no server on this
+/// machine, in this runtime, can be faster.
+fn canned(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    listener.set_nonblocking(true)?;
+    let port = listener.local_addr()?.port();
+    let tenant = Tenant::start(async move {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        loop {
+            let (mut stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                // A request is smaller than what one read takes, and sent by one write.
+                while stream.read(&mut request).await? > 0 {
+                    stream.write_all(&answer).await?;
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    })?;
+    Ok((port, Runs::Here(tenant)))
+}
+
+/// The same body by the HTTP library ours has: what is left above it is our own work.
+fn canned_by_hyper(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    listener.set_nonblocking(true)?;
+    let port = listener.local_addr()?.port();
+    let tenant = Tenant::start(async move {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let answer = Bytes::from(answer);
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let answer = answer.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let answer = answer.clone();
+                async move {
+                    request.into_body().collect().await?;
+                    let mut response = Response::new(Full::new(answer));
+                    let kind = HeaderValue::from_static("application/json");
+                    response.headers_mut().insert(CONTENT_TYPE, kind);
+                    Ok::<_, hyper::Error>(response)
+                }
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    })?;
+    Ok((port, Runs::Here(tenant)))
+}
+
+/// Calls in each era, every answer looked at; the bytes of one of them.
+fn checked(port: u16, few: &[Lines; 2]) -> Result<Vec<u8>, Failure> {
+    let mut connection = Connection::open(port)?;
+    let mut bytes = Vec::new();
+    for (era, calls) in Era::ALL.into_iter().zip(few) {
+        let requests = requests(&headers(port, era, TOOL)?, calls);
+        for (index, call) in calls.each().enumerate() {
+            let answer = connection.ask(requests.slice(index, index + 1))?;
+            let messages = answer.messages()?;
+            mcp::check(call, messages.last().ok_or("an answer without a message")?)?;
+            bytes = answer.bytes();
+        }
+    }
+    Ok(bytes)
+}
+
+/// What the head of every `tools/call` has, after the handshake where its era has one.
+fn headers(port: u16, era: Era, tool: &str) -> Result<String, Failure> {
+    let mut common = format!(
+        "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\n"
+    );
+    match era {
+        Era::Modern => common.push_str(&format!(
+            "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {tool}\r\n"
+        )),
+        Era::Legacy => {
+            let mut connection = Connection::open(port)?;
+            let first = connection.ask(request(&common, INITIALIZE).as_bytes())?;
+            let session = first.field("mcp-session-id").map(<[u8]>::to_vec);
+            common.push_str("mcp-protocol-version: 2025-11-25\r\n");
+            if let Some(session) = session {
+                let session = String::from_utf8(session)?;
+                common.push_str(&format!("mcp-session-id: {session}\r\n"));
+            }
+            connection.ask(request(&common, INITIALIZED).as_bytes())?;
+        }
+    }
+    Ok(common)
+}
+
+/// A tool that says how far it is before it answers, so that the answer is a stream.
+const REPORT: &str = r#"
+[[tool]]
+name = "report"
+description = "Gives back the message, and reports before it does"
+runner = { kind = "python", entry = "report:report" }
+"#;
+const REPORT_PROGRAM: &str = "\
+import callgate
+
+def report(payload):
+    callgate.progress(1, 2)
+    return payload
+";
+
+/// How long a client waits that asks one thing after the other.
+fn streams(bench: &Bench) -> Result<Vec<Figure>, Failure> {
+    let scratch = Scratch::new("mcp-streams")?;
+    fs::write(scratch.workspace().join("callgate.toml"), REPORT)?;
+    fs::write(scratch.workspace().join("report.py"), REPORT_PROGRAM)?;
+    let trusted = mcp::callgate(bench, &scratch, &["trust"]).output()?;
+    if !trusted.status.success() {
+        return Err(String::from_utf8_lossy(&trusted.stderr).into());
+    }
+    let (port, runs) = serve(bench, &scratch)?;
+    let mut writer = Writer::new(bench.seed);
+    let mut figures = Vec::new();
+    for era in Era::ALL {
+        let mut took_ms = Vec::new();
+        let headers = headers(port, era, "report")?;
+        let mut connection = Connection::open(port)?;
+        let calls = writer.tool_calls("report", CHECKED + STREAMS, Some(&reporting(era)));
+        let requests = requests(&headers, &calls);
+        for (index, call) in calls.each().enumerate() {
+            let began = Instant::now();
+            let answer = connection.ask(requests.slice(index, index + 1))?;
+            took_ms.push(began.elapsed().as_secs_f64() * 1e3);
+            match answer.messages()?.as_slice() {
+                [progress, message]
+                    if answer.is_stream() && progress["method"] == "notifications/progress" =>
+                {
+                    mcp::check(call, message)?;
+                }
+                other => return Err(format!("no stream with progress: {other:?}").into()),
+            }
+        }
+        let warm = &mut took_ms[CHECKED..];
+        warm.sort_by(f64::total_cmp);
+        let p99 = warm[STREAMS * 99 / 100];
+        let name = format!("mcp-http, {}: p99 of {STREAMS} streams", era.name());
+        let figure = Figure::new(&name, p99, "ms").at_most(STREAM_P99_MS_MAX);
+        figures.push(figure.beside(format!(
+            "a Python worker reports and answers; median {} ms, worst {} ms",
+            number(warm[STREAMS / 2]),
+            number(warm[STREAMS - 1]),
+        )));
+    }
+    runs.stop()?;
+    chain::check(bench, &scratch, 2 * (CHECKED + STREAMS))?;
+    Ok(figures)
+}
+
+/// The `_meta` of a call that wants to hear how far it is.
+fn reporting(era: Era) -> String {
+    match era.meta() {
+        Some(meta) => meta.replacen('{', r#"{"progressToken":1,"#, 1),
+        None => r#"{"progressToken":1}"#.to_owned(),
+    }
+}
+
+fn request(headers: &str, body: &str) -> String {
+    format!("{headers}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Whole requests, whose bodies end with the newline that ends a line.
+fn requests(headers: &str, calls: &Lines) -> Lines {
+    let mut requests = Lines::default();
+    for call in calls.each() {
+        let call = String::from_utf8_lossy(call);
+        let length = call.len() + 1;
+        requests.push(&format!("{headers}content-length: {length}\r\n\r\n{call}"));
+    }
+    requests
+}
