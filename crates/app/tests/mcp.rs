@@ -22,7 +22,7 @@ use support::workspace::{ONE, SLOW, effects, trusted, trusted_with};
 
 const ASKED: &str = r#"
 [[policy]]
-tools = ["one"]
+tools = ["one", "builtin/echo"]
 decision = "ask"
 "#;
 
@@ -191,6 +191,21 @@ fn a_client_s_user_approves() {
     );
 
     host.ask(&initialize(6));
+    // Also for a tool that would answer at once: the pipe goes on meanwhile.
+    host.send(&legacy_call(
+        60,
+        "builtin_echo",
+        &json!({ "n": 4 }),
+        &json!({}),
+    ));
+    let question = host.reply();
+    assert_eq!(question["method"], "elicitation/create", "{question}");
+    assert_eq!(
+        host.ask(&json!({ "jsonrpc": "2.0", "id": 61, "method": "ping" }))["id"],
+        61
+    );
+    host.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": accept }));
+    assert_eq!(text_of(&host.reply()), r#"{"n":4}"#);
     host.send(&legacy_call(7, "one", &json!({ "n": 4 }), &json!({})));
     let question = host.reply();
     assert_eq!(question["method"], "elicitation/create", "{question}");
@@ -203,7 +218,7 @@ fn a_client_s_user_approves() {
         .filter(|record| record["kind"] == "approval.grant")
         .map(|record| record["by"].clone())
         .collect();
-    assert_eq!(by.len(), 2, "{by:?}");
+    assert_eq!(by.len(), 3, "{by:?}");
 }
 
 /// A tool that comes or goes is told to those who listen, in both eras.

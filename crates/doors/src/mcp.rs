@@ -70,6 +70,8 @@ pub struct Server {
     stopping: Cancel,
     /// Cancelled when even running calls must end.
     ending: Cancel,
+    /// For requests that are answered at once, and can not be cancelled.
+    never: Cancel,
     /// Calls that wait for their tools.
     running: AtomicUsize,
 }
@@ -102,6 +104,7 @@ impl Server {
             calls: TaskTracker::new(),
             stopping: Cancel::new(),
             ending: Cancel::new(),
+            never: Cancel::new(),
             running: AtomicUsize::new(0),
         }
     }

@@ -459,6 +459,16 @@ impl Gate {
         CatalogRef(self.setup.load_full())
     }
 
+    /// True if policy wants a person to see calls of this tool by this caller first.
+    #[must_use]
+    pub fn asks(&self, tool: &str, caller: &Caller) -> bool {
+        let setup = self.setup.load();
+        let asks = |entry: &Arc<Entry>| {
+            matches!(setup.policy.decide(caller, &entry.tool), Ok(Decision::Ask))
+        };
+        !setup.policy.rules.is_empty() && setup.catalog.find(tool).is_ok_and(asks)
+    }
+
     /// True if a call of this tool answers without waiting for anything outside.
     #[must_use]
     pub fn answers_at_once(&self, tool: &str) -> bool {

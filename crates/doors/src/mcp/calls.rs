@@ -27,7 +27,9 @@ impl Server {
     pub(super) fn answers_at_once(&self, request: &Request) -> bool {
         match request.method.as_str() {
             "tools/call" => match (&self.behind, request.params.get("name")) {
-                (Behind::Gate(gate), Some(Value::String(name))) => gate.answers_at_once(name),
+                (Behind::Gate(gate), Some(Value::String(name))) => {
+                    gate.answers_at_once(name) && !gate.asks(name, &request.peer.caller)
+                }
                 _ => false,
             },
             "subscriptions/listen" | "resources/read" | "prompts/get" => false,
@@ -35,10 +37,16 @@ impl Server {
         }
     }
 
-    pub(super) async fn call_tool(&self, request: &Request) -> Result<Given, Refusal> {
+    pub(super) async fn call_tool(&self, request: &mut Request) -> Result<Given, Refusal> {
+        // Taken out, not copied: nobody looks at them again.
+        let arguments = match request.params.remove("arguments") {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(arguments)) => arguments,
+            Some(_) => return Err(Refusal::invalid("`arguments` must be an object")),
+        };
+        let request = &*request;
         match &self.behind {
             Behind::Relay(relay) => {
-                let arguments = request.object("arguments")?.cloned().unwrap_or_default();
                 let call = RelayCall {
                     name: request.text("name")?.to_owned(),
                     arguments,
@@ -53,7 +61,6 @@ impl Server {
             }
             Behind::Gate(gate) => {
                 let name = request.text("name")?;
-                let arguments = request.object("arguments")?.cloned().unwrap_or_default();
                 let scope = request.peer.scope.as_deref();
                 let found = gate.catalog().find(name).ok().cloned();
                 let call = self.new_call(gate, request, name, arguments);

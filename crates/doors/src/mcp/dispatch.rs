@@ -1,5 +1,6 @@
 //! One request to its method, in its era, and the refusals that need no method.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use callgate_call::{Fault, LogLevel};
@@ -79,7 +80,7 @@ impl From<Value> for Given {
 
 impl Server {
     /// Answers one request: the whole message is appended to `out`.
-    pub(crate) async fn answer(&self, request: &Request, out: &mut Vec<u8>) -> Answered {
+    pub(crate) async fn answer(&self, request: &mut Request, out: &mut Vec<u8>) -> Answered {
         let given = match &request.era {
             Era::Modern { .. } => self.modern(request).await,
             Era::Legacy(_) => self.legacy(request).await,
@@ -114,24 +115,25 @@ impl Server {
         answered
     }
 
-    async fn modern(&self, request: &Request) -> Result<Given, Refusal> {
+    async fn modern(&self, request: &mut Request) -> Result<Given, Refusal> {
         match request.method.as_str() {
             "server/discover" => Ok(self.discover()),
             "subscriptions/listen" => self.listen(request).await,
             "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_method(request),
-            method => match self.common(request).await {
+            _ => match self.common(request).await {
                 Some(given) => given,
-                None => Err(Refusal::unknown_method(method)),
+                None => Err(Refusal::unknown_method(&request.method)),
             },
         }
     }
 
-    async fn legacy(&self, request: &Request) -> Result<Given, Refusal> {
+    async fn legacy(&self, request: &mut Request) -> Result<Given, Refusal> {
         let Era::Legacy(session) = &request.era else {
             return Err(Refusal::unknown_method(&request.method));
         };
+        let session = Arc::clone(session);
         match request.method.as_str() {
-            "initialize" => self.initialize(request, session),
+            "initialize" => self.initialize(request, &session),
             "ping" => Ok(json!({}).into()),
             "logging/setLevel" => {
                 let level = LogLevel::parse(request.text("level")?)
@@ -149,15 +151,15 @@ impl Server {
                 session.unsubscribe(request.text("uri")?);
                 Ok(json!({}).into())
             }
-            method => match self.common(request).await {
+            _ => match self.common(request).await {
                 Some(given) => given,
-                None => Err(Refusal::unknown_method(method)),
+                None => Err(Refusal::unknown_method(&request.method)),
             },
         }
     }
 
     /// The methods both eras have.
-    async fn common(&self, request: &Request) -> Option<Result<Given, Refusal>> {
+    async fn common(&self, request: &mut Request) -> Option<Result<Given, Refusal>> {
         Some(match request.method.as_str() {
             "tools/call" => self.call_tool(request).await,
             "tools/list" => self.list_tools(request),

@@ -192,7 +192,7 @@ impl HttpDoor {
     async fn request(&self, peer: Peer, headers: &HeaderMap, incoming: Incoming) -> Response {
         let id = incoming.id.clone();
         let refused = |error: &RpcError| refuse(StatusCode::BAD_REQUEST, Some(&id), error);
-        let meta = match RequestMeta::read(incoming.params.as_ref()) {
+        let mut meta = match RequestMeta::read(incoming.params.as_ref()) {
             Ok(meta) => meta,
             Err(error) => return refused(&error),
         };
@@ -207,7 +207,7 @@ impl HttpDoor {
                 return refused(&error);
             }
             let era = Era::Modern {
-                capabilities: meta.capabilities.clone().unwrap_or_default(),
+                capabilities: meta.capabilities.take().unwrap_or_default(),
                 log_level: meta.log_level.as_deref().and_then(LogLevel::parse),
             };
             return self.carry_out(peer, incoming, meta, era, None).await;
@@ -313,11 +313,11 @@ impl HttpDoor {
             era,
             peer,
             out,
-            cancel: Cancel::new(),
+            cancel: self.server.never.clone(),
         };
         if self.server.answers_at_once(&request) {
             let mut message = Vec::new();
-            let answered = self.server.answer(&request, &mut message).await;
+            let answered = self.server.answer(&mut request, &mut message).await;
             return self.answer(&id, message, answered, modern).await;
         }
         let cancel = self.server.ending.child_token();
@@ -326,7 +326,7 @@ impl HttpDoor {
         // A task of its own, so that its end is recorded whatever becomes of the connection.
         let mut work = self.server.calls.spawn(async move {
             let mut message = Vec::new();
-            let answered = server.answer(&request, &mut message).await;
+            let answered = server.answer(&mut request, &mut message).await;
             (message, answered)
         });
         let held = held.map(|held| {

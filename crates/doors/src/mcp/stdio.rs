@@ -232,13 +232,13 @@ impl Pipe {
     }
 
     async fn request(&mut self, id: Id, method: String, params: Option<Value>) {
-        let request = match self.prepared(&id, method, params) {
+        let mut request = match self.prepared(&id, method, params) {
             Ok(request) => request,
             Err(error) => return self.refuse(Some(&id), &error),
         };
         if self.server.answers_at_once(&request) {
             let start = self.ready.len();
-            let answered = self.server.answer(&request, &mut self.ready).await;
+            let answered = self.server.answer(&mut request, &mut self.ready).await;
             self.ready.push(b'\n');
             if answered.ticket.is_some() {
                 self.ticket = self.ticket.max(answered.ticket);
@@ -255,11 +255,12 @@ impl Pipe {
             let error = RpcError::new(jsonrpc::INVALID_REQUEST, words);
             return self.refuse(Some(&id), &error);
         }
+        request.cancel = self.server.ending.child_token();
         self.in_flight.insert(id.plain(), request.cancel.clone());
         let server = Arc::clone(&self.server);
         self.work.spawn(async move {
             let mut message = Vec::new();
-            let answered = server.answer(&request, &mut message).await;
+            let answered = server.answer(&mut request, &mut message).await;
             (id, (!answered.silent).then_some(message))
         });
     }
@@ -270,7 +271,7 @@ impl Pipe {
         method: String,
         params: Option<Value>,
     ) -> Result<Request, RpcError> {
-        let meta = RequestMeta::read(params.as_ref())?;
+        let mut meta = RequestMeta::read(params.as_ref())?;
         let params = match params {
             None => Map::new(),
             Some(Value::Object(params)) => params,
@@ -279,7 +280,7 @@ impl Pipe {
         let era = if meta.version.is_some() || method == "server/discover" {
             meta.check_modern()?;
             Era::Modern {
-                capabilities: meta.capabilities.clone().unwrap_or_default(),
+                capabilities: meta.capabilities.take().unwrap_or_default(),
                 log_level: meta.log_level.as_deref().and_then(LogLevel::parse),
             }
         } else {
@@ -293,7 +294,7 @@ impl Pipe {
             era,
             peer: self.peer.clone(),
             out: self.out.clone(),
-            cancel: self.server.ending.child_token(),
+            cancel: self.server.never.clone(),
         })
     }
 
