@@ -267,7 +267,9 @@ class EndsTest(ParentCase):
     def process(self, rest: str) -> tuple[subprocess.Popen[str], str]:
         import textwrap
 
-        code = textwrap.dedent(self.PROGRAM).format(sdk=SDK, folder=self.parents) + textwrap.dedent(rest)
+        # Whoever runs us in the background may have them ignored, which children inherit.
+        heard = "import signal\nfor number in (1, 2, 15): signal.signal(number, signal.SIG_DFL)\nsignal.signal(2, signal.default_int_handler)\n"
+        code = heard + textwrap.dedent(self.PROGRAM).format(sdk=SDK, folder=self.parents) + textwrap.dedent(rest)
         process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
         def finish() -> None:
