@@ -8,16 +8,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
-    Artifact, Call, CallId, CallIds, Caller, Change, Changes, Clock, Enforcement, Fault, Job,
-    LeaseToken, NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Scope, Secrets,
-    Shelf, Tool, Wire, chain,
+    Artifact, Call, CallId, CallIds, Caller, Changes, Clock, Enforcement, Fault, Job, LeaseToken,
+    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Tool, Wire,
+    chain,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
-    Begun, End, Filter, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket,
-    View,
+    Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
 };
-use serde_json::Value;
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entry};
@@ -45,12 +43,12 @@ pub struct Setup {
 
 /// The gate.
 pub struct Gate {
-    setup: ArcSwap<Setup>,
+    pub(crate) setup: ArcSwap<Setup>,
     pub(crate) store: Arc<Store>,
     planner: Arc<dyn Planner>,
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
-    changes: Changes,
+    pub(crate) changes: Changes,
     /// What tokens with a rate have left.
     rates: Buckets,
     pub(crate) strangers: Strangers,
@@ -451,151 +449,6 @@ impl Gate {
     /// A fresh call id.
     pub fn next_id(&self) -> CallId {
         self.ids.next(self.clock.now())
-    }
-
-    /// The present configuration's tools.
-    #[must_use]
-    pub fn catalog(&self) -> CatalogRef {
-        CatalogRef(self.setup.load_full())
-    }
-
-    /// True if policy wants a person to see calls of this tool by this caller first.
-    #[must_use]
-    pub fn asks(&self, tool: &str, caller: &Caller) -> bool {
-        let setup = self.setup.load();
-        let asks = |entry: &Arc<Entry>| {
-            matches!(setup.policy.decide(caller, &entry.tool), Ok(Decision::Ask))
-        };
-        !setup.policy.rules.is_empty() && setup.catalog.find(tool).is_ok_and(asks)
-    }
-
-    /// True if a call of this tool answers without waiting for anything outside.
-    #[must_use]
-    pub fn answers_at_once(&self, tool: &str) -> bool {
-        self.setup
-            .load()
-            .catalog
-            .find(tool)
-            .is_ok_and(|entry| entry.tool.runner.is_pure())
-    }
-
-    /// The tool a caller means, if it may know of it.
-    pub fn visible(
-        &self,
-        name: &str,
-        caller: &Caller,
-        scope: Option<&Scope>,
-    ) -> Result<Arc<Entry>, Fault> {
-        let setup = self.setup.load();
-        let entry = setup.catalog.find(name)?;
-        let unknown = || Fault::UnknownTool {
-            tool: name.to_owned(),
-        };
-        if scope.is_some_and(|scope| !scope.allows(&entry.tool)) {
-            return Err(unknown());
-        }
-        match setup.policy.decide(caller, &entry.tool) {
-            Ok(_) => Ok(Arc::clone(entry)),
-            Err(_) => Err(unknown()),
-        }
-    }
-
-    /// The tools a caller may know of, by name.
-    #[must_use]
-    pub fn visible_tools(&self, caller: &Caller, scope: Option<&Scope>) -> Vec<Arc<Entry>> {
-        let setup = self.setup.load();
-        let mut entries: Vec<_> = setup
-            .catalog
-            .entries()
-            .filter(|entry| scope.is_none_or(|scope| scope.allows(&entry.tool)))
-            .filter(|entry| setup.policy.decide(caller, &entry.tool).is_ok())
-            .cloned()
-            .collect();
-        entries.sort_by(|a, b| a.tool.name.cmp(&b.tool.name));
-        entries
-    }
-
-    /// The chain's records of one call of `caller`, as JSON.
-    pub fn trail(&self, call: CallId, caller: &Caller) -> Result<Vec<String>, Fault> {
-        let filter = Filter {
-            call: Some(call.to_string()),
-            ..Filter::default()
-        };
-        let mut records = Vec::new();
-        let mut is_theirs = false;
-        self.store
-            .show(&filter, &mut |record| {
-                // Only the record of its start or refusal says whose it is.
-                let body: Value = serde_json::from_str(record.body).unwrap_or_default();
-                is_theirs |= body["caller"] == caller.as_str();
-                records.push(record.body.to_owned());
-                true
-            })
-            .map_err(|error| internal(&error))?;
-        Ok(if is_theirs { records } else { Vec::new() })
-    }
-
-    /// True if the caller's own client may ask its user for approval. Decision G-6.
-    #[must_use]
-    pub fn may_client_approve(&self, caller: &Caller, tool: &Tool) -> bool {
-        self.setup.load().policy.may_client_approve(caller, tool)
-    }
-
-    /// Where changes of what there is are told.
-    #[must_use]
-    pub fn changes(&self) -> &Changes {
-        &self.changes
-    }
-
-    /// What the present configuration is, for people.
-    #[must_use]
-    pub fn note(&self) -> String {
-        self.setup.load().note.clone()
-    }
-
-    /// Puts another configuration in place. Calls under way end under the old one.
-    pub fn replace(&self, setup: Setup) {
-        let new = Arc::new(setup);
-        let old = self.setup.swap(Arc::clone(&new));
-        old.catalog.stop();
-        for change in [Change::Tools, Change::Prompts, Change::Resources] {
-            self.changes.tell(change);
-        }
-        // What is at an address has changed if it is not the same, or gone.
-        let resources = &new.shelf.resources;
-        for resource in old
-            .shelf
-            .resources
-            .iter()
-            .filter(|r| !resources.contains(r))
-        {
-            self.changes.tell(Change::Resource(resource.uri.clone()));
-        }
-    }
-
-    /// The store, for those who compose the gate.
-    #[must_use]
-    pub fn store(&self) -> &Arc<Store> {
-        &self.store
-    }
-}
-
-/// The tools of one configuration, kept while it is looked at.
-pub struct CatalogRef(Arc<Setup>);
-
-impl CatalogRef {
-    /// What stands beside the tools.
-    #[must_use]
-    pub fn shelf(&self) -> &Shelf {
-        &self.0.shelf
-    }
-}
-
-impl std::ops::Deref for CatalogRef {
-    type Target = Catalog;
-
-    fn deref(&self) -> &Catalog {
-        &self.0.catalog
     }
 }
 

@@ -12,6 +12,7 @@ mod policy;
 mod replay;
 mod schema;
 mod tokens;
+mod views;
 mod watched;
 
 pub use admit::BreakerPolicy;
@@ -19,7 +20,8 @@ pub use callgate_store::{
     Approval, ApprovalState, Lease, LeaseCounts, LeaseState, Ticket, Token, TokenState,
 };
 pub use catalog::{Catalog, CatalogError, Entry};
-pub use invoke::{Answer, CatalogRef, Gate, Setup};
+pub use invoke::{Answer, Gate, Setup};
 pub use leases::{LeaseGranted, LeaseRequest};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};
 pub use schema::{Schema, SchemaError};
+pub use views::CatalogRef;
