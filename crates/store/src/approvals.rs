@@ -278,7 +278,7 @@ impl Inner {
         let mut spent = spent.filter(|doc| doc.bond == bond && is_by(&doc.spent, start));
         if let Some(mut doc) = spent.next() {
             doc.spent = None;
-            records::approval_return(&mut self.pending, now, start, doc);
+            records::approval_use(&mut self.pending, now, records::Use::Returned, start, doc);
         }
         Ok(())
     }

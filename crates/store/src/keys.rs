@@ -400,12 +400,12 @@ impl Inner {
         let lease_id = lease.as_ref().map(|doc| LeaseId(doc.id.clone()));
         if let Some(mut doc) = lease {
             doc.spent.clone_from(&spent);
-            records::lease_spend(&mut self.pending, now, start, doc);
+            records::lease_use(&mut self.pending, now, records::Use::Spent, start, doc);
         }
         let approval_id = approval.as_ref().map(|doc| ApprovalId(doc.id.clone()));
         if let Some(mut doc) = approval {
             doc.spent = spent;
-            records::approval_spend(&mut self.pending, now, start, doc);
+            records::approval_use(&mut self.pending, now, records::Use::Spent, start, doc);
         }
         let ticket = records::start(
             &mut self.pending,

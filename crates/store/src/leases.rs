@@ -285,7 +285,7 @@ impl Inner {
         let spent = self.lease(&hash_of(token.reveal()))?;
         if let Some(mut doc) = spent.filter(|doc| is_by(&doc.spent, start)) {
             doc.spent = None;
-            records::lease_return(&mut self.pending, now, start, doc);
+            records::lease_use(&mut self.pending, now, records::Use::Returned, start, doc);
         }
         Ok(())
     }

@@ -184,36 +184,31 @@ pub(crate) fn lease_grant(pending: &mut Pending, now: Timestamp, doc: LeaseDoc) 
     pending.push(body, &Change::Lease(doc.clone()), 0, false)
 }
 
-/// A lease was spent, by the call whose start follows in the same transaction.
-pub(crate) fn lease_spend(
-    pending: &mut Pending,
-    now: Timestamp,
-    start: &Start<'_>,
-    doc: LeaseDoc,
-) -> Ticket {
-    let body = |body: &mut crate::body::BodyWriter<'_>| {
-        body.number(key!("at"), now.0)
-            .call(key!("call"), start.call)
-            .kind("lease.spend")
-            .text(key!("lease"), &doc.id)
-            .seq()
-            .text(key!("tool"), start.tool);
-    };
-    pending.push(body, &Change::Lease(doc.clone()), 0, true)
+/// What a call did to the lease or the approval it brought.
+#[derive(Clone, Copy)]
+pub(crate) enum Use {
+    /// It was spent; the call's start follows in the same transaction.
+    Spent,
+    /// It can be spent again: the call, whose end follows in the same transaction, ran nothing.
+    Returned,
 }
 
-/// A lease can be spent again: the call that spent it, whose end follows in the same
-/// transaction, ran nothing.
-pub(crate) fn lease_return(
+/// A lease was spent, or given back.
+pub(crate) fn lease_use(
     pending: &mut Pending,
     now: Timestamp,
+    used: Use,
     start: &Start<'_>,
     doc: LeaseDoc,
 ) -> Ticket {
+    let kind = match used {
+        Use::Spent => "lease.spend",
+        Use::Returned => "lease.return",
+    };
     let body = |body: &mut crate::body::BodyWriter<'_>| {
         body.number(key!("at"), now.0)
             .call(key!("call"), start.call)
-            .kind("lease.return")
+            .kind(kind)
             .text(key!("lease"), &doc.id)
             .seq()
             .text(key!("tool"), start.tool);
@@ -267,36 +262,23 @@ pub(crate) fn approval_decide(
     pending.push(body, &Change::Approval(doc.clone()), 0, false)
 }
 
-/// An approval was used, by the call whose start follows in the same transaction.
-pub(crate) fn approval_spend(
+/// An approval was used, or given back.
+pub(crate) fn approval_use(
     pending: &mut Pending,
     now: Timestamp,
+    used: Use,
     start: &Start<'_>,
     doc: ApprovalDoc,
 ) -> Ticket {
-    let body = |body: &mut crate::body::BodyWriter<'_>| {
-        body.text(key!("approval"), &doc.id)
-            .number(key!("at"), now.0)
-            .call(key!("call"), start.call)
-            .kind_and_seq("approval.spend")
-            .text(key!("tool"), start.tool);
+    let kind = match used {
+        Use::Spent => "approval.spend",
+        Use::Returned => "approval.return",
     };
-    pending.push(body, &Change::Approval(doc.clone()), 0, true)
-}
-
-/// An approval can be used again: the call that used it, whose end follows in the same
-/// transaction, ran nothing.
-pub(crate) fn approval_return(
-    pending: &mut Pending,
-    now: Timestamp,
-    start: &Start<'_>,
-    doc: ApprovalDoc,
-) -> Ticket {
     let body = |body: &mut crate::body::BodyWriter<'_>| {
         body.text(key!("approval"), &doc.id)
             .number(key!("at"), now.0)
             .call(key!("call"), start.call)
-            .kind_and_seq("approval.return")
+            .kind_and_seq(kind)
             .text(key!("tool"), start.tool);
     };
     pending.push(body, &Change::Approval(doc.clone()), 0, true)

@@ -90,23 +90,19 @@ impl Server {
             return Err(Refusal::missing_capability(required));
         }
         call.answers = self.answers(gate, request, &call)?;
-        if tool.runner.is_pure() {
+        if self.answers_at_once(request) {
             // It neither waits nor speaks: no task of its own, and its record is made safe
             // together with others'.
             let answer = gate.invoke(&call).await;
             let modern = request.era.is_modern();
-            match told(tool, &call, answer.outcome, modern) {
-                Told::Result(result) => {
-                    return Ok(Given::Written(result, Some(answer.ticket)));
-                }
-                // Somebody has to be asked: from here on it is a call like any other.
-                Told::Approve(_) | Told::Ask { .. } => call = again(gate, call, None),
+            return match told(tool, &call, answer.outcome, modern) {
+                Told::Result(result) => Ok(Given::Written(result, Some(answer.ticket))),
                 other => {
                     let settled = gate.settle(answer.ticket).await;
                     settled.map_err(|fault| refusal_of(&fault))?;
-                    return self.finish(request, &call, other, None);
+                    self.finish(request, &call, other, None)
                 }
-            }
+            };
         }
         let _running = Running::new(&self.running);
         let beat = Beat::new(request);
