@@ -91,6 +91,7 @@ impl Workshop<'_> {
             writes: config.writes,
             slots: config.slots,
             name: config.name,
+            needs: None,
             runner,
         })
     }

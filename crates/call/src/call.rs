@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::{Cancel, Document, Fault, Output, Scope, Sink, Slots, Timestamp};
+use crate::{Cancel, Document, Fault, Guarantees, Output, Scope, Sink, Slots, Timestamp};
 
 /// One request to run a tool. Not serialisable: each wire converts by hand.
 pub struct Call {
@@ -35,6 +35,8 @@ pub struct Call {
     pub timeout_max: Option<Duration>,
     /// Correlates traces; opaque.
     pub trace_id: Option<String>,
+    /// What the tool is to be held to beyond its own promises.
+    pub asks: Option<Box<Guarantees>>,
     /// The slots of the conversation, for tools that take them.
     pub slots: Slots,
     /// Whether the caller's wire can carry this output back. An outcome that can not be
@@ -81,6 +83,7 @@ impl Call {
             default_timeout: wire.default_timeout(),
             timeout_max: None,
             trace_id: None,
+            asks: None,
             slots: Slots::default(),
             fits: |_, _| Ok(()),
             answers: None,
@@ -210,6 +213,10 @@ pub enum Wire {
     McpHttp,
     /// Length-prefixed JSON on the bridge's socket.
     Bridge,
+    /// One request of the tool protocol on standard input.
+    Tool,
+    /// The tool protocol over HTTP.
+    Service,
 }
 
 impl Wire {
@@ -222,6 +229,8 @@ impl Wire {
             Self::Mcp => "mcp",
             Self::McpHttp => "mcp-http",
             Self::Bridge => "bridge",
+            Self::Tool => "tool",
+            Self::Service => "service",
         }
     }
 
@@ -230,6 +239,7 @@ impl Wire {
     pub fn default_timeout(self) -> Duration {
         match self {
             Self::Toolhost => Duration::from_secs(30),
+            Self::Tool | Self::Service => Duration::from_secs(10),
             Self::Gate | Self::Mcp | Self::McpHttp | Self::Bridge => Duration::from_secs(60),
         }
     }

@@ -1,9 +1,12 @@
 //! What the kernel is asked to hold a tool to, and how far that was enforced.
 
-use crate::{Fault, Tool};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{Asker, Call, Fault, Guarantee, Guarantees, Tool};
 
 /// How far a promise about a running tool is kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Nothing holds the tool to it.
     #[default]
@@ -26,11 +29,95 @@ impl Level {
     }
 }
 
+/// What a tool's child needs to work, and what it must be kept from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The promises. Those of the engine (P-10) are in here like all others.
+    pub guarantees: Guarantees,
+    /// Further paths it may read, absolute; its own code and the system's programs and
+    /// libraries need no mention.
+    pub reads: Vec<PathBuf>,
+    /// Paths it may write, absolute.
+    pub writes: Vec<PathBuf>,
+    /// Whom it may reach.
+    pub network: Network,
+    /// Runs even where a promise cannot be kept; recorded as an override.
+    pub unsafe_execution: bool,
+    /// Not confined at all; recorded as an override.
+    pub unconfined: bool,
+    /// What one call leaves behind for the next.
+    pub isolation: Isolation,
+}
+
+/// Whom a tool may reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Nobody.
+    #[default]
+    None,
+    /// These hosts alone, by a proxy that resolves their names: `api.example.com:443`.
+    Hosts(Vec<String>),
+    /// Everybody; Unix sockets stay shut.
+    Any,
+}
+
+/// What keeps one call of a tool from the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Isolation {
+    /// A program of its own for each call.
+    #[default]
+    Cold,
+    /// A fork of a preloaded interpreter for each call.
+    Call,
+    /// Nothing: one worker serves many.
+    Worker,
+}
+
+impl Isolation {
+    /// The word in configuration, replies and traces.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Call => "call",
+            Self::Worker => "worker",
+        }
+    }
+}
+
 /// What confined a tool, as replies and records report it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enforcement {
     /// The weakest level among what was asked for; `none` where nothing confines.
     pub level: Level,
+    /// The same in detail, where anything was asked for.
+    pub detail: Option<Arc<Detail>>,
+}
+
+/// How each promise of a plan is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// Each promise asked for, in order.
+    pub held: Vec<Held>,
+    /// What keeps one call from the next.
+    pub isolation: Isolation,
+    /// An override of the owner let the call through with less than was asked for.
+    pub unsafe_override: bool,
+}
+
+/// One promise and how it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Which.
+    pub guarantee: Guarantee,
+    /// Who asked for it.
+    pub asker: Asker,
+    /// How far it is kept.
+    pub level: Level,
+    /// By what: `landlock`, `seccomp`, `exec-once`, `netns` …
+    pub mechanisms: Vec<&'static str>,
+    /// What keeps it from being enforced; empty where it is.
+    pub missing: String,
 }
 
 /// A tool's confinement, decided before anything runs.
@@ -38,10 +125,16 @@ pub struct Enforcement {
 pub struct Plan {
     /// What carrying out this plan will enforce.
     pub enforcement: Enforcement,
+    /// What whoever makes the child is to do; nothing for a tool that has none.
+    pub confinement: Option<Arc<Needs>>,
 }
 
 /// Turns a tool's needs into a plan, or refuses what this machine cannot enforce.
 pub trait Planner: Send + Sync {
-    /// The plan for one call of `tool`.
-    fn plan(&self, tool: &Tool) -> Result<Plan, Fault>;
+    /// The plan for one call of `tool`. What the call itself asks for can only tighten.
+    fn plan(&self, call: &Call, tool: &Tool) -> Result<Plan, Fault>;
+
+    /// What a plan for `tool` would enforce, and for what it would be refused: one entry for
+    /// each of the seven, asked for or not.
+    fn outlook(&self, tool: &Tool) -> Vec<Held>;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{Digest, Runner};
+use crate::{Digest, Needs, Runner};
 
 /// Calls at the same time of a tool that does not say.
 const CONCURRENCY_MAX_DEFAULT: usize = 1024;
@@ -57,6 +57,8 @@ pub struct Tool {
     pub gives_content: bool,
     /// Whether a long call may be left running and asked after later.
     pub tasks: Tasks,
+    /// What its child needs and is kept from; nothing for a tool that has no child.
+    pub needs: Option<Arc<Needs>>,
     /// How it is carried out.
     pub runner: Arc<dyn Runner>,
 }
@@ -87,6 +89,7 @@ impl Tool {
             face: Face::default(),
             gives_content: false,
             tasks: Tasks::default(),
+            needs: None,
             runner,
         }
     }

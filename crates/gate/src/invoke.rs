@@ -112,7 +112,7 @@ impl Gate {
                 (Err(fault), false, Enforcement::default(), ticket)
             }
         };
-        self.trace(call, &result, replayed, enforcement);
+        self.trace(call, &result, replayed, &enforcement);
         Answer {
             outcome: Outcome {
                 call: call.id,
@@ -143,7 +143,7 @@ impl Gate {
             }
             let lease = setup.policy.lease(call, tool)?;
             let _places = self.admit(setup, call, entry)?;
-            let plan = self.planner.plan(tool)?;
+            let plan = self.planner.plan(call, tool)?;
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
@@ -379,7 +379,7 @@ impl Gate {
         call: &Call,
         result: &Result<Output, Fault>,
         replayed: bool,
-        enforcement: Enforcement,
+        enforcement: &Enforcement,
     ) {
         tracing::info!(
             call = %call.id,

@@ -51,8 +51,8 @@ impl LeasePolicy {
     fn first_tier(self, wire: Wire) -> Option<Tier> {
         match wire {
             Wire::Toolhost => self.toolhost,
-            Wire::Gate | Wire::Mcp | Wire::Bridge => self.local,
-            Wire::McpHttp => self.tcp,
+            Wire::Gate | Wire::Mcp | Wire::Bridge | Wire::Tool => self.local,
+            Wire::McpHttp | Wire::Service => self.tcp,
         }
     }
 

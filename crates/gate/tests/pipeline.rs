@@ -50,8 +50,12 @@ impl Runner for Counted {
 struct NoPlan;
 
 impl Planner for NoPlan {
-    fn plan(&self, _: &Tool) -> Result<Plan, Fault> {
+    fn plan(&self, _: &Call, _: &Tool) -> Result<Plan, Fault> {
         Ok(Plan::default())
+    }
+
+    fn outlook(&self, _: &Tool) -> Vec<callgate_call::Held> {
+        Vec::new()
     }
 }
 
