@@ -8,8 +8,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd as _;
+use std::rc::Rc;
 
-use callgate_doors::mcp::stdio::LINE_BYTES_MAX;
+use callgate_doors::mcp::stdio::{GRACE, LINE_BYTES_MAX};
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_wires::jsonrpc::{INTERNAL_ERROR, RpcError, write_error_object};
 use callgate_wires::line::{Line, LineSplitter};
@@ -18,6 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::Notify;
 
 /// Longest line of a gate, which is no stranger: all that fits into its own bounds.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -58,10 +60,20 @@ pub enum Ended {
 /// What was said and not answered yet.
 #[derive(Default)]
 struct Book {
-    /// Requests, and the whole line of those that may be sent again.
-    in_flight: HashMap<Box<str>, Option<Vec<u8>>>,
+    in_flight: HashMap<Box<str>, Open>,
     /// What the handshake consists of, and the ids it came under.
     session: Vec<(Option<Box<str>>, Vec<u8>)>,
+    /// Rung with each answer.
+    answer: Rc<Notify>,
+}
+
+/// A request without an answer.
+enum Open {
+    Asked,
+    /// May be sent again: the whole line.
+    Kept(Vec<u8>),
+    /// Has no answer for as long as it is of use.
+    Listens,
 }
 
 /// As much of a message as matters here.
@@ -96,7 +108,7 @@ impl Relay {
         let (from, to) = tokio::io::split(gate);
         let up = async {
             // A gate that reads no more has hung up, which `down` will notice.
-            let _ = up(&mut self.input, &self.book, to).await;
+            let _ = up(&mut self.input, &self.book, &self.stdout, to).await;
             std::future::pending::<()>().await;
         };
         let gone = tokio::select! {
@@ -121,19 +133,22 @@ impl Relay {
 
     /// Tells the client of the calls that were lost with their gate.
     pub async fn tell_lost(&mut self) -> io::Result<()> {
-        let Book { in_flight, session } = self.book.get_mut();
+        let Book {
+            in_flight, session, ..
+        } = self.book.get_mut();
         // A handshake that nobody answered is the client's to begin again.
         session.retain(|(id, _)| id.as_ref().is_none_or(|id| !in_flight.contains_key(id)));
         let mut told = Vec::new();
         in_flight.retain(|id, kept| {
-            if kept.is_none() {
+            let is_kept = matches!(kept, Open::Kept(_));
+            if !is_kept {
                 told.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
                 told.extend_from_slice(id.as_bytes());
                 told.extend_from_slice(b",\"error\":");
                 write_error_object(&RpcError::new(INTERNAL_ERROR, LOST), &mut told);
                 told.extend_from_slice(b"}\n");
             }
-            kept.is_some()
+            is_kept
         });
         self.stdout.write_all(&told).await
     }
@@ -152,6 +167,7 @@ impl Input {
 async fn up(
     input: &mut Input,
     book: &RefCell<Book>,
+    stdout: &PipeWriter,
     mut to: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let mut batch = book.borrow().again();
@@ -175,6 +191,12 @@ async fn up(
         to.flush().await?;
         batch.clear();
         if input.is_over {
+            // The gate would end what runs; its client may still wait for it.
+            tokio::select! {
+                () = Book::all_answered(book) => {}
+                () = stdout.unheard() => {}
+                () = tokio::time::sleep(GRACE) => {}
+            }
             return to.shutdown().await;
         }
         input.hear().await;
@@ -237,7 +259,12 @@ impl Book {
             let is_kept = method == "tools/call"
                 && line.len() <= KEPT_BYTES_MAX
                 && message.params.is_some_and(has_key);
-            self.in_flight.insert(id, is_kept.then(|| line.to_vec()));
+            let open = match &*method {
+                _ if is_kept => Open::Kept(line.to_vec()),
+                "subscriptions/listen" => Open::Listens,
+                _ => Open::Asked,
+            };
+            self.in_flight.insert(id, open);
         }
     }
 
@@ -253,9 +280,23 @@ impl Book {
                 return;
             }
             self.in_flight.remove(id.get());
+            self.answer.notify_one();
         }
         out.extend_from_slice(line);
         out.push(b'\n');
+    }
+
+    /// Waits until nothing is left to wait for.
+    async fn all_answered(book: &RefCell<Self>) {
+        let answer = Rc::clone(&book.borrow().answer);
+        while !book.borrow().is_quiet() {
+            answer.notified().await;
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        let listens = |open: &Open| matches!(open, Open::Listens);
+        self.in_flight.values().all(listens)
     }
 
     /// What a new gate must hear.
@@ -271,9 +312,11 @@ impl Book {
             }
             out.push(b'\n');
         }
-        for kept in self.in_flight.values().flatten() {
-            out.extend_from_slice(kept);
-            out.push(b'\n');
+        for open in self.in_flight.values() {
+            if let Open::Kept(line) = open {
+                out.extend_from_slice(line);
+                out.push(b'\n');
+            }
         }
         out
     }
