@@ -92,6 +92,7 @@ impl Workshop<'_> {
             slots: config.slots,
             name: config.name,
             needs: None,
+            origin: None,
             runner,
         })
     }

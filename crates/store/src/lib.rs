@@ -9,6 +9,7 @@
 //! state.mark       how much of the journal the index holds
 //! owners/…         a lock file of each living process                        owner.rs
 //! head.json        the newest signed head; head.pub, signing.key             head.rs
+//! packs-…          verified copies of packs, from which their tools run       assets.rs
 //! blobs/…          outputs above 1 MiB, while a key points at them            blobs.rs, sweep.rs
 //! ```
 //!
@@ -25,6 +26,7 @@ mod chain;
 mod error;
 pub mod failpoint;
 mod fold;
+mod folders;
 mod frame;
 mod head;
 mod index;
@@ -65,6 +67,7 @@ pub use calls::{
 pub use chain::{Filter, Record};
 pub use error::StoreError;
 pub use failpoint::failpoint;
+pub use folders::{NewFolder, remove_folder, sweep_folders, write_owner_file};
 pub use head::Head;
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
 pub use memory::{NOTE_BYTES_MAX, Note};
