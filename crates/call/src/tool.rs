@@ -14,6 +14,7 @@ const CONCURRENCY_MAX_DEFAULT: usize = 1024;
 const TIMEOUT_CAP_DEFAULT: Duration = Duration::from_secs(3600);
 
 /// A tool as the gate holds it.
+#[derive(Clone)]
 pub struct Tool {
     /// Canonical name: `files/read`.
     pub name: ToolName,
@@ -59,6 +60,8 @@ pub struct Tool {
     pub tasks: Tasks,
     /// What its child needs and is kept from; nothing for a tool that has no child.
     pub needs: Option<Arc<Needs>>,
+    /// The code it runs, as its runner names it: `module:function`.
+    pub entry: Option<String>,
     /// How it is carried out.
     pub runner: Arc<dyn Runner>,
 }
@@ -90,6 +93,7 @@ impl Tool {
             gives_content: false,
             tasks: Tasks::default(),
             needs: None,
+            entry: None,
             runner,
         }
     }
