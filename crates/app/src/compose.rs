@@ -6,13 +6,17 @@ use std::time::Duration;
 
 pub use callgate_call::chain;
 use callgate_call::{Clock, Secrets, Tier};
-use callgate_gate::{BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, Policy, Rule, Setup};
+use callgate_doors::service::is_path;
+use callgate_gate::{
+    BreakerPolicy, Catalog, Decision, Entries, Gate, LeasePolicy, Policy, Rule, Setup,
+};
 use callgate_sandbox::{Confinement, Spawner};
 use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
 use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
+use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
 use crate::paths::Paths;
@@ -143,6 +147,15 @@ impl<'a> Parts<'a> {
             // Only checked, so that nothing is trusted that could not be served.
             issuer::issuer(jwt, Arc::clone(&self.clock), Vec::new()).map_err(SetupError::Tools)?;
         }
+        let service = &config.service;
+        if let Some(path) = service.path.as_ref().filter(|path| !is_path(path)) {
+            let reason = format!("service.path: `{path}` is not a path of its own, such as /run");
+            return Err(SetupError::Tools(reason));
+        }
+        let entries = (!service.allow_entries.is_empty()).then(|| {
+            let (patterns, python) = (service.allow_entries.clone(), service.python.clone());
+            Arc::new(Functions::new(self, patterns, python)) as Arc<dyn Entries>
+        });
         let breaker = BreakerPolicy {
             failures_max: config.breaker.failures_max,
             open: Duration::from_millis(config.breaker.open_ms),
@@ -171,6 +184,7 @@ impl<'a> Parts<'a> {
         let shelf = shelf::shelf(&mut config, &catalog).map_err(SetupError::Tools)?;
         Ok(Setup {
             catalog,
+            entries,
             policy,
             breaker,
             secrets,

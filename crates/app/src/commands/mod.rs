@@ -10,6 +10,7 @@ pub mod lease;
 pub mod mcp;
 pub mod serve;
 pub mod token;
+pub mod tool;
 pub mod toolhost;
 pub mod tools;
 pub mod trust;
