@@ -1,6 +1,7 @@
 //! Puts the parts together: store, spawner, tools, gate.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
 use crate::paths::Paths;
+use crate::project::Code;
 use crate::python;
 use crate::shelf;
 use crate::suggest;
@@ -65,7 +67,7 @@ impl<'a> Parts<'a> {
         let parts = Self::open_for(environment, paths, &config, no_state)?;
         // A damaged chain must not keep `audit verify` from saying so: it is met again by
         // whoever needs the configuration.
-        match Found::look(&parts.paths, &parts.store) {
+        match Found::look(environment, &parts.paths, &parts.store) {
             Ok(Found::Trusted(source)) if source.config.store != StoreConfig::default() => {
                 Self::open_for(environment, parts.paths, &source.config, no_state)
             }
@@ -99,7 +101,7 @@ impl<'a> Parts<'a> {
     /// The workspace's setup: its configuration if that is trusted, else the built-ins. The
     /// error is a trusted configuration that does not hold together.
     pub fn setup(&self) -> Result<Setup, SetupError> {
-        let found = Found::look(&self.paths, &self.store)?;
+        let found = Found::look(self.environment, &self.paths, &self.store)?;
         let note = found.note();
         match found {
             Found::Trusted(source) => self.setup_of(*source, Builtins::With, note),
@@ -173,6 +175,7 @@ impl<'a> Parts<'a> {
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
+            lay_out: &|code| lay_out(&self.store, code),
             pools: HashMap::new(),
         };
         for tool in std::mem::take(&mut config.tools) {
@@ -213,6 +216,13 @@ impl<'a> Parts<'a> {
             seed,
         )
     }
+}
+
+/// The folder of a pack's code as it was verified, out of the tools' reach: what runs is what
+/// was looked at, whatever becomes of the pack in the workspace.
+pub fn lay_out(store: &Store, code: &Code) -> Result<PathBuf, String> {
+    let folder = store.unpack_held(&code.folder(), &code.files);
+    folder.map_err(|error| format!("lay out pack {}: {}", code.id, chain(&error)))
 }
 
 /// Why there is no setup.
