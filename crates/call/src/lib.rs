@@ -26,7 +26,9 @@ pub use fault::{Fault, LeaseRefusal, chain};
 pub use guarantee::{Asker, Guarantee, Guarantees};
 pub use outcome::{Outcome, Output};
 pub use plan::{Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner};
-pub use runner::{Job, Log, LogLevel, NoSink, Patience, Progress, RunFuture, Runner, Sink, Stream};
+pub use runner::{
+    Job, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink, Stream,
+};
 pub use scope::{BearerToken, Scope, fits, fits_any};
 pub use secrets::Secrets;
 pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};

@@ -1,0 +1,3 @@
+//! The tool protocol: JSON between a host and a tool.
+
+pub mod outgoing;
