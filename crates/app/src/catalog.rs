@@ -68,6 +68,7 @@ impl Workshop<'_> {
             .transpose()?;
         Ok(Tool {
             aid,
+            entry: config.runner.as_ref().and_then(RunnerConfig::entry),
             face: Face {
                 title: config.title,
                 icons: config.icons,
@@ -92,6 +93,7 @@ impl Workshop<'_> {
             slots: config.slots,
             name: config.name,
             needs: None,
+            origin: None,
             runner,
         })
     }

@@ -1,6 +1,7 @@
 //! One connection, and one question and answer on it.
 
 use std::fmt;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -9,6 +10,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -138,12 +140,14 @@ impl Dialer {
             .map_err(|error| failed(&error))?;
         // Questions are written whole; waiting for more to send would only cost time.
         let _ = stream.set_nodelay(true);
+        let socket = stream.as_fd().try_clone_to_owned();
+        let socket = socket.map_err(|error| failed(&error))?;
         if !to.is_tls() {
-            return Connection::over(stream, to).await;
+            return Connection::over(stream, socket, to).await;
         }
         let name = ServerName::try_from(to.host().to_owned()).map_err(|error| failed(&error))?;
         let stream = self.tls().connect(name, stream).await;
-        Connection::over(stream.map_err(|error| failed(&error))?, to).await
+        Connection::over(stream.map_err(|error| failed(&error))?, socket, to).await
     }
 
     fn tls(&self) -> &TlsConnector {
@@ -166,6 +170,8 @@ impl Dialer {
 pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     driver: AbortHandle,
+    /// The socket below it, to be looked at.
+    socket: OwnedFd,
 }
 
 impl Drop for Connection {
@@ -182,7 +188,7 @@ pub(crate) enum Sent {
 }
 
 impl Connection {
-    async fn over<S>(stream: S, to: &Address) -> Result<Self, Trouble>
+    async fn over<S>(stream: S, socket: OwnedFd, to: &Address) -> Result<Self, Trouble>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -196,6 +202,7 @@ impl Connection {
         Ok(Self {
             sender,
             driver: driver.abort_handle(),
+            socket,
         })
     }
 
@@ -218,8 +225,15 @@ impl Connection {
         self.sender.ready().await.is_ok()
     }
 
+    /// True if the server has neither closed it nor spoken unasked. Asks the kernel: the
+    /// runtime may not have heard yet, and a question sent too late can not be sent again.
     pub(crate) fn is_open(&self) -> bool {
-        !self.sender.is_closed()
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        !self.sender.is_closed() && matches!(poll(&mut polled, Some(&at_once)), Ok(0))
     }
 }
 

@@ -81,21 +81,15 @@ pub(crate) fn plan(
         .iter()
         .map(|(guarantee, asker)| kept(guarantee).held(guarantee, asker))
         .collect();
-    let short: Vec<String> = held
-        .iter()
-        .filter(|held| held.level < Level::Enforced)
-        .map(|held| format!("{}: {}", held.guarantee.name(), held.missing))
-        .collect();
-    if !short.is_empty() && !is_unsafe(tool) {
-        return Err(Fault::Unenforceable {
-            missing: short.join("; "),
-        });
+    let short = |held: &&Held| held.level < Level::Enforced;
+    let missing: Vec<Held> = held.iter().filter(short).cloned().collect();
+    if !missing.is_empty() && !is_unsafe(tool) {
+        return Err(Fault::Unenforceable { missing });
     }
-    Ok(planned(held, isolation, !short.is_empty()))
+    Ok(planned(held, isolation, !missing.is_empty()))
 }
 
-/// A plan that an owner's override lets through whatever is kept.
-pub(crate) fn planned(held: Vec<Held>, isolation: Isolation, unsafe_override: bool) -> Plan {
+fn planned(held: Vec<Held>, isolation: Isolation, unsafe_override: bool) -> Plan {
     let level = held.iter().map(|held| held.level).min();
     let detail = Detail {
         held,

@@ -7,6 +7,7 @@
 mod answer;
 mod chatter;
 mod coverage;
+mod egress;
 mod ending;
 mod pool;
 mod process;
@@ -14,6 +15,7 @@ mod python;
 mod service;
 mod tail;
 
+pub use egress::{Allowed, Egress, Refusal, Watch};
 pub use pool::{Pool, PoolRunner, PoolSettings};
 pub use process::{ProcessRunner, ProcessSettings};
 pub use python::{PythonSettings, interpreter, python_pool};

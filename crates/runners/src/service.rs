@@ -18,9 +18,11 @@ use callgate_call::{
     RunFuture, Runner, Tool,
 };
 use callgate_dial::{Address, Ask, Dialer, Peer, Reply, Trouble};
-use callgate_wires::tool_protocol::outgoing::{ServiceCall, ToolReply};
+use callgate_wires::tool_protocol::{
+    CapabilityContext, HANDSHAKE_PATH, Project, Reply as ToolReply, ServiceRequest,
+};
 use hyper::header::{AUTHORIZATION, HeaderValue};
-use serde_json::value::RawValue;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::answer;
@@ -125,19 +127,30 @@ impl ServiceRunner {
     }
 
     fn body(&self, job: Job<'_>) -> Result<Vec<u8>, Fault> {
-        let payload: &RawValue =
-            serde_json::from_str(job.call.input.text()).map_err(|error| Fault::Internal {
-                message: format!("the input is not JSON: {error}"),
-            })?;
-        let call = ServiceCall {
-            tool_name: self.tool_name(job.tool),
-            entry: self.settings.entry.as_deref(),
-            payload,
-            timeout_ms: u64::try_from(job.timeout.until().as_millis()).unwrap_or(u64::MAX),
-            trace_id: job.call.trace_id.as_deref(),
-            app_root: &self.settings.workspace.to_string_lossy(),
+        let Value::Object(payload) = job.call.input.value() else {
+            return Err(Fault::BadInput {
+                field: String::new(),
+                reason: "a tool service takes an object".to_owned(),
+            });
         };
-        Ok(call.to_bytes())
+        let wanted = coverage::wanted(job.call, job.tool);
+        let request = ServiceRequest {
+            tool_name: self.tool_name(job.tool).to_owned(),
+            kind: Some("python".to_owned()),
+            entry: self.settings.entry.clone(),
+            payload: payload.clone(),
+            timeout_ms: u64::try_from(job.timeout.until().as_millis()).ok(),
+            trace_id: job.call.trace_id.clone(),
+            project: Some(Project {
+                app_root: Some(self.settings.workspace.to_string_lossy().into_owned()),
+                flow: None,
+            }),
+            context: (!wanted.is_empty()).then(|| context(&wanted)),
+            ..ServiceRequest::default()
+        };
+        let mut body = Vec::new();
+        request.write(&mut body);
+        Ok(body)
     }
 
     fn tool_name<'a>(&'a self, tool: &'a Tool) -> &'a str {
@@ -163,7 +176,7 @@ impl ServiceRunner {
         let word = if told.is_some() { "true" } else { "false" };
         job.sink.fact("service_handshake", word);
         if let Some(told) = told {
-            job.sink.fact("enforcement_level", told.level_word());
+            job.sink.fact("enforcement_level", told.level().as_str());
         }
     }
 
@@ -186,22 +199,19 @@ impl ServiceRunner {
                 return Ok(Plan::default());
             }
             return coverage::plan(tool, &wanted, Isolation::Cold, |_| {
-                Kept::none("the service is not asked (handshake = false)")
+                Kept::none("the service is not asked: handshake = false")
             });
         }
-        let told = self.shake_hands(call, tool, &wanted).await;
-        match told.and_then(Told::willing) {
-            Ok(_) if wanted.is_empty() => Ok(Plan::default()),
-            Ok(told) => coverage::plan(tool, &wanted, Isolation::Cold, |one| {
+        let told = self.shake_hands(call, tool, &wanted).await?;
+        match &told.refusal {
+            // Nothing is asked for that could be missing, and still it does not want to.
+            Some(reason) if wanted.is_empty() && !is_unsafe(tool) => Err(Fault::Unavailable {
+                reason: reason.clone(),
+            }),
+            None if wanted.is_empty() => Ok(Plan::default()),
+            _ => coverage::plan(tool, &wanted, Isolation::Cold, |one| {
                 told.kept(one, &wanted)
             }),
-            // The owner lets it run all the same: with nothing promised.
-            Err(Fault::Unenforceable { missing }) if is_unsafe(tool) => {
-                let none = |(one, asker)| Kept::none(missing.as_str()).held(one, asker);
-                let held = wanted.iter().map(none).collect();
-                Ok(coverage::planned(held, Isolation::Cold, true))
-            }
-            Err(fault) => Err(fault),
         }
     }
 
@@ -216,7 +226,7 @@ impl ServiceRunner {
             return told;
         }
         let body = handshake::body(self.tool_name(tool), wanted);
-        let ask = self.post(handshake::PATH, body);
+        let ask = self.post(HANDSHAKE_PATH, body);
         let patience = call.timeout(tool.timeout).min(HANDSHAKE_MAX);
         let asked = self.peer.ask(ask, handshake::ANSWER_BYTES_MAX);
         let reply = tokio::select! {
@@ -269,22 +279,29 @@ fn read_reply(reply: Result<Reply, Trouble>, max: usize) -> Result<Output, Fault
         }
         Err(trouble) => return Err(fault_of(trouble, max)),
     };
-    match ToolReply::parse(&body).map_err(answer::bad)? {
-        ToolReply::Failure {
-            error_type,
-            message,
-        } => Err(Fault::ToolFailed {
-            error_type: answer::clipped(&error_type),
-            message: answer::clipped(&message),
-            content: None,
-        }),
-        ToolReply::Result(value) => {
-            let output = Output::new(Document::from_value(value));
-            if output.json.text().len() > max {
-                return Err(answer::too_large(max));
-            }
-            Ok(output)
-        }
+    let reply = ToolReply::parse(&body).map_err(|error| answer::bad(error.to_string()))?;
+    let value = reply.result.map_err(|said| Fault::ToolFailed {
+        error_type: answer::clipped(&said.kind),
+        message: answer::clipped(&said.message),
+        content: None,
+    })?;
+    let output = Output::new(Document::from_value(value));
+    if output.json.text().len() > max {
+        return Err(answer::too_large(max));
+    }
+    Ok(output)
+}
+
+/// What was agreed on goes with the call as well: another Callgate holds the tool to it, and
+/// who does not know the field ignores it.
+fn context(wanted: &Guarantees) -> CapabilityContext {
+    CapabilityContext {
+        guarantees: handshake::as_asked(wanted),
+        sources: wanted
+            .iter()
+            .map(|(one, asker)| (one.name().to_owned(), asker.as_str().to_owned()))
+            .collect(),
+        ..CapabilityContext::default()
     }
 }
 

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use callgate_call::{Fault, Guarantee, Guarantees, Level};
 use callgate_dial::{Reply, Trouble};
-use callgate_wires::tool_protocol::outgoing::{HANDSHAKE_PATH, Handshake, handshake_body};
+use callgate_wires::tool_protocol::{GuaranteeSet, HandshakeReply, HandshakeRequest};
 use tokio::time::Instant;
 
+use crate::answer;
 use crate::coverage::Kept;
-
-pub(super) const PATH: &str = HANDSHAKE_PATH;
 
 /// The longest answer that is read.
 pub(super) const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -26,41 +25,51 @@ const ENTRIES_MAX: usize = 64;
 
 const MECHANISM: &str = "service handshake";
 
-/// The question for what is wanted: all six, wanted or not.
-pub(super) fn body(tool_name: &str, wanted: &Guarantees) -> Vec<u8> {
-    let six = Guarantee::ALL
-        .into_iter()
-        .filter(|&one| one != Guarantee::SecretsAllowed)
-        .map(|one| (one.name(), wanted.requires(one)))
-        .collect::<Vec<_>>();
-    let secrets = wanted
+/// The promises as messages write them.
+pub(super) fn as_asked(wanted: &Guarantees) -> GuaranteeSet {
+    let mut set = GuaranteeSet::default();
+    for (one, _) in wanted.iter() {
+        set.require(one.name());
+    }
+    set.secrets_allowed = wanted
         .secrets()
-        .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
-    handshake_body(tool_name, &six, secrets.as_deref())
+        .map(|names| names.iter().cloned().collect());
+    set
 }
 
-/// What a service said.
-#[derive(Clone, Debug)]
-pub(super) struct Told(Handshake);
+/// The question for what is wanted.
+pub(super) fn body(tool_name: &str, wanted: &Guarantees) -> Vec<u8> {
+    let request = HandshakeRequest {
+        tool_name: tool_name.to_owned(),
+        runner: Some("service".to_owned()),
+        required: as_asked(wanted),
+    };
+    let mut body = Vec::new();
+    request.write(&mut body);
+    body
+}
+
+/// What a service said to a handshake.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Told {
+    /// Its own word: `enforced`, `partial`, `none`, or anything.
+    enforcement: String,
+    supported: GuaranteeSet,
+    /// Why it promises nothing. TP-58.
+    pub refusal: Option<String>,
+}
 
 impl Told {
-    /// A service that refuses, refused. TP-58.
-    pub fn willing(told: Arc<Self>) -> Result<Arc<Self>, Fault> {
-        match &told.0.refusal {
-            None => Ok(told),
-            Some(reason) => Err(Fault::Unenforceable {
-                missing: format!("the service refuses its handshake: {reason}"),
-            }),
+    fn refused(reason: String) -> Self {
+        Self {
+            refusal: Some(reason),
+            ..Self::default()
         }
     }
 
-    /// Its word on all of it, where that is one of the contract's.
-    pub fn level_word(&self) -> &'static str {
-        self.level().as_str()
-    }
-
-    fn level(&self) -> Level {
-        match self.0.enforcement.as_str() {
+    /// Its word on all of it.
+    pub fn level(&self) -> Level {
+        match self.enforcement.as_str() {
             "enforced" => Level::Enforced,
             "partial" => Level::Partial,
             _ => Level::None,
@@ -69,26 +78,36 @@ impl Told {
 
     /// What one promise is worth by its word. TP-57.
     pub fn kept(&self, one: Guarantee, wanted: &Guarantees) -> Kept {
-        let supported = match (one, wanted.secrets()) {
-            (Guarantee::SecretsAllowed, Some(names)) => self.0.supports_secrets(names.iter()),
-            (Guarantee::SecretsAllowed, None) => self.0.supports_secrets([].into_iter()),
-            (other, _) => self.0.supports(other.name()),
-        };
-        match (supported, self.level()) {
+        if let Some(reason) = &self.refusal {
+            return Kept::none(reason.as_str());
+        }
+        match (self.supports(one, wanted), self.level()) {
             (true, Level::Enforced) => Kept::enforced(&[MECHANISM]),
             (true, Level::Partial) => {
                 Kept::partial(&[MECHANISM], "the service says: enforcement partial")
             }
             (true, Level::None) => Kept::none(format!(
                 "the service says: enforcement {}",
-                clipped(&self.0.enforcement)
+                clipped(&self.enforcement)
             )),
             (false, _) => Kept::none("the service does not support it"),
         }
     }
 
+    /// Of secrets it must know at least those that the tool may have.
+    fn supports(&self, one: Guarantee, wanted: &Guarantees) -> bool {
+        if one != Guarantee::SecretsAllowed {
+            return self.supported.requires(one.name());
+        }
+        let Some(known) = &self.supported.secrets_allowed else {
+            return false;
+        };
+        let mut names = wanted.secrets().into_iter().flatten();
+        names.all(|name| known.contains(name))
+    }
+
     fn covers(&self, wanted: &Guarantees) -> bool {
-        self.0.refusal.is_none()
+        self.refusal.is_none()
             && wanted
                 .iter()
                 .all(|(one, _)| self.kept(one, wanted).level == Level::Enforced)
@@ -110,7 +129,7 @@ pub(super) struct Handshakes(Mutex<Vec<Entry>>);
 #[derive(Debug)]
 struct Entry {
     /// Only what is asked for; who asks makes no difference.
-    asked: Vec<u8>,
+    asked: GuaranteeSet,
     outcome: Result<Arc<Told>, Fault>,
     until: Instant,
 }
@@ -118,7 +137,7 @@ struct Entry {
 impl Handshakes {
     /// The outcome, while it is believed.
     pub fn fresh(&self, wanted: &Guarantees) -> Option<Result<Arc<Told>, Fault>> {
-        let asked = body("", wanted);
+        let asked = as_asked(wanted);
         let now = Instant::now();
         let entries = self.entries();
         let found = entries
@@ -129,7 +148,7 @@ impl Handshakes {
 
     /// What was last said, however long ago.
     pub fn peek(&self, wanted: &Guarantees) -> Option<Arc<Told>> {
-        let asked = body("", wanted);
+        let asked = as_asked(wanted);
         let entries = self.entries();
         let found = entries.iter().find(|entry| entry.asked == asked);
         found.and_then(|entry| entry.outcome.as_ref().ok().cloned())
@@ -141,10 +160,10 @@ impl Handshakes {
         wanted: &Guarantees,
         reply: Option<Result<Reply, Trouble>>,
     ) -> Result<Arc<Told>, Fault> {
-        let outcome = read(reply).map(|handshake| Arc::new(Told(handshake)));
+        let outcome = read(reply).map(Arc::new);
         let good = outcome.as_ref().is_ok_and(|told| told.covers(wanted));
         let until = Instant::now() + if good { GOOD_FOR } else { BAD_FOR };
-        let asked = body("", wanted);
+        let asked = as_asked(wanted);
         let mut entries = self.entries();
         entries.retain(|entry| entry.asked != asked);
         if entries.len() >= ENTRIES_MAX {
@@ -164,24 +183,45 @@ impl Handshakes {
 }
 
 /// A service that does not answer may do so later; one that answers anything but a handshake
-/// has nothing to promise.
-fn read(reply: Option<Result<Reply, Trouble>>) -> Result<Handshake, Fault> {
-    let unenforceable = |missing: String| Fault::Unenforceable { missing };
-    match reply {
+/// promises nothing.
+fn read(reply: Option<Result<Reply, Trouble>>) -> Result<Told, Fault> {
+    let told = match reply {
         Some(Ok(Reply {
             body: Some(body), ..
-        })) => Handshake::parse(&body).map_err(unenforceable),
-        Some(Ok(Reply { status, .. })) => Err(unenforceable(format!(
+        })) => read_body(&body),
+        Some(Ok(Reply { status, .. })) => Told::refused(format!(
             "the service answers its handshake with status {status}"
-        ))),
-        Some(Err(Trouble::TooLarge { .. })) => Err(unenforceable(
-            "the answer to its handshake is too long".to_owned(),
         )),
-        Some(Err(Trouble::Unsent(reason) | Trouble::Lost(reason))) => Err(Fault::Unavailable {
-            reason: format!("handshake: {reason}"),
-        }),
-        None => Err(Fault::Unavailable {
-            reason: "the service did not answer its handshake in time".to_owned(),
-        }),
+        Some(Err(Trouble::TooLarge { .. })) => {
+            Told::refused("the answer to its handshake is too long".to_owned())
+        }
+        Some(Err(Trouble::Unsent(reason) | Trouble::Lost(reason))) => {
+            let reason = format!("handshake: {reason}");
+            return Err(Fault::Unavailable { reason });
+        }
+        None => {
+            let reason = "the service did not answer its handshake in time".to_owned();
+            return Err(Fault::Unavailable { reason });
+        }
+    };
+    Ok(told)
+}
+
+fn read_body(body: &[u8]) -> Told {
+    match HandshakeReply::parse(body) {
+        Ok(HandshakeReply::Levels {
+            enforcement,
+            supported,
+            ..
+        }) => Told {
+            enforcement: enforcement.unwrap_or_default(),
+            supported,
+            refusal: None,
+        },
+        Ok(HandshakeReply::Refused(said)) => Told::refused(format!(
+            "the service refuses its handshake: {}",
+            answer::clipped(&said.message)
+        )),
+        Err(error) => Told::refused(format!("its handshake is none: {error:?}")),
     }
 }

@@ -63,6 +63,7 @@ class Service(BaseHTTPRequestHandler):
         """Answers, and closes without having said so."""
         self.act_echo(payload)
         self.act_hang_up(payload)
+        print(json.dumps({"left": True}), flush=True)
 
     def tell(self, text):
         request = {
