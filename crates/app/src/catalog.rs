@@ -93,6 +93,7 @@ impl Workshop<'_> {
             slots: config.slots,
             name: config.name,
             needs: None,
+            origin: None,
             runner,
         })
     }

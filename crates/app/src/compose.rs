@@ -45,15 +45,29 @@ pub enum Builtins {
     Without,
 }
 
+/// What becomes of a process whose state folder can not even be made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum NoState {
+    /// It does not start.
+    Refused,
+    /// It serves what needs no record. T-12.
+    Borne,
+}
+
 impl<'a> Parts<'a> {
     /// Opens the state of a workspace, as its configuration says once that is trusted.
-    pub fn open(environment: &'a Environment, paths: Paths) -> Result<Self, StoreError> {
-        let parts = Self::open_with(environment, paths, Options::default())?;
+    pub fn open(
+        environment: &'a Environment,
+        paths: Paths,
+        no_state: NoState,
+    ) -> Result<Self, StoreError> {
+        let config = Config::default();
+        let parts = Self::open_for(environment, paths, &config, no_state)?;
         // A damaged chain must not keep `audit verify` from saying so: it is met again by
         // whoever needs the configuration.
         match Found::look(&parts.paths, &parts.store) {
             Ok(Found::Trusted(source)) if source.config.store != StoreConfig::default() => {
-                Self::open_for(environment, parts.paths, &source.config)
+                Self::open_for(environment, parts.paths, &source.config, no_state)
             }
             _ => Ok(parts),
         }
@@ -64,15 +78,12 @@ impl<'a> Parts<'a> {
         environment: &'a Environment,
         paths: Paths,
         config: &Config,
+        no_state: NoState,
     ) -> Result<Self, StoreError> {
-        Self::open_with(environment, paths, store_options(config))
-    }
-
-    fn open_with(
-        environment: &'a Environment,
-        paths: Paths,
-        options: Options,
-    ) -> Result<Self, StoreError> {
+        let options = Options {
+            may_lack_folder: no_state == NoState::Borne,
+            ..store_options(config)
+        };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new(environment));
         let store = Arc::new(Store::open(&paths.state, options, Arc::clone(&clock))?);
         let spawner = Spawner::new(environment.program.clone());

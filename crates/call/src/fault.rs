@@ -26,7 +26,7 @@ pub enum Fault {
         "needs approval {approval}: ask the owner to run `callgate approvals grant {approval}`"
     )]
     NeedsApproval { approval: String },
-    #[error("needs answers of the caller's user: {}", names(requests))]
+    #[error("needs answers of the caller's user: {}", questions(requests))]
     NeedsInput {
         requests: Map<String, Value>,
         state: Option<Value>,
@@ -77,12 +77,13 @@ fn bad_input(field: &str, reason: &str) -> String {
     }
 }
 
-fn names(requests: &Map<String, Value>) -> String {
-    requests
-        .keys()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ")
+/// What is asked, in its own words where it has some.
+fn questions(requests: &Map<String, Value>) -> String {
+    let words = requests.iter().map(|(key, request)| {
+        let message = request.pointer("/params/message").and_then(Value::as_str);
+        message.unwrap_or(key)
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// `no_network (needs a network namespace)`, one after the other.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{Digest, Needs, Runner};
+use crate::{Digest, Needs, Origin, Runner};
 
 /// Calls at the same time of a tool that does not say.
 const CONCURRENCY_MAX_DEFAULT: usize = 1024;
@@ -60,6 +60,8 @@ pub struct Tool {
     pub tasks: Tasks,
     /// What its child needs and is kept from; nothing for a tool that has no child.
     pub needs: Option<Arc<Needs>>,
+    /// Where it was found, for a tool of a pack or a binding.
+    pub origin: Option<Arc<Origin>>,
     /// The code it runs, as its runner names it: `module:function`.
     pub entry: Option<String>,
     /// How it is carried out.
@@ -93,6 +95,7 @@ impl Tool {
             gives_content: false,
             tasks: Tasks::default(),
             needs: None,
+            origin: None,
             entry: None,
             runner,
         }

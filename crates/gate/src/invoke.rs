@@ -16,6 +16,7 @@ use callgate_store::failpoint::failpoint;
 use callgate_store::{
     Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
 };
+use serde_json::{Map, Value};
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entries, Entry};
@@ -557,6 +558,13 @@ fn clean(output: &mut Output, secrets: &Secrets) {
 
 /// A tool's own words, without secrets and no longer than anyone reads.
 fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
+    if let Fault::NeedsInput { requests, state } = fault {
+        // Still a question when it is clean. The state goes out sealed.
+        return Fault::NeedsInput {
+            requests: cleaned_questions(requests, secrets),
+            state,
+        };
+    }
     const MESSAGE_BYTES_MAX: usize = 16 * 1024;
     let (message, mut data) = (fault.to_string(), fault.data());
     let clean = secrets.cleaned(&message);
@@ -570,6 +578,14 @@ fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
         .find(|&at| text.is_char_boundary(at));
     text.truncate(cut.unwrap_or(0));
     Fault::recorded(fault.kind(), &text, &data)
+}
+
+fn cleaned_questions(requests: Map<String, Value>, secrets: &Secrets) -> Map<String, Value> {
+    let clean = |(key, mut request): (String, Value)| {
+        secrets.clean_value(&mut request);
+        (secrets.clean(&key).into_owned(), request)
+    };
+    requests.into_iter().map(clean).collect()
 }
 
 pub(crate) fn internal(error: &StoreError) -> Fault {

@@ -1,5 +1,6 @@
-//! Files that ship inside the binary and must be files to be of use, such as the Python
-//! worker: laid out once per version, whole or not at all.
+//! Files that must be files to be of use, and out of the tools' reach: the Python worker that
+//! ships inside the binary, and packs as they were verified. Laid out once per version, whole
+//! or not at all.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,11 @@ use crate::{Store, StoreError};
 impl Store {
     /// The folder `name` with these files in it, made if it is not there. `name` must name
     /// the content, so that what is there is right.
-    pub fn unpack(&self, name: &str, files: &[(String, &str)]) -> Result<PathBuf, StoreError> {
+    pub fn unpack<B: AsRef<[u8]>>(
+        &self,
+        name: &str,
+        files: &[(String, B)],
+    ) -> Result<PathBuf, StoreError> {
         let folder = self.dir.join(name);
         if folder.is_dir() {
             return Ok(folder);
@@ -34,8 +39,8 @@ impl Store {
     }
 }
 
-fn fill(folder: &Path, files: &[(String, &str)]) -> Result<(), StoreError> {
-    for (file, text) in files {
+fn fill<B: AsRef<[u8]>>(folder: &Path, files: &[(String, B)]) -> Result<(), StoreError> {
+    for (file, bytes) in files {
         let path = folder.join(file);
         let parent = path.parent().unwrap_or(folder);
         let mut builder = std::fs::DirBuilder::new();
@@ -43,7 +48,7 @@ fn fill(folder: &Path, files: &[(String, &str)]) -> Result<(), StoreError> {
         builder
             .create(parent)
             .map_err(|error| StoreError::write(parent, error))?;
-        std::fs::write(&path, text).map_err(|error| StoreError::write(&path, error))?;
+        std::fs::write(&path, bytes).map_err(|error| StoreError::write(&path, error))?;
     }
     Ok(())
 }
