@@ -202,10 +202,7 @@ impl Owner {
     }
 
     fn key_path(&self, name: &str) -> Result<PathBuf, OwnerError> {
-        Ok(self
-            .folder(workspace)?
-            .join("keys")
-            .join(format!("{name}.key")))
+        Ok(self.folder()?.join("keys").join(format!("{name}.key")))
     }
 
     /// A file that nobody else could have written; `None` if there is none.
