@@ -86,6 +86,7 @@ impl Workshop<'_> {
             .transpose()?;
         Ok(Tool {
             aid,
+            entry: config.runner.as_ref().and_then(RunnerConfig::entry),
             face: Face {
                 title: config.title,
                 icons: config.icons,

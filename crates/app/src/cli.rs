@@ -93,6 +93,8 @@ enum Command {
     /// Run one tool by its AID: request on stdin, reply on stdout
     #[command(name = "tool_exec", disable_help_flag = true)]
     ToolExec(Rest),
+    /// Run one request of the tool protocol: request on stdin, reply on stdout
+    Tool(commands::tool::Tool),
     /// Serve MCP for the tools of a parent process: SOCKET SCHEMA
     #[command(disable_help_flag = true)]
     Bridge(Rest),
@@ -183,6 +185,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),
         Command::Doctor(doctor) => commands::doctor::run(environment, place, &doctor),
+        Command::Tool(tool) => commands::tool::run(environment, place, &tool),
         Command::BridgeConfig(config) => commands::bridge_config::run(environment, place, &config),
         Command::Toolhost(_) | Command::ToolExec(_) | Command::Bridge(_) => Err(
             "put `toolhost`, `tool_exec` and `bridge` first: callgate toolhost …"

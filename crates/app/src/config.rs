@@ -53,6 +53,9 @@ pub struct Config {
     /// `[http]`.
     #[serde(default)]
     pub http: HttpConfig,
+    /// `[service]`.
+    #[serde(default)]
+    pub service: ServiceConfig,
 }
 
 /// One tool.
@@ -183,6 +186,17 @@ pub enum RunnerConfig {
         #[serde(default)]
         pool: PoolConfig,
     },
+}
+
+impl RunnerConfig {
+    /// The code it names, where it names any.
+    pub fn entry(&self) -> Option<String> {
+        match self {
+            Self::Process { .. } => None,
+            Self::Pool { entry, .. } => entry.clone(),
+            Self::Python { entry, .. } => Some(entry.clone()),
+        }
+    }
 }
 
 /// What a child may use at most; absent means as much as the gate itself.
@@ -369,6 +383,21 @@ pub struct HttpConfig {
     pub jwt: Option<JwtConfig>,
 }
 
+/// `[service]`: the tool protocol over HTTP.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// Where calls are taken besides `/tools`.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Patterns over `module:function` that may be run without being registered.
+    #[serde(default)]
+    pub allow_entries: Vec<String>,
+    /// The interpreter of such entries where there is no `.venv`.
+    #[serde(default)]
+    pub python: Option<String>,
+}
+
 /// `[http.jwt]`: an issuer whose tokens count.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -497,6 +526,10 @@ audience = "a"
 algorithms = ["ES256"]
 scopes = { "x y" = ["tools:*"] }
 rate = { per_second = 1, burst = 1 }
+[service]
+path = "/run"
+allow_entries = ["tools.*"]
+python = "python3"
 [[policy]]
 tools = ["a*"]
 callers = ["uid:*"]

@@ -9,6 +9,7 @@ mod clock;
 mod commands;
 mod compose;
 mod config;
+mod entries;
 mod environment;
 mod issuer;
 mod mcp;

@@ -20,6 +20,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "__init__.py",
     "__main__.py",
     "_process.py",
+    "ask.py",
     "client.py",
     "convert.py",
     "dispatch.py",

@@ -14,6 +14,7 @@ const CONCURRENCY_MAX_DEFAULT: usize = 1024;
 const TIMEOUT_CAP_DEFAULT: Duration = Duration::from_secs(3600);
 
 /// A tool as the gate holds it.
+#[derive(Clone)]
 pub struct Tool {
     /// Canonical name: `files/read`.
     pub name: ToolName,
@@ -61,6 +62,8 @@ pub struct Tool {
     pub needs: Option<Arc<Needs>>,
     /// Where it was found, for a tool of a pack or a binding.
     pub origin: Option<Arc<Origin>>,
+    /// The code it runs, as its runner names it: `module:function`.
+    pub entry: Option<String>,
     /// How it is carried out.
     pub runner: Arc<dyn Runner>,
 }
@@ -93,6 +96,7 @@ impl Tool {
             tasks: Tasks::default(),
             needs: None,
             origin: None,
+            entry: None,
             runner,
         }
     }

@@ -16,9 +16,10 @@ use callgate_store::failpoint::failpoint;
 use callgate_store::{
     Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
 };
+use serde_json::{Map, Value};
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{Catalog, Entries, Entry};
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
 use crate::tokens::Strangers;
@@ -29,6 +30,8 @@ use crate::watched::Watched;
 pub struct Setup {
     /// The tools.
     pub catalog: Catalog,
+    /// Code that may be run beside them.
+    pub entries: Option<Arc<dyn Entries>>,
     /// Who may call them.
     pub policy: Policy,
     /// When a failing tool is left alone.
@@ -45,7 +48,7 @@ pub struct Setup {
 pub struct Gate {
     pub(crate) setup: ArcSwap<Setup>,
     pub(crate) store: Arc<Store>,
-    planner: Arc<dyn Planner>,
+    pub(crate) planner: Arc<dyn Planner>,
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
     pub(crate) changes: Changes,
@@ -104,11 +107,22 @@ impl Gate {
     /// settled; many calls may share one settling.
     pub async fn invoke(&self, call: &Call) -> Answer {
         let setup = self.setup.load_full();
-        let (result, replayed, enforcement, ticket) = match self.pass(&setup, call).await {
+        let found = setup.catalog.find(&call.tool).map(|entry| &**entry);
+        self.invoke_in(&setup, call, found).await
+    }
+
+    /// The same for a tool that the door has found, or has not.
+    pub async fn invoke_found(&self, call: &Call, found: Result<&Entry, Fault>) -> Answer {
+        let setup = self.setup.load_full();
+        self.invoke_in(&setup, call, found).await
+    }
+
+    async fn invoke_in(&self, setup: &Setup, call: &Call, found: Result<&Entry, Fault>) -> Answer {
+        let (result, replayed, enforcement, ticket) = match self.pass(setup, call, found).await {
             Ok(Left::Ran(result, enforcement, ticket)) => (result, false, enforcement, ticket),
             Ok(Left::Replayed(result, ticket)) => (result, true, Enforcement::default(), ticket),
             Err(fault) => {
-                let ticket = self.record_refusal(&setup, call, &fault);
+                let ticket = self.record_refusal(setup, call, &fault);
                 (Err(fault), false, Enforcement::default(), ticket)
             }
         };
@@ -125,8 +139,13 @@ impl Gate {
     }
 
     /// The stages. An error is a refusal: nothing has run.
-    async fn pass(&self, setup: &Setup, call: &Call) -> Result<Left, Fault> {
-        let entry = setup.catalog.find(&call.tool)?;
+    async fn pass(
+        &self,
+        setup: &Setup,
+        call: &Call,
+        found: Result<&Entry, Fault>,
+    ) -> Result<Left, Fault> {
+        let entry = found?;
         let tool = &entry.tool;
         if call.scope.as_ref().is_some_and(|scope| !scope.allows(tool)) {
             return Err(Fault::UnknownTool {
@@ -539,6 +558,13 @@ fn clean(output: &mut Output, secrets: &Secrets) {
 
 /// A tool's own words, without secrets and no longer than anyone reads.
 fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
+    if let Fault::NeedsInput { requests, state } = fault {
+        // Still a question when it is clean. The state goes out sealed.
+        return Fault::NeedsInput {
+            requests: cleaned_questions(requests, secrets),
+            state,
+        };
+    }
     const MESSAGE_BYTES_MAX: usize = 16 * 1024;
     let (message, mut data) = (fault.to_string(), fault.data());
     let clean = secrets.cleaned(&message);
@@ -552,6 +578,14 @@ fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
         .find(|&at| text.is_char_boundary(at));
     text.truncate(cut.unwrap_or(0));
     Fault::recorded(fault.kind(), &text, &data)
+}
+
+fn cleaned_questions(requests: Map<String, Value>, secrets: &Secrets) -> Map<String, Value> {
+    let clean = |(key, mut request): (String, Value)| {
+        secrets.clean_value(&mut request);
+        (secrets.clean(&key).into_owned(), request)
+    };
+    requests.into_iter().map(clean).collect()
 }
 
 pub(crate) fn internal(error: &StoreError) -> Fault {

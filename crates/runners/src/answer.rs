@@ -25,6 +25,8 @@ pub(crate) struct Answer<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     error: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
+    ask: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
     slots: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     removed_slots: Option<&'a RawValue>,
@@ -41,12 +43,27 @@ impl<'a> Answer<'a> {
         serde_json::from_slice(bytes).map_err(|error| bad(format!("not an answer: {error}")))
     }
 
+    /// The questions, if they are all there is.
+    pub fn asks(&self) -> Option<&'a RawValue> {
+        match (self.output, self.error, self.slots, self.removed_slots) {
+            (None, None, None, None) => self.ask,
+            _ => None,
+        }
+    }
+
     /// The output or the tool's own error.
     pub fn into_result(self, takes_slots: bool, output_bytes_max: usize) -> Result<Output, Fault> {
-        let output = match (self.output, self.error) {
-            (Some(output), None) => output,
-            (None, Some(error)) => return Err(own_error(&strict(error)?).unwrap_or_else(no_error)),
-            _ => return Err(bad("the answer needs either `output` or `error`")),
+        let output = match (self.output, self.error, self.ask) {
+            (Some(output), None, None) => output,
+            (None, Some(error), None) => {
+                return Err(own_error(&strict(error)?).unwrap_or_else(no_error));
+            }
+            // A program that runs once could not be told the answers.
+            _ => {
+                return Err(bad(
+                    "the answer needs either `output` or `error` or, from a worker, `ask`",
+                ));
+            }
         };
         if output.get().len() > output_bytes_max {
             return Err(too_large(output_bytes_max));
@@ -240,6 +257,8 @@ mod tests {
                 r#"{"output":1,"error":{"type":"a","message":"b"}}"#,
                 "either",
             ),
+            (r#"{"ask":{}}"#, "either"),
+            (r#"{"output":1,"ask":{}}"#, "either"),
             (r#"{"error":"x"}"#, "`type`"),
             (r#"{"output":1,"output":2}"#, "duplicate field"),
             (r#"{"output":1,"extra":2}"#, "unknown field"),

@@ -6,12 +6,14 @@
 
 mod answer;
 mod chatter;
+mod egress;
 mod ending;
 mod pool;
 mod process;
 mod python;
 mod tail;
 
+pub use egress::{Allowed, Egress, Refusal, Watch};
 pub use pool::{Pool, PoolRunner, PoolSettings};
 pub use process::{ProcessRunner, ProcessSettings};
 pub use python::{PythonSettings, interpreter, python_pool};

@@ -1,16 +1,18 @@
 //! Long-lived workers, one JSON line each way on a private descriptor.
 //!
 //! ```text
-//! {"call":"…","tool":"greet","entry":"tools.sample:greet","input":{…}[,"slots":{…}]}
+//! {"call":"…","tool":"greet","entry":"tools.sample:greet","input":{…}[,"slots":{…}][,"answers":{…}]}
 //! {"call":"…","progress":{"progress":1[,"total":3,"message":"…"]}}
 //! {"call":"…","log":{"level":"info","data":…[,"logger":"…"]}}
 //! {"call":"…","output":…[,"slots":{…},"removed_slots":[…]]}
 //! {"call":"…","error":{"type":"…","message":"…"}}
+//! {"call":"…","ask":{"branch":{"message":"Which branch?","schema":{…}}}}
 //! ```
 //!
-//! Reports may come before the answer, any number of them. Nothing keeps one call's leavings in a worker from the next one: what needs that is a
-//! process tool. A call costs no task and no copy beside the one line each way.
+//! Reports may come before the answer, any number of them. Nothing keeps one call's leavings
+//! in a worker from the next one: what needs that is a process tool. A call costs no task and no copy beside the one line each way.
 
+mod ask;
 mod health;
 mod report;
 mod worker;

@@ -224,6 +224,25 @@ pub(crate) fn leave_spawner(lifeline_end: RawFd) {
     unsafe { libc::close(lifeline_end) };
 }
 
+/// Holds this thread and its descendants to a filter, for good. `flags` are those of the
+/// kernel's call; with a new listener its descriptor is returned, else 0.
+#[cfg_attr(not(test), allow(dead_code, reason = "the launcher takes it up next"))]
+pub(crate) fn seccomp(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<RawFd> {
+    let length =
+        libc::c_ushort::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog {
+        len: length,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
+    // SAFETY: the kernel only reads the program, which outlives the call.
+    let done = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
+    match RawFd::try_from(done) {
+        Ok(fd) if fd >= 0 => Ok(fd),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Ends this process at once: no destructors, no handlers.
 pub(crate) fn exit_now(code: libc::c_int) -> ! {
     // SAFETY: ends the process.

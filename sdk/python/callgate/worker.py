@@ -9,6 +9,7 @@ prints can be mistaken for a reply.
     {"call":"7","progress":{"progress":1,"total":2}}
     {"call":"7","output":{"message":"Hello Ada"}}
     {"call":"7","error":{"type":"ValueError","message":"no such name"}}
+    {"call":"7","ask":{"1.5f2c9a10":{"message":"Which name?","schema":{…}}}}
 
 Left out on purpose: schemas, deadlines, size limits and confinement. Those are
 the gate's, which does not trust this process. Kept small and almost free of
@@ -73,13 +74,26 @@ def serve(fd: "int") -> "None":
         return
 
 
+class NeedsInput(BaseException):
+    """Ends a run with a question. No `Exception`, which a tool may catch for other reasons."""
+
+    def __init__(self, name: "str", question: "dict[str, Any]") -> "None":
+        super().__init__(name)
+        self.name = name
+        self.question = question
+
+
 class Worker:
     """Runs one line's call and words its reply; remembers what it has loaded."""
+
+    NeedsInput = NeedsInput  # for `callgate.ask`
 
     def __init__(self, wire: "list[int]") -> "None":
         self.loaded: "dict[str, Callable[..., Any]]" = {}
         self.wire = wire
         self.call: "Any" = None  # while its function runs
+        self.answers: "dict[str, Any]" = {}  # of the caller's user, to earlier runs of this call
+        self.asked = 0
         self.lock = allocate_lock()
 
     def tell(self, kind: "str", report: "dict[str, Any]") -> "None":
@@ -102,6 +116,8 @@ class Worker:
             entry = request["entry"]
             payload = request["input"]
             slots = request.get("slots")
+            self.answers = request.get("answers", {})
+            self.asked = 0
             target = self.loaded.get(entry)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             return failure(call, "ProtocolError", "not a call: %r" % error)
@@ -109,10 +125,13 @@ class Worker:
             if target is None:
                 target = self.loaded[entry] = load(entry)
             self.call = call
-            if slots is None:
-                reply = {"call": call, "output": finished(target(payload))}
-            else:
-                reply = run_with_slots(call, target, payload, slots)
+            try:
+                if slots is None:
+                    reply = {"call": call, "output": finished(target(payload))}
+                else:
+                    reply = run_with_slots(call, target, payload, slots)
+            except NeedsInput as asking:
+                reply = {"call": call, "ask": {asking.name: asking.question}}
             try:
                 return encode(reply)
             except (ValueError, TypeError, RecursionError) as error:

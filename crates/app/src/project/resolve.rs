@@ -353,8 +353,10 @@ mod tests {
 
     /// A pack of two tools, of which one is listed in its capabilities.
     fn pack(id: &str) -> Loaded {
-        let folder =
-            std::env::temp_dir().join(format!("callgate-resolve-{}-{id}", std::process::id()));
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("callgate-resolve-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -375,7 +375,7 @@ fn said(fault: &Fault) -> Said {
 mod tests {
     use super::*;
 
-    /// F-1 to F-23: the names of exceptions a bridge sees.
+    /// F-1 to F-24: the names of exceptions a bridge sees.
     #[test]
     fn faults() {
         use Duration as D;
@@ -388,6 +388,13 @@ mod tests {
             (Fault::NotFound { message: text() }, "FileNotFoundError"),
             (Fault::Denied { reason: text() }, "PermissionError"),
             (Fault::NeedsApproval { approval: text() }, "PermissionError"),
+            (
+                Fault::NeedsInput {
+                    requests: serde_json::Map::new(),
+                    state: None,
+                },
+                "PermissionError",
+            ),
             (Fault::LeaseRejected { refusal: lease }, "PermissionError"),
             (Fault::Conflict { message: text() }, "ConflictError"),
             (
@@ -410,7 +417,7 @@ mod tests {
                 Fault::Unavailable { reason: text() },
                 "ToolUnavailableError",
             ),
-            (Fault::Unenforceable { missing: text() }, "PermissionError"),
+            (Fault::Unenforceable { missing: vec![] }, "PermissionError"),
             (
                 Fault::GuaranteeBlocked { guarantee: text() },
                 "PermissionError",

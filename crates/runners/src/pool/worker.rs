@@ -11,6 +11,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
+use super::ask;
 use super::report::Reports;
 use crate::answer::{self, Answer};
 use crate::chatter::Chatter;
@@ -232,7 +233,10 @@ impl Worker {
                 "it answered another call than it was asked",
             )));
         }
-        let result = answer.into_result(job.tool.slots, output_bytes_max);
+        let result = match answer.asks() {
+            Some(ask) => Err(ask::needs_input(ask, job.call)),
+            None => answer.into_result(job.tool.slots, output_bytes_max),
+        };
         if beyond.is_empty() {
             Served::Answered(result)
         } else {
@@ -340,7 +344,7 @@ async fn listen(stdout: &mut Chatter, stderr: &mut Chatter, tail: &mut Tail, job
     );
 }
 
-/// `{"call":"…","tool":"…","entry":…,"input":…[,"slots":{…}]}` and a newline.
+/// `{"call":"…","tool":"…","entry":…,"input":…[,"slots":{…}][,"answers":{…}]}` and a newline.
 fn write_request(out: &mut Vec<u8>, entry: &str, job: Job<'_>) {
     use std::io::Write as _;
     out.clear();
@@ -359,6 +363,11 @@ fn write_request(out: &mut Vec<u8>, entry: &str, job: Job<'_>) {
     if job.tool.slots {
         out.extend_from_slice(b",\"slots\":");
         answer::write_slots(&job.call.slots, out);
+    }
+    let answers = ask::answers(job.call);
+    if !answers.is_empty() {
+        out.extend_from_slice(b",\"answers\":");
+        serde_json::to_writer(&mut *out, &answers).expect("a Vec takes all");
     }
     out.extend_from_slice(b"}\n");
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Call, CallId, Caller, Cancel, Document, Fault, Job, Log, Output, Patience, Plan, Progress,
-    Runner, Sink, Slots, Stream, Tool, Wire,
+    Answers, Call, CallId, Caller, Cancel, Document, Fault, Job, Log, Output, Patience, Plan,
+    Progress, Runner, Sink, Slots, Stream, Tool, Wire,
 };
 use callgate_sandbox::Spawner;
 use serde_json::Value;
@@ -75,6 +75,7 @@ pub struct Bench {
     pub sink: Heard,
     pub timeout: Duration,
     pub slots: Slots,
+    pub answers: Option<Answers>,
     pub cancel: Cancel,
 }
 
@@ -90,6 +91,7 @@ impl Bench {
             sink,
             timeout: LONG,
             slots: Slots::default(),
+            answers: None,
             cancel,
         }
     }
@@ -104,6 +106,7 @@ impl Bench {
         let (caller, cancel) = (Caller::uid(0), self.cancel.clone());
         let mut call = Call::new(id, &self.tool.name, input, caller, Wire::Gate, cancel);
         call.slots = self.slots.clone();
+        call.answers = self.answers.clone();
         let plan = Plan::default();
         let patience = Patience::fixed(self.timeout);
         let job = Job {

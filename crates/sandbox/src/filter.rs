@@ -1,0 +1,93 @@
+//! Seccomp programs: which system calls a confined tool may make.
+//!
+//! Landlock guards files by their path; everything it does not see is guarded here: sockets,
+//! children, programs, other processes, metadata and the kernel's wilder corners. The filter
+//! denies what is listed and lets the rest through, because real tools must keep running; a
+//! ceiling on the numbers keeps out what was invented after the list. `policy.rs` says what
+//! is asked of each call, `table.rs` which number each has, `code.rs` turns both into the
+//! kernel's instructions. Not here: when a filter is installed and who answers the one exec.
+
+mod code;
+#[cfg(test)]
+mod interpret;
+mod policy;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use policy::Rule;
+use table::{Arch, Kind, NATIVE};
+
+/// What a filter is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rules {
+    /// Whom it may talk to.
+    pub sockets: Sockets,
+    /// It may have children. Threads are always allowed.
+    pub forks: bool,
+    /// It may become other programs.
+    pub execs: Execs,
+    /// It may change rights, owners, times and attributes, and use System V and POSIX queues.
+    pub metadata: bool,
+}
+
+/// Sockets it may make. Never Unix ones beside a pair, which would reach our own doors and
+/// those of other daemons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Sockets {
+    /// A connected stream pair, which event loops need. A datagram pair could be aimed at any
+    /// socket with a path.
+    None,
+    /// TCP and UDP over both versions of IP too.
+    Inet,
+}
+
+/// Programs it may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Execs {
+    /// Any.
+    Any,
+    /// Those that whoever listens to the filter lets pass. After that nobody listens, and the
+    /// kernel answers that there is no such call.
+    Once,
+    /// None.
+    Never,
+}
+
+/// The program that holds a process and its descendants to `rules`. Empty, which no kernel
+/// takes, where we do not know the machine's numbers.
+pub(crate) fn program(rules: Rules) -> Vec<libc::sock_filter> {
+    NATIVE.map_or_else(Vec::new, |arch| whole(arch, rules))
+}
+
+/// A second, small program for a fork of a confined interpreter, as the bytes of the kernel's
+/// `sock_filter` array: no children, no programs. What its parent was denied stays denied.
+#[must_use]
+pub fn child_program() -> Vec<u8> {
+    let program = NATIVE.map_or_else(Vec::new, childless);
+    program.iter().flat_map(bytes_of).collect()
+}
+
+fn whole(arch: Arch, rules: Rules) -> Vec<libc::sock_filter> {
+    code::build(arch, |kind| policy::rule(kind, rules))
+}
+
+fn childless(arch: Arch) -> Vec<libc::sock_filter> {
+    let rules = Rules {
+        sockets: Sockets::Inet,
+        forks: false,
+        execs: Execs::Never,
+        metadata: true,
+    };
+    code::build(arch, |kind| match kind {
+        Kind::Fork | Kind::Clone | Kind::Absent | Kind::Exec => policy::rule(kind, rules),
+        _ => Rule::ALLOW,
+    })
+}
+
+fn bytes_of(instruction: &libc::sock_filter) -> [u8; 8] {
+    let [code_0, code_1] = instruction.code.to_ne_bytes();
+    let [k_0, k_1, k_2, k_3] = instruction.k.to_ne_bytes();
+    let (jt, jf) = (instruction.jt, instruction.jf);
+    [code_0, code_1, jt, jf, k_0, k_1, k_2, k_3]
+}

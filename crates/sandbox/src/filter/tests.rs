@@ -1,0 +1,354 @@
+//! The code against the rules it was made from, against a table that people have read, and in
+//! the kernel.
+
+use super::code::INSTRUCTIONS_MAX;
+use super::interpret::{Seen, run};
+use super::policy::{ALLOWED, Clause, KILLED, NOTIFIED, REFUSED, UNKNOWN, UNSUPPORTED};
+use super::table::{Arch, Row};
+use super::*;
+
+mod kernel;
+mod numbers;
+
+const ARCHES: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
+
+/// Every combination.
+fn all_rules() -> Vec<Rules> {
+    let mut all = Vec::new();
+    for sockets in [Sockets::None, Sockets::Inet] {
+        for execs in [Execs::Any, Execs::Once, Execs::Never] {
+            for (forks, metadata) in [(false, false), (false, true), (true, false), (true, true)] {
+                all.push(Rules {
+                    sockets,
+                    forks,
+                    execs,
+                    metadata,
+                });
+            }
+        }
+    }
+    all
+}
+
+/// What the rules say, call by call, without any code.
+fn expected(arch: Arch, rules: Rules, seen: &Seen) -> u32 {
+    if seen.arch != arch.audit() {
+        return KILLED;
+    }
+    if seen.number > arch.ceiling() {
+        return UNKNOWN;
+    }
+    let Some((_, row)) = arch.calls().find(|(number, _)| *number == seen.number) else {
+        return ALLOWED;
+    };
+    let holds = |clause: &Clause| {
+        let low = seen.arguments[usize::from(clause.argument)] & 0xffff_ffff;
+        let low = u32::try_from(low).expect("masked");
+        clause.values.contains(&(low & clause.mask))
+    };
+    let allowed = match policy::rule(row.kind, rules) {
+        Rule::Answer(answer) => return answer,
+        Rule::AllOf(clauses) => clauses.iter().all(holds),
+        Rule::NoneOf(clauses) => !clauses.iter().any(holds),
+    };
+    if allowed { ALLOWED } else { REFUSED }
+}
+
+/// Values at and beside every edge of a rule, with and without rubbish in the upper half.
+const VALUES: [u64; 22] = [
+    0,
+    1,
+    2,
+    3,
+    6,
+    8,
+    10,
+    16,
+    17,
+    0x0800_0001,
+    0x1_0000,
+    0x1000_0000,
+    0x003d_0f00,
+    0x103d_0f00,
+    0x5412,
+    0x541c,
+    0x4008_6602,
+    0x9409,
+    0xffff_ffff,
+    0x1_0000_0000,
+    0x1_0000_0001,
+    u64::MAX,
+];
+
+fn check(arch: Arch, rules: Rules, program: &[libc::sock_filter], seen: &Seen) {
+    let (answer, _) = run(program, seen);
+    let expected = expected(arch, rules, seen);
+    assert_eq!(answer, expected, "{arch:?} {rules:?} {seen:x?}");
+}
+
+/// Every number and every combination of rules; for calls that are judged by arguments all
+/// combinations of the values above in these.
+#[test]
+fn the_code_says_what_the_rules_say() {
+    for arch in ARCHES {
+        let far = [512, 1 << 30, (1 << 30) + 41, i32::MAX as u32, u32::MAX];
+        for rules in all_rules() {
+            let program = whole(arch, rules);
+            for number in (0..600).chain(far) {
+                for arguments in [[0; 6], [u64::MAX; 6]] {
+                    check(arch, rules, &program, &seen(arch, number, arguments));
+                }
+            }
+            for (number, row) in arch.calls() {
+                for arguments in combinations(policy::rule(row.kind, rules)) {
+                    check(arch, rules, &program, &seen(arch, number, arguments));
+                }
+            }
+        }
+    }
+}
+
+fn seen(arch: Arch, number: u32, arguments: [u64; 6]) -> Seen {
+    Seen {
+        number,
+        arch: arch.audit(),
+        arguments,
+    }
+}
+
+/// All values in each argument that the rule looks at.
+fn combinations(rule: Rule) -> Vec<[u64; 6]> {
+    let (Rule::AllOf(clauses) | Rule::NoneOf(clauses)) = rule else {
+        return Vec::new();
+    };
+    let mut all = vec![[0; 6]];
+    for argument in 0..6u8 {
+        if clauses.iter().any(|clause| clause.argument == argument) {
+            let with = |value| {
+                move |mut arguments: [u64; 6]| {
+                    arguments[usize::from(argument)] = value;
+                    arguments
+                }
+            };
+            let wider = |value| all.iter().copied().map(with(value)).collect::<Vec<_>>();
+            all = VALUES.into_iter().flat_map(wider).collect();
+        }
+    }
+    all
+}
+
+/// The calls of another machine, whatever their number, end the process.
+#[test]
+fn another_machine_is_killed() {
+    const I386: u32 = 0x4000_0003;
+    for arch in ARCHES {
+        for rules in all_rules() {
+            let program = whole(arch, rules);
+            for number in 0..600 {
+                for other in [I386, 0, arch.audit() ^ 1] {
+                    let seen = Seen {
+                        number,
+                        arch: other,
+                        arguments: [0; 6],
+                    };
+                    check(arch, rules, &program, &seen);
+                }
+            }
+        }
+    }
+}
+
+/// Short, and no call takes long to judge.
+#[test]
+fn programs_are_small() {
+    for arch in ARCHES {
+        for rules in all_rules() {
+            let program = whole(arch, rules);
+            assert!(program.len() < 300, "{} instructions", program.len());
+            let deepest = (0..=arch.ceiling() + 1)
+                .map(|number| {
+                    let call = seen(arch, number, [0; 6]);
+                    run(&program, &call).1
+                })
+                .max();
+            assert!(deepest < Some(24), "{deepest:?} steps");
+        }
+        assert!(childless(arch).len() < 40);
+    }
+    const { assert!(INSTRUCTIONS_MAX == 4096) }
+}
+
+/// What a fork of a confined interpreter adds: no children, no programs, nothing else.
+#[test]
+fn the_small_program_takes_children_and_programs() {
+    for arch in ARCHES {
+        let program = childless(arch);
+        for (number, row) in arch.calls() {
+            let denied = matches!(row.kind, Kind::Fork | Kind::Clone | Kind::Exec);
+            let call = seen(arch, number, [0; 6]);
+            let expected = match row.kind {
+                Kind::Absent => UNKNOWN,
+                _ if denied => REFUSED,
+                _ => ALLOWED,
+            };
+            assert_eq!(run(&program, &call).0, expected, "{}", row.name);
+        }
+    }
+    let bytes = child_program();
+    let native = childless(NATIVE.expect("a known machine"));
+    assert_eq!(bytes.len(), native.len() * 8);
+    assert_eq!(bytes[4..8], native[0].k.to_ne_bytes());
+}
+
+const STRICT: Rules = Rules {
+    sockets: Sockets::None,
+    forks: false,
+    execs: Execs::Never,
+    metadata: false,
+};
+
+/// The columns of the table.
+const COLUMNS: [(&str, Rules); 5] = [
+    ("strict", STRICT),
+    (
+        "inet",
+        Rules {
+            sockets: Sockets::Inet,
+            ..STRICT
+        },
+    ),
+    (
+        "forks",
+        Rules {
+            forks: true,
+            execs: Execs::Any,
+            ..STRICT
+        },
+    ),
+    (
+        "once",
+        Rules {
+            execs: Execs::Once,
+            ..STRICT
+        },
+    ),
+    (
+        "metadata",
+        Rules {
+            metadata: true,
+            ..STRICT
+        },
+    ),
+];
+
+/// Calls with arguments, as a person would write them.
+const WITH_ARGUMENTS: &[(&str, &str, [u64; 3])] = &[
+    ("clone", "SIGCHLD", [17, 0, 0]),
+    ("clone", "a thread of glibc", [0x003d_0f00, 0, 0]),
+    ("clone", "a thread of musl", [0x007d_0f00, 0, 0]),
+    ("clone", "VM|VFORK, as posix_spawn", [0x4111, 0, 0]),
+    ("clone", "THREAD|NEWUSER", [0x103d_0f00, 0, 0]),
+    ("clone", "NEWUSER", [0x1000_0011, 0, 0]),
+    ("clone", "NEWNS", [0x0002_0011, 0, 0]),
+    ("clone", "NEWPID", [0x2000_0011, 0, 0]),
+    ("clone", "NEWNET", [0x4000_0011, 0, 0]),
+    ("clone", "PARENT", [0x8011, 0, 0]),
+    ("socket", "INET, STREAM", [2, 1, 0]),
+    ("socket", "INET6, DGRAM|CLOEXEC, UDP", [10, 0x8_0002, 17]),
+    ("socket", "INET, STREAM|NONBLOCK, TCP", [2, 0x801, 6]),
+    ("socket", "INET, RAW, ICMP", [2, 3, 1]),
+    ("socket", "INET, DGRAM, ICMP", [2, 2, 1]),
+    ("socket", "INET, SEQPACKET, SCTP", [2, 5, 132]),
+    ("socket", "UNIX, STREAM", [1, 1, 0]),
+    ("socket", "UNIX, DGRAM", [1, 2, 0]),
+    ("socket", "NETLINK, RAW", [16, 3, 0]),
+    ("socket", "PACKET, RAW", [17, 3, 0]),
+    ("socket", "ALG, SEQPACKET", [38, 5, 0]),
+    ("socket", "VSOCK, STREAM", [40, 1, 0]),
+    ("socketpair", "UNIX, STREAM|CLOEXEC", [1, 0x8_0001, 0]),
+    ("socketpair", "UNIX, DGRAM", [1, 2, 0]),
+    ("socketpair", "UNIX, SEQPACKET", [1, 5, 0]),
+    ("socketpair", "INET, STREAM", [2, 1, 0]),
+    ("prlimit64", "own", [0, 7, 0]),
+    ("prlimit64", "of 1", [1, 7, 0]),
+    ("sched_setaffinity", "own", [0, 8, 0]),
+    ("sched_setaffinity", "of 1", [1, 8, 0]),
+    ("setpriority", "own", [0, 0, 5]),
+    ("setpriority", "of 1", [0, 1, 5]),
+    ("setpriority", "of the user", [2, 0, 5]),
+    ("ioprio_set", "own", [1, 0, 0]),
+    ("ioprio_set", "of the group", [2, 0, 0]),
+    ("personality", "asked", [0xffff_ffff, 0, 0]),
+    ("personality", "READ_IMPLIES_EXEC", [0x0040_0000, 0, 0]),
+    ("ioctl", "TCGETS", [0, 0x5401, 0]),
+    ("ioctl", "TIOCSTI", [0, 0x5412, 0]),
+    ("ioctl", "TIOCSTI with an upper half", [0, 0x1_0000_5412, 0]),
+    ("ioctl", "TIOCLINUX", [0, 0x541c, 0]),
+    ("ioctl", "FS_IOC_SETFLAGS", [0, 0x4008_6602, 0]),
+    ("ioctl", "FS_IOC_FSSETXATTR", [0, 0x401c_5820, 0]),
+    ("ioctl", "FS_IOC_ENABLE_VERITY", [0, 0x4080_6685, 0]),
+    ("ioctl", "BTRFS_IOC_SUBVOL_CREATE", [0, 0x5000_940e, 0]),
+    ("seccomp", "filter", [1, 0, 0]),
+    ("seccomp", "filter, NEW_LISTENER", [1, 8, 0]),
+];
+
+fn word(answer: u32) -> &'static str {
+    match answer {
+        ALLOWED => "allow",
+        REFUSED => "EPERM",
+        UNKNOWN => "ENOSYS",
+        UNSUPPORTED => "ENOTSUP",
+        NOTIFIED => "notify",
+        KILLED => "kill",
+        _ => "?",
+    }
+}
+
+/// The whole table of `arch` as text, by running the programs.
+fn verdicts(arch: Arch) -> String {
+    use std::fmt::Write as _;
+    let programs = COLUMNS.map(|(_, rules)| whole(arch, rules));
+    let mut text = String::new();
+    let mut line = |label: &str, cells: [&str; COLUMNS.len()]| {
+        let [strict, inet, forks, once, metadata] = cells;
+        let cells = format!("{strict:7} {inet:7} {forks:7} {once:7} {metadata}");
+        writeln!(text, "{label:44} {}", cells.trim_end()).expect("a string takes all");
+    };
+    line("call", COLUMNS.map(|(name, _)| name));
+    let answers = |number, [first, second, third]: [u64; 3]| {
+        std::array::from_fn(|column| {
+            let call = seen(arch, number, [first, second, third, 0, 0, 0]);
+            word(run(&programs[column], &call).0)
+        })
+    };
+    let mut calls: Vec<(u32, &Row)> = arch.calls().collect();
+    calls.sort_unstable_by_key(|(number, _)| *number);
+    for &(number, row) in &calls {
+        let by_arguments = WITH_ARGUMENTS.iter().any(|(name, ..)| *name == row.name);
+        if !by_arguments {
+            line(&format!("{number} {}", row.name), answers(number, [0; 3]));
+        }
+    }
+    for (name, label, arguments) in WITH_ARGUMENTS {
+        let called = calls.iter().find(|(_, row)| row.name == *name);
+        let &(number, _) = called.expect("a call of the table");
+        let label = format!("{number} {name}: {label}");
+        line(&label, answers(number, *arguments));
+    }
+    let above = arch.ceiling() + 1;
+    line(&format!("{above} and above"), answers(above, [0; 3]));
+    text
+}
+
+/// A change of what is allowed is seen here, by a person.
+#[test]
+fn the_verdicts_are_those_in_the_repository() {
+    let kept = [
+        include_str!("verdicts-x86_64.txt"),
+        include_str!("verdicts-aarch64.txt"),
+    ];
+    for (arch, kept) in ARCHES.into_iter().zip(kept) {
+        let now = verdicts(arch);
+        assert!(now == kept, "{arch:?} is now\n{now}");
+    }
+}
