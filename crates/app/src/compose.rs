@@ -1,7 +1,6 @@
 //! Puts the parts together: store, spawner, tools, gate.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
 use crate::paths::Paths;
-use crate::project::Code;
 use crate::python;
 use crate::shelf;
 use crate::suggest;
@@ -175,7 +173,7 @@ impl<'a> Parts<'a> {
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
-            lay_out: &|code| lay_out(&self.store, code),
+            lay_out: &|code| code.lay_out(&self.store),
             pools: HashMap::new(),
         };
         for tool in std::mem::take(&mut config.tools) {
@@ -216,13 +214,6 @@ impl<'a> Parts<'a> {
             seed,
         )
     }
-}
-
-/// The folder of a pack's code as it was verified, out of the tools' reach: what runs is what
-/// was looked at, whatever becomes of the pack in the workspace.
-pub fn lay_out(store: &Store, code: &Code) -> Result<PathBuf, String> {
-    let folder = store.unpack_held(&code.folder(), &code.files);
-    folder.map_err(|error| format!("lay out pack {}: {}", code.id, chain(&error)))
 }
 
 /// Why there is no setup.

@@ -14,7 +14,7 @@ use callgate_store::Store;
 use serde_json::json;
 
 use crate::catalog::Workshop;
-use crate::compose::{Parts, lay_out};
+use crate::compose::Parts;
 use crate::config::ToolConfig;
 use crate::environment::Environment;
 use crate::python;
@@ -115,7 +115,7 @@ impl Functions {
             root: self.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
-            lay_out: &|code| lay_out(&self.store, code),
+            lay_out: &|code| code.lay_out(&self.store),
             pools: std::mem::take(pools),
         };
         let tool = workshop.tool(config);

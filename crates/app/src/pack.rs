@@ -14,10 +14,11 @@ use callgate_wires::tool_protocol::{
     read_capabilities, read_pack, slug,
 };
 
-pub use files::{FilesError, PackFiles};
+pub use files::{Change, FilesError, PackFiles};
 pub use owner::{Levels, Owner, OwnerError, OwnerFile, Policy, read_policy};
 pub use seal::{PublicKey, SEAL_FILE, Seal};
 pub use verdict::{Refusal, Standing, judge, standing};
+use verdict::{changed_words, changes_since_signed};
 
 /// The folder of installed packs in a workspace.
 pub const INSTALLED: &str = ".namel3ss/packs";
@@ -57,6 +58,9 @@ pub enum PackError {
         file: &'static str,
         source: LineError,
     },
+    /// It was signed, and is something else now.
+    #[error("{}: install it anew", changed_words(.0))]
+    Changed(Vec<Change>),
     /// Files that do not fit each other.
     #[error("{file}: {reason}")]
     Wrong { file: &'static str, reason: String },
@@ -65,54 +69,20 @@ pub enum PackError {
 impl Pack {
     /// Reads the pack in a folder.
     pub fn read(folder: &Path) -> Result<Self, PackError> {
-        Self::of_files(PackFiles::read(folder)?)
-    }
-
-    fn of_files(files: PackFiles) -> Result<Self, PackError> {
-        let missing = |file, what_to_do| PackError::Missing { file, what_to_do };
-        let manifest = part(&files, "pack.yaml", read_pack)?
-            .ok_or_else(|| missing("pack.yaml", "`callgate pack init` makes one"))?;
-        let listed = part(&files, "tools.yaml", read_bindings)?;
-        let named = listed.is_some();
-        let mut bindings = listed
-            .or_else(|| manifest.entrypoints.clone())
-            .ok_or_else(|| missing("tools.yaml", "add it, or `entrypoints` in pack.yaml"))?;
-        let file = if named { "tools.yaml" } else { "pack.yaml" };
-        for (name, binding) in &mut bindings {
-            fill_in(binding, &manifest);
-            let checked = check_tool(name, binding, &manifest, &files);
-            checked.map_err(|reason| PackError::Wrong { file, reason })?;
+        let files = PackFiles::read(folder)?;
+        match parts(&files) {
+            Ok((manifest, bindings, capabilities)) => Ok(Self {
+                manifest,
+                bindings,
+                capabilities,
+                files,
+            }),
+            // That it is no longer what was signed says more than where it does not read.
+            Err(error) => Err(match changes_since_signed(&files) {
+                Some(changes) => PackError::Changed(changes),
+                None => error,
+            }),
         }
-        let wrong = |reason| Err(PackError::Wrong { file, reason });
-        if let Some(tool) = manifest
-            .tools
-            .iter()
-            .find(|tool| !bindings.contains_key(*tool))
-        {
-            return wrong(format!("no binding for `{tool}`, which pack.yaml lists"));
-        }
-        let mut slugs: Vec<String> = bindings.keys().map(|name| slug(name)).collect();
-        slugs.sort_unstable();
-        if let Some(twice) = slugs.windows(2).find(|pair| pair[0] == pair[1]) {
-            return wrong(format!("two tools whose names both become `{}`", twice[0]));
-        }
-        let capabilities =
-            part(&files, "capabilities.yaml", read_capabilities)?.unwrap_or_default();
-        if let Some(tool) = capabilities
-            .keys()
-            .find(|tool| !bindings.contains_key(*tool))
-        {
-            return Err(PackError::Wrong {
-                file: "capabilities.yaml",
-                reason: format!("`{tool}` is no tool of this pack"),
-            });
-        }
-        Ok(Self {
-            manifest,
-            bindings,
-            capabilities,
-            files,
-        })
     }
 
     /// What a tool needs; nothing if it is not listed. TP-63.
@@ -127,6 +97,62 @@ impl Pack {
             _ => self.capabilities(name).risk(),
         };
         self.bindings.iter().map(of_tool).max().unwrap_or_default()
+    }
+}
+
+type Parts = (
+    PackManifest,
+    BTreeMap<String, Binding>,
+    BTreeMap<String, Capabilities>,
+);
+
+fn parts(files: &PackFiles) -> Result<Parts, PackError> {
+    let missing = |file, what_to_do| PackError::Missing { file, what_to_do };
+    let manifest = part(files, "pack.yaml", read_pack)?
+        .ok_or_else(|| missing("pack.yaml", "`callgate pack init` makes one"))?;
+    let listed = part(files, "tools.yaml", read_bindings)?;
+    let file = match listed.is_some() {
+        true => "tools.yaml",
+        false => "pack.yaml",
+    };
+    let mut bindings = listed
+        .or_else(|| manifest.entrypoints.clone())
+        .ok_or_else(|| missing("tools.yaml", "add it, or `entrypoints` in pack.yaml"))?;
+    for (name, binding) in &mut bindings {
+        fill_in(binding, &manifest);
+        let checked = check_tool(name, binding, &manifest, files);
+        checked.map_err(|reason| PackError::Wrong { file, reason })?;
+    }
+    check_names(&manifest, &bindings).map_err(|reason| PackError::Wrong { file, reason })?;
+    let capabilities = part(files, "capabilities.yaml", read_capabilities)?.unwrap_or_default();
+    let stranger = capabilities
+        .keys()
+        .find(|tool| !bindings.contains_key(*tool));
+    match stranger {
+        None => Ok((manifest, bindings, capabilities)),
+        Some(tool) => Err(PackError::Wrong {
+            file: "capabilities.yaml",
+            reason: format!("`{tool}` is no tool of this pack"),
+        }),
+    }
+}
+
+fn check_names(
+    manifest: &PackManifest,
+    bindings: &BTreeMap<String, Binding>,
+) -> Result<(), String> {
+    let unbound = manifest
+        .tools
+        .iter()
+        .find(|tool| !bindings.contains_key(*tool));
+    if let Some(tool) = unbound {
+        return Err(format!("no binding for `{tool}`, which pack.yaml lists"));
+    }
+    let mut slugs: Vec<String> = bindings.keys().map(|name| slug(name)).collect();
+    slugs.sort_unstable();
+    match slugs.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(twice) => Err(format!("two tools whose names both become `{}`", twice[0])),
     }
 }
 

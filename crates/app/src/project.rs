@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_call::{Digest, Guarantees, Origin, OriginSource};
+use callgate_store::Store;
 use callgate_wires::tool_protocol::{Binding, Kind, is_entry, read_bindings, slug};
 
+use crate::compose::chain;
 use crate::config::ToolConfig;
 use crate::environment::Environment;
 use crate::pack::{
@@ -64,6 +66,13 @@ impl Code {
     /// The name of its folder in the state, which names the content.
     pub fn folder(&self) -> String {
         format!("{}{}", Self::FOLDERS, self.digest)
+    }
+
+    /// Its folder, out of the tools' reach: what runs is what was looked at, whatever becomes
+    /// of the pack in the workspace.
+    pub fn lay_out(&self, store: &Store) -> Result<PathBuf, String> {
+        let folder = store.unpack_held(&self.folder(), &self.files);
+        folder.map_err(|error| format!("lay out pack {}: {}", self.id, chain(&error)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use callgate_call::OriginSource;
 use callgate_wires::tool_protocol::{Capabilities, Risk};
 
-use super::files::{Change, changes, digest};
+use super::files::{Change, PackFiles, changes, digest};
 use super::owner::Policy;
 use super::seal::{PublicKey, SEAL_FILE, Seal};
 use super::{Levels, Pack};
@@ -57,20 +57,27 @@ impl Standing {
                  capabilities"
                     .to_owned()
             }
-            Self::Changed(changes) => format!("changed after it was signed: {}", some(changes)),
+            Self::Changed(changes) => changed_words(changes),
             Self::Broken(reason) => format!("{SEAL_FILE}: {reason}"),
         }
     }
 }
 
 /// The first few changes in words.
-fn some(changes: &[Change]) -> String {
+pub(super) fn changed_words(changes: &[Change]) -> String {
     const SHOWN: usize = 5;
     let mut words: Vec<String> = changes.iter().take(SHOWN).map(Change::to_string).collect();
     if changes.len() > SHOWN {
         words.push(format!("and {} more", changes.len() - SHOWN));
     }
-    words.join(", ")
+    format!("changed after it was signed: {}", words.join(", "))
+}
+
+/// What changed in files that somebody signed, whoever it was.
+pub(super) fn changes_since_signed(files: &PackFiles) -> Option<Vec<Change>> {
+    let seal = Seal::from_text(files.beside(SEAL_FILE)?).filter(Seal::is_signed)?;
+    let changes = changes(&seal.files, &files.list());
+    (!changes.is_empty()).then_some(changes)
 }
 
 /// Looks at a pack's signature.

@@ -330,3 +330,257 @@ fn runner(binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
         })),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use callgate_call::{Digest, Guarantee};
+    use callgate_wires::tool_protocol::read_bindings;
+
+    use super::super::Code;
+    use super::*;
+    use crate::pack::{Pack, read_policy};
+
+    const CAPABILITIES: &str = r#"capabilities:
+  "fetch a page":
+    filesystem: "none"
+    network: "outbound"
+    env: "read"
+    subprocess: "none"
+    secrets: ["A", "B"]
+"#;
+
+    /// A pack of two tools, of which one is listed in its capabilities.
+    fn pack(id: &str) -> Loaded {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("callgate-resolve-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let one = "    kind: python\n    entry: tools.all:run\n";
+        write(
+            "pack.yaml",
+            &format!(
+                "id: {id}\nname: P\nversion: 1\ndescription: D\nauthor: A\nlicense: L\n\
+             tools:\n  - fetch a page\n  - other\n"
+            ),
+        );
+        write(
+            "tools.yaml",
+            &format!("tools:\n  fetch a page:\n{one}  other:\n{one}    purity: pure\n"),
+        );
+        write("capabilities.yaml", CAPABILITIES);
+        write("tools/all.py", "def run(x): return x\n");
+        let pack = Pack::read(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        Loaded {
+            pack,
+            source: OriginSource::InstalledPack,
+            code: Arc::new(Code {
+                id: id.to_owned(),
+                digest: Digest::of_bytes(b""),
+                files: Vec::new(),
+            }),
+        }
+    }
+
+    struct Case {
+        settings: &'static str,
+        bindings: String,
+        policy: &'static str,
+        packs: Vec<Loaded>,
+    }
+
+    impl Case {
+        fn tools(&self) -> Result<Vec<ToolConfig>, String> {
+            let settings = Settings::read(self.settings).unwrap();
+            let policy = read_policy(self.policy).unwrap();
+            let project = Project {
+                root: Path::new("/nowhere"),
+                settings: &settings,
+                policies: [&Policy::default(), &policy],
+                bindings: &read_bindings(&format!("tools:\n{}", self.bindings)).unwrap(),
+                packs: &self.packs,
+            };
+            project
+                .tools()
+                .map_err(|error| format!("{}: {}: {}", error.file, error.code, error.reason))
+        }
+    }
+
+    fn case(packs: &[&str]) -> Case {
+        Case {
+            settings: "",
+            bindings: String::new(),
+            policy: "",
+            packs: packs.iter().map(|id| pack(id)).collect(),
+        }
+    }
+
+    fn bound(tools: &[ToolConfig], name: &str) -> Bound {
+        let tool = tools.iter().find(|tool| tool.name == name).unwrap();
+        *tool.bound.clone().unwrap()
+    }
+
+    /// Each guarantee asked for, with who asked.
+    fn asked(bound: &Bound) -> String {
+        let words = bound.guarantees.iter();
+        let words: Vec<String> = words
+            .map(|(one, asker)| format!("{}:{}", one.capability(), asker.as_str()))
+            .collect();
+        words.join(" ")
+    }
+
+    /// TP-29, TP-31, TP-32, TP-63: pack, then tool, then user, then policy; who asked last is
+    /// named, lists of secrets intersect, and a tool that is not listed has nothing.
+    #[test]
+    fn only_ever_tighter() {
+        let mut one = case(&["p"]);
+        let tools = one.tools().unwrap();
+        let fetch = bound(&tools, "p/fetch_a_page");
+        assert_eq!(
+            asked(&fetch),
+            "filesystem_read:pack filesystem_write:pack subprocess:pack env_write:pack secrets:pack"
+        );
+        assert!(fetch.network && !fetch.unsafe_execution);
+        let other = bound(&tools, "p/other");
+        assert_eq!(
+            asked(&other),
+            "filesystem_read:tool filesystem_write:tool network:tool subprocess:tool \
+             env_read:tool env_write:tool secrets:tool"
+        );
+        one.settings = "[capability_overrides]\n\"fetch a page\" = { no_filesystem_write = true, \
+                        no_subprocess = false, secrets_allowed = [\"B\", \"C\"] }\n\
+                        \"p/other\" = { allow_unsafe_execution = true }\n";
+        one.policy = "allowed_capabilities = { filesystem = \"none\" }";
+        let tools = one.tools().unwrap();
+        let fetch = bound(&tools, "p/fetch_a_page");
+        assert_eq!(
+            asked(&fetch),
+            "filesystem_read:policy filesystem_write:policy subprocess:pack env_write:pack \
+             secrets:user"
+        );
+        let secrets: Vec<&str> = fetch
+            .guarantees
+            .secrets()
+            .unwrap()
+            .iter()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(secrets, ["B"]);
+        assert!(bound(&tools, "p/other").unsafe_execution);
+        assert!(
+            bound(&tools, "p/other")
+                .guarantees
+                .requires(Guarantee::NoNetwork)
+        );
+    }
+
+    /// TP-62, TP-64, TP-66, TP-77, TP-78, TP-79: names, and where they come from.
+    #[test]
+    fn names_and_origins() {
+        let tools = case(&["p"]).tools().unwrap();
+        let tool = tools
+            .iter()
+            .find(|tool| tool.name == "p/fetch_a_page")
+            .unwrap();
+        assert_eq!(tool.aliases, ["fetch a page"]);
+        assert_eq!(
+            (tool.tier, tool.title.as_deref()),
+            (Some(2), Some("fetch a page"))
+        );
+        let origin = bound(&tools, "p/fetch_a_page").origin;
+        assert_eq!(
+            (origin.source.as_str(), origin.runner),
+            ("installed_pack", "local")
+        );
+        assert_eq!(origin.pack.as_ref().unwrap().version, "1");
+    }
+
+    /// TP-64: the same name twice is an error that says what to do; a pin decides.
+    #[test]
+    fn collisions() {
+        let mut two = case(&["p", "q"]);
+        let error = two.tools().unwrap_err();
+        assert!(
+            error.starts_with("namel3ss.toml: pack_collision: `fetch a page`"),
+            "{error}"
+        );
+        assert!(error.contains("pinned_tools"), "{error}");
+        two.settings = "[tool_packs]\npinned_tools = { \"fetch a page\" = \"q\", other = \"p\" }";
+        let tools = two.tools().unwrap();
+        let aliases = |name: &str| {
+            tools
+                .iter()
+                .find(|tool| tool.name == name)
+                .unwrap()
+                .aliases
+                .join(" ")
+        };
+        assert_eq!(
+            (aliases("p/fetch_a_page"), aliases("q/fetch_a_page")),
+            (String::new(), "fetch a page".to_owned())
+        );
+        assert_eq!(
+            (aliases("p/other"), aliases("q/other")),
+            ("other".to_owned(), String::new())
+        );
+        two.settings = "[tool_packs]\npinned_tools = { other = \"r\" }";
+        assert!(two.tools().unwrap_err().contains("pack_pin_missing"));
+
+        let mut one = case(&["p"]);
+        one.bindings = "  other:\n    kind: python\n    entry: tools.x:run\n    runner: service\n    url: http://h/\n".to_owned();
+        let error = one.tools().unwrap_err();
+        assert!(
+            error.starts_with(".namel3ss/tools.yaml: pack_collision: `other`"),
+            "{error}"
+        );
+        one.bindings.clear();
+        one.settings = "[capability_overrides]\nothr = { no_network = true }";
+        let error = one.tools().unwrap_err();
+        assert!(
+            error.contains("unknown_tool") && error.contains("did you mean `other`?"),
+            "{error}"
+        );
+    }
+
+    /// TP-60, TP-62: what runs a binding is chosen at load, or it is an error.
+    #[test]
+    fn runners_of_bindings() {
+        let mut none = case(&[]);
+        for (fields, words) in [
+            ("runner: service", "without an address"),
+            ("runner: container", "without an image"),
+            ("runner: local", "there is no tools/x.py"),
+        ] {
+            let text = format!("  a b:\n    kind: python\n    entry: tools.x:run\n    {fields}\n");
+            none.bindings = text;
+            let error = none.tools().unwrap_err();
+            assert!(
+                error.contains("binding_error") && error.contains(words),
+                "{error}"
+            );
+        }
+        none.bindings = "  a b:\n    kind: python\n    entry: tools.x:run\n    runner: service\n    timeout_ms: 7\n  c:\n    kind: python\n    entry: tools.x:run\n    runner: container\n    image: i\n    sandbox: false\n".to_owned();
+        none.settings = "[python_tools]\nservice_url = \"http://h/\"\ntimeout_seconds = 3";
+        let tools = none.tools().unwrap();
+        assert_eq!(
+            (tools[0].name.as_str(), tools[0].timeout_ms),
+            ("a_b", Some(7))
+        );
+        assert_eq!(tools[0].aliases, ["a b"]);
+        assert_eq!(tools[1].timeout_ms, Some(3000));
+        let service = bound(&tools, "a_b");
+        assert_eq!(
+            (service.origin.runner, service.origin.source.as_str()),
+            ("service", "binding")
+        );
+        assert_eq!(asked(&service), "");
+        assert!(bound(&tools, "c").unconfined);
+    }
+}
