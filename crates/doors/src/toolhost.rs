@@ -64,7 +64,7 @@ const BATCH_BYTES: usize = 256 * 1024;
 
 /// So many answers are written together. Few enough that a client with more calls under way
 /// can send the next ones while we are at work, many enough that a write costs each little.
-const BATCH_ANSWERS: usize = 32;
+const BATCH_ANSWERS: usize = 48;
 
 /// How long a client may take to read what is answered once we are told to stop.
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -25,6 +25,9 @@ pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const IN_FLIGHT_MAX: usize = 512;
 /// Largest read, and answers that are gathered before they are written.
 const BATCH_BYTES: usize = 64 * 1024;
+/// So many answers are written together. Few enough that a client with a few more calls under
+/// way can send the next ones while we are at work.
+const BATCH_ANSWERS: usize = 8;
 
 /// The two ends of a conversation in lines.
 pub trait Ends: Send {
@@ -165,7 +168,7 @@ impl Pipe {
                                 ),
                             ),
                         }
-                        if self.ready.len() > BATCH_BYTES {
+                        if self.ready.len() > BATCH_BYTES || self.unsettled.len() >= BATCH_ANSWERS {
                             self.send(ends).await?;
                         }
                     }
