@@ -11,12 +11,12 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
+use axum::{BoxError, Router};
 use callgate_call::{BearerToken, Cancel, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
@@ -27,6 +27,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tower_service::Service as _;
 
 use self::admit::{kept_bearer, metadata, no_longer_good};
 use self::responses::{accepts, accepts_both, content_type_is_json, empty, json_response, refuse};
@@ -37,6 +38,8 @@ use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
 use crate::access::{Access, Identity};
 use crate::tcp::{self, Limits};
 
+/// Where messages are sent.
+const PATH: &str = "/mcp";
 /// Largest body.
 pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A body must be here so long after its head.
@@ -89,10 +92,7 @@ impl HttpDoor {
 /// The paths of this door.
 pub fn router(door: Arc<HttpDoor>) -> Router {
     Router::new()
-        .route(
-            "/mcp",
-            post(post_message).get(get_stream).delete(end_session),
-        )
+        .route(PATH, post(post_message).get(get_stream).delete(end_session))
         .route("/mcp/pipe", get(pipe))
         .route("/.well-known/oauth-protected-resource", get(metadata))
         .route("/.well-known/oauth-protected-resource/mcp", get(metadata))
@@ -105,7 +105,23 @@ impl HttpDoor {
     /// Serves connections of `listener` until `stop`; calls under way are answered first.
     pub async fn serve(self: &Arc<Self>, listener: TcpListener, limits: Limits, stop: Cancel) {
         let router = router(Arc::clone(self)).fallback(unknown_path);
-        tcp::serve(listener, router, limits, self.server.stop(), stop).await;
+        let door = Arc::clone(self);
+        let answer = move |request: hyper::Request<hyper::body::Incoming>| {
+            let door = Arc::clone(&door);
+            // Messages, nearly all there is, go without what the router wraps them in.
+            let is_message = request.method() == Method::POST && request.uri().path() == PATH;
+            let other = (!is_message).then(|| router.clone());
+            async move {
+                match other {
+                    None => message(&door, request).await,
+                    Some(mut router) => {
+                        let Ok(response) = router.call(request).await;
+                        response
+                    }
+                }
+            }
+        };
+        tcp::serve(listener, answer, limits, self.server.stop(), stop).await;
     }
 
     fn peer(&self, identity: Identity) -> Peer {
@@ -118,6 +134,15 @@ impl HttpDoor {
 }
 
 async fn post_message(State(door): Door, request: axum::extract::Request) -> Response {
+    message(&door, request).await
+}
+
+/// One message of a client's, in whatever body.
+async fn message<B>(door: &HttpDoor, request: axum::http::Request<B>) -> Response
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let (head, body) = request.into_parts();
     let headers = head.headers;
     // Before the body is read: a stranger gets no memory of ours.
@@ -304,7 +329,6 @@ impl HttpDoor {
             .as_deref()
             .is_some_and(|key| !key.is_empty());
         let keyed = has_key && method != LISTEN;
-        let (out, mut outgoing) = Outbox::new();
         let mut request = Request {
             id: id.clone(),
             method,
@@ -312,16 +336,31 @@ impl HttpDoor {
             meta,
             era,
             peer,
-            out,
-            cancel: self.server.never.clone(),
+            out: self.server.nowhere.clone(),
+            cancel: Arc::clone(&self.server.never),
         };
         if self.server.answers_at_once(&request) {
             let mut message = Vec::new();
             let answered = self.server.answer(&mut request, &mut message).await;
             return self.answer(&id, message, answered, modern).await;
         }
+        // Boxed, so that requests that are answered at once have no room for it.
+        Box::pin(self.wait_for(request, held, keyed, bearer)).await
+    }
+
+    /// Carries a request out that takes its time.
+    async fn wait_for(
+        &self,
+        mut request: Request,
+        held: Option<Arc<Held>>,
+        keyed: bool,
+        bearer: Option<BearerToken>,
+    ) -> Response {
+        let (id, modern) = (request.id.clone(), request.era.is_modern());
+        let (out, mut outgoing) = Outbox::new();
+        request.out = out;
         let cancel = self.server.ending.child_token();
-        request.cancel = cancel.clone();
+        request.cancel = Arc::new(cancel.clone());
         let server = Arc::clone(&self.server);
         // A task of its own, so that its end is recorded whatever becomes of the connection.
         let mut work = self.server.calls.spawn(async move {

@@ -108,7 +108,7 @@ struct Pipe {
     session: Arc<Session>,
     out: Outbox,
     outgoing: mpsc::Receiver<Outgoing>,
-    in_flight: HashMap<Id, Cancel>,
+    in_flight: HashMap<Id, Arc<Cancel>>,
     work: JoinSet<(Id, Option<Vec<u8>>)>,
     /// Answers that wait to be written, a line each.
     ready: Vec<u8>,
@@ -258,8 +258,9 @@ impl Pipe {
             let error = RpcError::new(jsonrpc::INVALID_REQUEST, words);
             return self.refuse(Some(&id), &error);
         }
-        request.cancel = self.server.ending.child_token();
-        self.in_flight.insert(id.plain(), request.cancel.clone());
+        request.cancel = Arc::new(self.server.ending.child_token());
+        self.in_flight
+            .insert(id.plain(), Arc::clone(&request.cancel));
         let server = Arc::clone(&self.server);
         self.work.spawn(async move {
             let mut message = Vec::new();
@@ -297,7 +298,7 @@ impl Pipe {
             era,
             peer: self.peer.clone(),
             out: self.out.clone(),
-            cancel: self.server.never.clone(),
+            cancel: Arc::clone(&self.server.never),
         })
     }
 
