@@ -37,7 +37,7 @@ runner = { kind = "process", command = COMMAND }
 
 [[tool]]
 name = "writer"
-writes = ["out"]
+writes = ["out", "spare"]
 guarantees = { no_subprocess = true }
 runner = { kind = "process", command = COMMAND }
 
@@ -233,7 +233,7 @@ fn attempt(arena: &Arena, attacks: &[Attack], modules: Option<&Path>) -> Vec<See
         |(referee, host), attack| {
             for tool in &attack.tools {
                 let facts = referee.prepare(&attack.name);
-                let aid = format!("AID.{}.v1", tool.to_uppercase());
+                let aid = format!("AID.TOOL.{}.v1", tool.to_uppercase());
                 let reply = host.ask(&json!({ "aid": aid, "inputs": facts }));
                 let said = reply.to_string();
                 let happened = referee.judge(&said);
