@@ -309,7 +309,10 @@ fn runner(binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
     match (binding.runner, binding.kind) {
         (Some(RunnerWord::Service), _) => {
             match binding.url.as_ref().or(settings.service_url.as_ref()) {
-                Some(_) => not_yet("service tools"),
+                Some(url) => not_yet(&match settings.handshake {
+                    true => format!("a service ({url}, after a handshake)"),
+                    false => format!("a service ({url})"),
+                }),
                 None => Err(format!(
                     "it is a service without an address: say `url`, or python_tools.service_url in \
                  {SETTINGS}"
@@ -317,10 +320,10 @@ fn runner(binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
             }
         }
         (Some(RunnerWord::Container), _) => match &binding.image {
-            Some(_) => not_yet("container tools"),
+            Some(image) => not_yet(&format!("a container ({image})")),
             None => Err("it is a container without an image: say `image`".to_owned()),
         },
-        (Some(RunnerWord::Node), _) | (_, Kind::Node) => not_yet("Node tools"),
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) => not_yet("a Node tool"),
         (Some(RunnerWord::Local) | None, Kind::Python) => Ok(Chosen::Runs(RunnerConfig::Python {
             entry: binding.entry.clone(),
             python: None,
