@@ -580,3 +580,28 @@ fn copies_of_code_come_and_go() {
     assert_eq!(desk.hello().good().json()["message"], "Good day Ada");
     assert_eq!(copies(), 1, "the old one is swept");
 }
+
+/// The commands of the document, as they are written there.
+#[test]
+fn the_document_works_as_written() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/packs.md");
+    let text = std::fs::read_to_string(path).expect("the document");
+    let blocks = text.split("```sh\n").skip(1);
+    let script: String = blocks
+        .filter_map(|block| block.split("```").next())
+        .collect();
+    let (folder, home) = (Folder::new(), Folder::new());
+    support::callgate_as("callgate", &folder);
+    let mut shell = std::process::Command::new("/bin/sh");
+    let search = std::env::var("PATH").unwrap_or_default();
+    let ran = run(shell
+        .args(["-ec", &script])
+        .env("PATH", format!("{}:{search}", folder.join("bin").display()))
+        .env("XDG_CONFIG_HOME", home.path())
+        .env("CALLGATE_STATE", home.join("state"))
+        .current_dir(folder.path()))
+    .good();
+    let greeted = ran.out.matches("{\"message\":\"Hello Ada\"}").count();
+    assert_eq!(greeted, 2, "{ran:?}");
+    assert!(ran.out.contains("verified"), "{ran:?}");
+}

@@ -239,7 +239,7 @@ impl Project<'_> {
 
     fn tool(&self, name: String, binding: &Binding, bound: Bound) -> Result<ToolConfig, String> {
         let (runner, unavailable) = match runner(binding, self.settings)? {
-            Chosen::Runs(runner) => (Some(runner), None),
+            Chosen::Runs(runner) => (Some(*runner), None),
             Chosen::NotYet(reason) => (None, Some(reason)),
         };
         let remote = matches!(
@@ -298,7 +298,7 @@ fn tier(needed: &Capabilities) -> u64 {
 
 /// What a binding runs by.
 enum Chosen {
-    Runs(RunnerConfig),
+    Runs(Box<RunnerConfig>),
     /// It is listed, and says why it can not be called.
     NotYet(String),
 }
@@ -324,13 +324,15 @@ fn runner(binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
             None => Err("it is a container without an image: say `image`".to_owned()),
         },
         (Some(RunnerWord::Node), _) | (_, Kind::Node) => not_yet("a Node tool"),
-        (Some(RunnerWord::Local) | None, Kind::Python) => Ok(Chosen::Runs(RunnerConfig::Python {
-            entry: binding.entry.clone(),
-            python: None,
-            env: BTreeMap::new(),
-            limits: LimitsConfig::default(),
-            pool: PoolConfig::default(),
-        })),
+        (Some(RunnerWord::Local) | None, Kind::Python) => {
+            Ok(Chosen::Runs(Box::new(RunnerConfig::Python {
+                entry: binding.entry.clone(),
+                python: None,
+                env: BTreeMap::new(),
+                limits: LimitsConfig::default(),
+                pool: PoolConfig::default(),
+            })))
+        }
     }
 }
 
