@@ -454,7 +454,65 @@ fn installs_refuse_tricks() {
         text.replace("\"../../x\"", "\"acme.greeter\"")
     });
     desk.sign("alice");
+    let elsewhere = Folder::new();
+    let link = desk.workspace.join(".namel3ss/packs");
+    let _ = std::fs::remove_dir(&link);
+    std::os::unix::fs::symlink(elsewhere.path(), &link).expect("a link");
+    refused("packs: is a link");
+    std::fs::remove_file(&link).expect("remove it");
     desk.go(&["pack", "install", &desk.pack_text()]).good();
+}
+
+/// T-11: a pack's folder is a plugin of the toolhost, trusted by being named; one that changed
+/// after it was signed still is not.
+#[test]
+fn a_pack_is_a_plugin() {
+    let desk = Desk::with_pack();
+    let list = |place: &Path| desk.go(&["toolhost", "--list", place.to_str().expect("text")]);
+    for place in [desk.pack(), desk.pack().join("pack.yaml")] {
+        let listed = list(&place).good();
+        assert!(
+            listed.out.contains("AID.ACME_GREETER.SAY_HELLO.v1"),
+            "{listed:?}"
+        );
+    }
+    let run_it = || {
+        let pack = desk.pack_text();
+        let aid = "AID.ACME_GREETER.SAY_HELLO.v1";
+        support::drive::run_with(
+            &mut desk.command(&["toolhost", "--run", &pack, aid]),
+            br#"{"inputs":{"name":"Ada"}}"#,
+        )
+    };
+    let reply = run_it().good().json();
+    assert!(reply.to_string().contains("Hello Ada"), "{reply}");
+    edit(&desk.pack().join("tools/say_hello.py"), |text| {
+        text.replace("Hello", "Owned")
+    });
+    let reply = run_it();
+    assert_eq!(reply.code(), 3, "{reply:?}");
+    assert!(
+        reply.out.contains("tools/say_hello.py changed"),
+        "{reply:?}"
+    );
+}
+
+/// TP-4, TP-5: the tool protocol calls it by its plain name.
+#[test]
+fn the_tool_protocol_knows_packs() {
+    let desk = Desk::installed();
+    let request = json!({
+        "protocol_version": 1, "tool": "say hello", "entry": "tools.say_hello:run",
+        "payload": { "name": "Ada" },
+    });
+    let ran =
+        support::drive::run_with(&mut desk.command(&["tool"]), request.to_string().as_bytes());
+    let reply = ran.good().json();
+    assert_eq!(
+        (&reply["ok"], &reply["result"]["message"]),
+        (&json!(true), &json!("Hello Ada")),
+        "{reply}"
+    );
 }
 
 /// A killed install leaves no pack, or the whole one; what it leaves half made is swept by the

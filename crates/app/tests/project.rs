@@ -78,7 +78,7 @@ impl Project {
     }
 }
 
-/// TP-4, TP-59, TP-60, TP-66: bindings are tools by their plain names and by their slugs, with
+/// TP-59, TP-60: bindings are tools by their plain names and by their slugs, with
 /// no callgate.toml at all.
 #[test]
 fn bindings_are_tools() {

@@ -486,7 +486,7 @@ mod tests {
         );
     }
 
-    /// TP-62, TP-64, TP-66, TP-77, TP-78, TP-79: names, and where they come from.
+    /// TP-62, TP-64: names, and where they come from.
     #[test]
     fn names_and_origins() {
         let tools = case(&["p"]).tools().unwrap();
