@@ -17,6 +17,8 @@ use crate::project;
 
 /// The configuration's usual name.
 pub const CONFIG_FILE: &str = "callgate.toml";
+/// A pack's manifest.
+const PACK_FILE: &str = "pack.yaml";
 /// A toolpack's usual names.
 const MANIFEST_FILES: [&str; 2] = ["toolpack.json", "manifest.json"];
 
@@ -107,13 +109,19 @@ impl Source {
                 .find(|file| file.is_file());
             return match found {
                 Some(file) => Self::of_plugin(&file),
+                None if path.join(PACK_FILE).is_file() => Self::of_pack(path),
                 None => Err(SourceError::Wrong {
                     path: path.to_owned(),
-                    reason: format!("no {CONFIG_FILE}, toolpack.json or manifest.json inside"),
+                    reason: format!(
+                        "no {CONFIG_FILE}, toolpack.json, manifest.json or {PACK_FILE} inside"
+                    ),
                 }),
             };
         }
         let root = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+        if path.file_name().is_some_and(|name| name == PACK_FILE) {
+            return Self::of_pack(&root);
+        }
         let reader = Reader::new(&root);
         if path
             .extension()
@@ -123,6 +131,16 @@ impl Source {
         } else {
             reader.manifest_alone(path.to_owned())
         }
+    }
+
+    /// The tools of one pack, which counts because it was named.
+    fn of_pack(folder: &Path) -> Result<Self, SourceError> {
+        let mut reader = Reader::new(folder);
+        let config = Config {
+            tools: project::of_pack(&mut reader)?,
+            ..Config::default()
+        };
+        Ok(reader.done(folder.join(PACK_FILE), config))
     }
 }
 

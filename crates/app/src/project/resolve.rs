@@ -239,7 +239,7 @@ impl Project<'_> {
 
     fn tool(&self, name: String, binding: &Binding, bound: Bound) -> Result<ToolConfig, String> {
         let (runner, unavailable) = match runner(binding, self.settings)? {
-            Chosen::Runs(runner) => (Some(runner), None),
+            Chosen::Runs(runner) => (Some(*runner), None),
             Chosen::NotYet(reason) => (None, Some(reason)),
         };
         let remote = matches!(
@@ -298,7 +298,7 @@ fn tier(needed: &Capabilities) -> u64 {
 
 /// What a binding runs by.
 enum Chosen {
-    Runs(RunnerConfig),
+    Runs(Box<RunnerConfig>),
     /// It is listed, and says why it can not be called.
     NotYet(String),
 }
@@ -309,7 +309,10 @@ fn runner(binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
     match (binding.runner, binding.kind) {
         (Some(RunnerWord::Service), _) => {
             match binding.url.as_ref().or(settings.service_url.as_ref()) {
-                Some(_) => not_yet("service tools"),
+                Some(url) => not_yet(&match settings.handshake {
+                    true => format!("a service ({url}, after a handshake)"),
+                    false => format!("a service ({url})"),
+                }),
                 None => Err(format!(
                     "it is a service without an address: say `url`, or python_tools.service_url in \
                  {SETTINGS}"
@@ -317,17 +320,19 @@ fn runner(binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
             }
         }
         (Some(RunnerWord::Container), _) => match &binding.image {
-            Some(_) => not_yet("container tools"),
+            Some(image) => not_yet(&format!("a container ({image})")),
             None => Err("it is a container without an image: say `image`".to_owned()),
         },
-        (Some(RunnerWord::Node), _) | (_, Kind::Node) => not_yet("Node tools"),
-        (Some(RunnerWord::Local) | None, Kind::Python) => Ok(Chosen::Runs(RunnerConfig::Python {
-            entry: binding.entry.clone(),
-            python: None,
-            env: BTreeMap::new(),
-            limits: LimitsConfig::default(),
-            pool: PoolConfig::default(),
-        })),
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) => not_yet("a Node tool"),
+        (Some(RunnerWord::Local) | None, Kind::Python) => {
+            Ok(Chosen::Runs(Box::new(RunnerConfig::Python {
+                entry: binding.entry.clone(),
+                python: None,
+                env: BTreeMap::new(),
+                limits: LimitsConfig::default(),
+                pool: PoolConfig::default(),
+            })))
+        }
     }
 }
 
@@ -481,7 +486,7 @@ mod tests {
         );
     }
 
-    /// TP-62, TP-64, TP-66, TP-77, TP-78, TP-79: names, and where they come from.
+    /// TP-62, TP-64: names, and where they come from.
     #[test]
     fn names_and_origins() {
         let tools = case(&["p"]).tools().unwrap();
