@@ -6,20 +6,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Face, Fault, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name};
+use callgate_call::{
+    Face, Fault, Isolation, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name,
+};
 use callgate_runners::{
-    Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, interpreter,
-    python_pool,
+    NodeSettings, Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings,
+    interpreter, node, node_pool, python_pool,
 };
 use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
 use callgate_wires::toolhost::tier_of_side_effects;
 
-use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
+use crate::config::{
+    IsolationConfig, LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
+};
 use crate::environment::Environment;
 use crate::workspace::{any_object, escapes};
 
 /// Calls of one tool at the same time, where nothing is said.
 const CONCURRENCY_MAX_DEFAULT: usize = 64;
+
+/// Where the Python worker finds what to import once.
+const PRELOAD_VARIABLE: &str = "CALLGATE_PRELOAD";
 
 /// Makes tools out of their configuration.
 pub struct Workshop<'a> {
@@ -31,6 +38,8 @@ pub struct Workshop<'a> {
     pub spawner: Arc<Spawner>,
     /// What Python runs; made on first need.
     pub worker: &'a dyn Fn() -> Vec<OsString>,
+    /// What Node runs; made on first need.
+    pub node_worker: &'a dyn Fn() -> Vec<OsString>,
     /// Pools are shared by the tools that name the same program, environment and bounds.
     pub pools: HashMap<String, Arc<Pool>>,
 }
@@ -54,7 +63,10 @@ impl Workshop<'_> {
         let tier = Tier::from_number(tier)
             .ok_or_else(|| about(format!("tier: {tier} is not 0, 1, 2 or 3")))?;
         let runner: Arc<dyn Runner> = match &config.runner {
-            Some(runner) => self.runner(runner).map_err(about)?,
+            Some(runner) => {
+                let isolation = isolation(config.isolation, runner).map_err(about)?;
+                self.runner(runner, isolation).map_err(about)?
+            }
             None => Arc::new(NoRunner),
         };
         if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
@@ -96,7 +108,11 @@ impl Workshop<'_> {
         })
     }
 
-    fn runner(&mut self, config: &RunnerConfig) -> Result<Arc<dyn Runner>, String> {
+    fn runner(
+        &mut self,
+        config: &RunnerConfig,
+        isolation: Isolation,
+    ) -> Result<Arc<dyn Runner>, String> {
         check_bounds(config)?;
         match config {
             RunnerConfig::Process {
@@ -122,11 +138,11 @@ impl Workshop<'_> {
                 limits,
                 pool,
             } => {
-                let key = format!("{command:?} {env:?} {limits:?} {pool:?}");
+                let key = format!("{command:?} {env:?} {limits:?} {pool:?} {isolation:?}");
                 let pool = self.shared(key, |shop| {
                     let (command, env) = (words(command)?, child_env(shop.environment, env)?);
                     let mut settings = PoolSettings::new(command, env, shop.root.clone());
-                    tune(&mut settings, limits, pool);
+                    tune(&mut settings, limits, pool, isolation);
                     Ok(Pool::new(Arc::clone(&shop.spawner), settings))
                 })?;
                 Ok(Arc::new(PoolRunner::new(pool, entry.clone(), "pool")))
@@ -134,6 +150,7 @@ impl Workshop<'_> {
             RunnerConfig::Python {
                 entry,
                 python,
+                preload,
                 env,
                 limits,
                 pool,
@@ -141,15 +158,22 @@ impl Workshop<'_> {
                 if !entry.contains(':') {
                     return Err(format!("entry `{entry}` is not `module:function`"));
                 }
-                let key = format!("python {python:?} {env:?} {limits:?} {pool:?}");
+                let key = format!(
+                    "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {isolation:?}"
+                );
                 let pool = self.shared(key, |shop| {
+                    let mut env = child_env(shop.environment, env)?;
+                    if !preload.is_empty() {
+                        env.push((PRELOAD_VARIABLE.into(), preload.join(" ").into()));
+                    }
                     let settings = PythonSettings {
                         workspace: shop.root.clone(),
                         interpreter: python.as_ref().map(PathBuf::from),
                         worker: (shop.worker)(),
-                        env: child_env(shop.environment, env)?,
+                        env,
                     };
-                    let tune = |settings: &mut PoolSettings| tune(settings, limits, pool);
+                    let tune =
+                        |settings: &mut PoolSettings| tune(settings, limits, pool, isolation);
                     Ok(python_pool(Arc::clone(&shop.spawner), settings, tune))
                 })?;
                 Ok(Arc::new(PoolRunner::new(
@@ -157,6 +181,31 @@ impl Workshop<'_> {
                     Some(entry.clone()),
                     "python",
                 )))
+            }
+            RunnerConfig::Node {
+                entry,
+                node,
+                env,
+                limits,
+                pool,
+            } => {
+                let file = entry.rsplit_once(':').map(|(file, _)| file);
+                if file.is_none_or(escapes) {
+                    return Err(format!("entry `{entry}` is not `file:function`"));
+                }
+                let key = format!("node {node:?} {env:?} {limits:?} {pool:?} {isolation:?}");
+                let pool = self.shared(key, |shop| {
+                    let settings = NodeSettings {
+                        workspace: shop.root.clone(),
+                        interpreter: node.as_ref().map(PathBuf::from),
+                        worker: (shop.node_worker)(),
+                        env: child_env(shop.environment, env)?,
+                    };
+                    let tune =
+                        |settings: &mut PoolSettings| tune(settings, limits, pool, isolation);
+                    Ok(node_pool(Arc::clone(&shop.spawner), settings, tune))
+                })?;
+                Ok(Arc::new(PoolRunner::new(pool, Some(entry.clone()), "node")))
             }
         }
     }
@@ -174,6 +223,31 @@ impl Workshop<'_> {
         self.pools.insert(key, Arc::clone(&made));
         Ok(made)
     }
+}
+
+/// What keeps one call from the next: what the tool asks for, if its runner can do it, else
+/// what the runner does by itself (P-17).
+fn isolation(asked: Option<IsolationConfig>, runner: &RunnerConfig) -> Result<Isolation, String> {
+    let (usual, able): (_, &[_]) = match runner {
+        RunnerConfig::Process { .. } => (Isolation::Cold, &[Isolation::Cold]),
+        RunnerConfig::Pool { .. } | RunnerConfig::Node { .. } => {
+            (Isolation::Worker, &[Isolation::Worker, Isolation::Cold])
+        }
+        RunnerConfig::Python { .. } => (
+            Isolation::Worker,
+            &[Isolation::Call, Isolation::Worker, Isolation::Cold],
+        ),
+    };
+    let isolation = asked.map_or(usual, Isolation::from);
+    if able.contains(&isolation) {
+        return Ok(isolation);
+    }
+    let able: Vec<&str> = able.iter().map(|one| one.as_str()).collect();
+    Err(format!(
+        "isolation: this runner is not `{}` but {}",
+        isolation.as_str(),
+        able.join(" or ")
+    ))
 }
 
 /// The allow list and what the tool declares; `${NAME}` takes a variable of ours.
@@ -213,6 +287,10 @@ pub fn program_of(
             let named = interpreter(root, python.as_deref().map(Path::new));
             (vec![named.into_os_string()], env)
         }
+        RunnerConfig::Node { node, env, .. } => {
+            let named = self::node(node.as_deref().map(Path::new));
+            (vec![named.into_os_string()], env)
+        }
     };
     let mut spec = Spec::new(command, root.to_owned());
     spec.env = child_env(environment, env)?;
@@ -237,9 +315,9 @@ fn timeout(ms: Option<u64>) -> Result<Option<Duration>, String> {
 fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
     let (limits, pool) = match config {
         RunnerConfig::Process { limits, .. } => (limits, &PoolConfig::default()),
-        RunnerConfig::Pool { limits, pool, .. } | RunnerConfig::Python { limits, pool, .. } => {
-            (limits, pool)
-        }
+        RunnerConfig::Pool { limits, pool, .. }
+        | RunnerConfig::Python { limits, pool, .. }
+        | RunnerConfig::Node { limits, pool, .. } => (limits, pool),
     };
     let within = |name: &str, value: Option<usize>, max: usize| match value {
         Some(value) if value == 0 || value > max => {
@@ -278,7 +356,12 @@ fn child_limits(config: &LimitsConfig) -> Limits {
     }
 }
 
-fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
+fn tune(
+    settings: &mut PoolSettings,
+    limits: &LimitsConfig,
+    pool: &PoolConfig,
+    isolation: Isolation,
+) {
     fn set<T>(place: &mut T, value: Option<T>) {
         if let Some(value) = value {
             *place = value;
@@ -286,6 +369,7 @@ fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
     }
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
     settings.limits = child_limits(limits);
+    settings.isolation = isolation;
     set(&mut settings.output_bytes_max, limits.output_bytes);
     set(&mut settings.workers_max, pool.workers_max);
     set(&mut settings.queue_max, pool.queue_max);

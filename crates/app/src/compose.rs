@@ -15,6 +15,7 @@ use crate::clock::SystemClock;
 use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
 use crate::environment::Environment;
 use crate::issuer;
+use crate::node;
 use crate::paths::Paths;
 use crate::python;
 use crate::shelf;
@@ -149,6 +150,7 @@ impl<'a> Parts<'a> {
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
+            node_worker: &|| node::worker(&self.store),
             pools: HashMap::new(),
         };
         for tool in std::mem::take(&mut config.tools) {

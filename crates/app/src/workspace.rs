@@ -281,6 +281,7 @@ impl Reader {
                     aliases: tool.aliases,
                     writes: Vec::new(),
                     slots: tool.slots,
+                    isolation: None,
                     runner,
                 })
             })

@@ -72,6 +72,11 @@ pub trait Sink: Send + Sync {
         let _ = log;
     }
 
+    /// Something about how the call is carried out, for its trace.
+    fn fact(&self, name: &'static str, value: &str) {
+        let _ = (name, value);
+    }
+
     /// The answer will take a while: the connection it was asked by may be let go of.
     fn linger(&self) {}
 }

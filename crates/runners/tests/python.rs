@@ -122,6 +122,13 @@ async fn the_worker_that_ships_serves() {
         json!({ "message": "Hello Ada" })
     );
     assert_eq!(greet.sink.stdout(), "greeting\n");
+    let facts = greet.sink.facts();
+    assert_eq!(
+        (&*facts["python_env"], &*facts["deps_source"]),
+        ("system", "none")
+    );
+    assert_eq!(facts["isolation"], "worker");
+    assert!(Path::new(&facts["python_path"]).is_absolute(), "{facts:?}");
     let fault = greet.run(json!({})).await.unwrap_err();
     assert!(matches!(&fault, Fault::ToolFailed { error_type, .. } if error_type == "KeyError"));
 

@@ -4,6 +4,7 @@
 #[path = "../../../misbehave/src/locate.rs"]
 mod locate;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -76,6 +77,7 @@ pub struct Bench {
     pub timeout: Duration,
     pub slots: Slots,
     pub answers: Option<Answers>,
+    pub plan: Plan,
     pub cancel: Cancel,
 }
 
@@ -92,6 +94,7 @@ impl Bench {
             timeout: LONG,
             slots: Slots::default(),
             answers: None,
+            plan: Plan::default(),
             cancel,
         }
     }
@@ -107,12 +110,11 @@ impl Bench {
         let mut call = Call::new(id, &self.tool.name, input, caller, Wire::Gate, cancel);
         call.slots = self.slots.clone();
         call.answers = self.answers.clone();
-        let plan = Plan::default();
         let patience = Patience::fixed(self.timeout);
         let job = Job {
             call: &call,
             tool: &self.tool,
-            plan: &plan,
+            plan: &self.plan,
             timeout: &patience,
             sink: &self.sink,
         };
@@ -132,12 +134,21 @@ impl Bench {
 
 /// Remembers what it was told, up to a bound.
 #[derive(Default)]
-pub struct Heard(Mutex<(Vec<u8>, Vec<u8>)>, Mutex<Vec<String>>);
+pub struct Heard(
+    Mutex<(Vec<u8>, Vec<u8>)>,
+    Mutex<Vec<String>>,
+    Mutex<BTreeMap<&'static str, String>>,
+);
 
 impl Heard {
     /// Progress and logs, in words.
     pub fn reports(&self) -> Vec<String> {
         self.1.lock().unwrap().clone()
+    }
+
+    /// What was last told of each name.
+    pub fn facts(&self) -> BTreeMap<&'static str, String> {
+        self.2.lock().unwrap().clone()
     }
 
     pub fn stdout(&self) -> String {
@@ -168,6 +179,10 @@ impl Sink for Heard {
         } = progress;
         let words = format!("{done} of {total:?}: {message:?}");
         self.1.lock().unwrap().push(words);
+    }
+
+    fn fact(&self, name: &'static str, value: &str) {
+        self.2.lock().unwrap().insert(name, value.to_owned());
     }
 
     fn log(&self, log: &Log) {
