@@ -15,14 +15,15 @@
 // not trust this process. No dependencies; Node 18 and later.
 
 import { Socket } from "node:net";
-import { resolve } from "node:path";
+import { extname, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { inspect } from "node:util";
-import { writeSync } from "node:fs";
+import { existsSync, writeSync } from "node:fs";
 
 const MESSAGE_CHARS_MAX = 16 * 1024;
 const CAUSES_MAX = 64;
 const SLOT_MAX = 255;
+const EXTENSIONS = [".mjs", ".js", ".cjs"];
 const LONE = /\p{Surrogate}/u;
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
@@ -142,15 +143,21 @@ class Worker {
   }
 }
 
-/** The function behind `file:function`. */
+/** The function behind `file:function`, or `folder.module:function` as bindings write it. */
 async function load(entry) {
   const at = entry.lastIndexOf(":");
   if (at < 1 || at + 1 === entry.length) throw new SyntaxError("not of the form file:function");
-  const module = await import(pathToFileURL(resolve(entry.slice(0, at))).href);
+  const module = await import(pathToFileURL(file(entry.slice(0, at))).href);
   // What a CommonJS file exports may be behind `default` only.
   const found = module[entry.slice(at + 1)] ?? module.default?.[entry.slice(at + 1)];
   if (typeof found !== "function") throw new TypeError("not a function");
   return found;
+}
+
+function file(name) {
+  const dotted = resolve(name.replaceAll(".", "/"));
+  const found = EXTENSIONS.map((extension) => dotted + extension).find(existsSync);
+  return EXTENSIONS.includes(extname(name)) ? resolve(name) : (found ?? resolve(name));
 }
 
 /** JSON has no word for these, and JSON.stringify drops or changes most of them in silence. */

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
+use crate::project::Bound;
 use crate::suggest;
 
 /// A whole configuration file.
@@ -52,10 +53,13 @@ pub struct Config {
     /// `[http]`.
     #[serde(default)]
     pub http: HttpConfig,
+    /// `[service]`.
+    #[serde(default)]
+    pub service: ServiceConfig,
 }
 
 /// One tool.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolConfig {
     pub name: String,
@@ -112,6 +116,9 @@ pub struct ToolConfig {
     /// Absent only in toolpacks of other hosts: listed, and not available.
     #[serde(default)]
     pub runner: Option<RunnerConfig>,
+    /// What a tool of a project brings along; never written in a configuration.
+    #[serde(skip)]
+    pub bound: Option<Box<Bound>>,
 }
 
 /// Whether a long call may become a task.
@@ -218,6 +225,17 @@ pub enum RunnerConfig {
         #[serde(default)]
         pool: PoolConfig,
     },
+}
+
+impl RunnerConfig {
+    /// The code it names, where it names any.
+    pub fn entry(&self) -> Option<String> {
+        match self {
+            Self::Process { .. } => None,
+            Self::Pool { entry, .. } => entry.clone(),
+            Self::Python { entry, .. } | Self::Node { entry, .. } => Some(entry.clone()),
+        }
+    }
 }
 
 /// What a child may use at most; absent means as much as the gate itself.
@@ -404,6 +422,21 @@ pub struct HttpConfig {
     pub jwt: Option<JwtConfig>,
 }
 
+/// `[service]`: the tool protocol over HTTP.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// Where calls are taken besides `/tools`.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Patterns over `module:function` that may be run without being registered.
+    #[serde(default)]
+    pub allow_entries: Vec<String>,
+    /// The interpreter of such entries where there is no `.venv`.
+    #[serde(default)]
+    pub python: Option<String>,
+}
+
 /// `[http.jwt]`: an issuer whose tokens count.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -532,6 +565,10 @@ audience = "a"
 algorithms = ["ES256"]
 scopes = { "x y" = ["tools:*"] }
 rate = { per_second = 1, burst = 1 }
+[service]
+path = "/run"
+allow_entries = ["tools.*"]
+python = "python3"
 [[policy]]
 tools = ["a*"]
 callers = ["uid:*"]

@@ -22,6 +22,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "_process.py",
     "ask.py",
     "blocked.py",
+    "check.py",
     "client.py",
     "convert.py",
     "dispatch.py",

@@ -10,6 +10,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -21,8 +22,9 @@ use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::{Options, Store};
 use serde_json::{Value, json};
 use support::bridge::Frames;
-use support::drive::{Host, Serve, chain, cli, post_bytes, signal, verified};
+use support::drive::{Host, Serve, chain, cli, post_bytes, run_with, signal, verified};
 use support::mcp::{initialize, legacy_call, mcp, modern_call, post_mcp, post_open};
+use support::web::{Request, hear};
 use support::workspace::{effects, trusted_with};
 use support::{callgate, wait_for};
 
@@ -81,13 +83,15 @@ fn config() -> String {
     config
 }
 
-const WIRES: [&str; 6] = [
+const WIRES: [&str; 8] = [
     "toolhost",
     "gate",
     "mcp",
     "mcp-legacy",
     "mcp-http",
     "bridge",
+    "tool",
+    "service",
 ];
 
 /// What came of a call, in words all wires share.
@@ -98,7 +102,8 @@ enum Seen {
 }
 
 /// One open conversation on each wire, all of one user.
-struct Wires {
+struct Wires<'a> {
+    folder: &'a support::Folder,
     toolhost: Host,
     /// The same wire for the built-in tools: a host has those of one plugin.
     builtins: Host,
@@ -110,8 +115,8 @@ struct Wires {
     token: String,
 }
 
-impl Wires {
-    fn open(folder: &support::Folder) -> Self {
+impl<'a> Wires<'a> {
+    fn open(folder: &'a support::Folder) -> Self {
         let serve = Serve::spawn(
             callgate(folder).args(["serve", "--port", "0"]),
             folder.join("state/gate.sock"),
@@ -124,6 +129,7 @@ impl Wires {
         let mut legacy = mcp(folder, &[]);
         legacy.ask(&initialize(0));
         Self {
+            folder,
             toolhost: Host::start(folder, "."),
             builtins: Host::start(folder, "builtin"),
             modern: mcp(folder, &["--standalone"]),
@@ -199,9 +205,46 @@ impl Wires {
                 assert!(self.bridge.send(request.to_string().as_bytes()));
                 bridge_seen(&self.bridge.message().expect("an answer"))
             }
+            "tool" => {
+                let bytes = local_request(tool, input, meta).to_string().into_bytes();
+                let ran = run_with(callgate(self.folder).arg("tool"), &bytes);
+                protocol_seen(&ran.json())
+            }
+            "service" => {
+                let mut stream = self.post_tools(tool, input, meta);
+                let reply = hear(&mut stream);
+                assert_eq!(reply.status, 200, "{reply:?}");
+                protocol_seen(&reply.json())
+            }
             other => panic!("no wire {other}"),
         }
     }
+
+    /// `POST /tools` with the owner's token, to be answered.
+    fn post_tools(&self, tool: &str, input: &Value, meta: Value) -> std::net::TcpStream {
+        let mut request = meta;
+        request["protocol_version"] = 1.into();
+        request["tool_name"] = tool.into();
+        request["payload"] = input.clone();
+        request["callgate/call"] = true.into();
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).expect("connect");
+        let bytes = Request::new("POST /tools", request.to_string().as_bytes())
+            .by(&self.token)
+            .bytes("connection: close\r\n");
+        stream.write_all(&bytes).expect("write");
+        stream
+    }
+}
+
+/// What `callgate tool` takes. A tool that has no entry is meant by its name.
+fn local_request(tool: &str, input: &Value, meta: Value) -> Value {
+    let mut request = meta;
+    request["protocol_version"] = 1.into();
+    request["tool"] = tool.into();
+    request["entry"] = tool.into();
+    request["payload"] = input.clone();
+    request["callgate/call"] = true.into();
+    request
 }
 
 /// A client that can not be asked anything.
@@ -244,6 +287,41 @@ fn content_value(result: &Value) -> Value {
     let text = result["content"][0]["text"].as_str();
     let text = text.unwrap_or_else(|| panic!("no text: {result}"));
     serde_json::from_str(text).expect("JSON in a text")
+}
+
+/// The fault's own name is told beside the contract's words, which must fit it.
+fn protocol_seen(reply: &Value) -> Seen {
+    let call = &reply["callgate/call"];
+    // A workspace that does not open has no call to tell of.
+    let unopened = (reply["error"]["type"] == "RuntimeError").then_some("internal");
+    let Some(kind) = call["fault"].as_str().or(unopened) else {
+        assert_eq!(reply["ok"], true, "{reply}");
+        return Seen::Output {
+            value: reply["result"].clone(),
+            replayed: call["replayed"] == true,
+        };
+    };
+    let words = |name: &str| reply["error"][name].as_str().unwrap_or_default();
+    let wanted = match kind {
+        "unknown_tool" => ["ToolNotFoundError", ""],
+        "bad_input" | "bad_value" | "too_large" => ["ValueError", ""],
+        "not_found" => ["FileNotFoundError", ""],
+        "cancelled" => ["CancelledError", ""],
+        "internal" => ["RuntimeError", ""],
+        "denied" | "needs_approval" => ["PermissionError", "policy_denied"],
+        "lease_required" | "lease_rejected" => ["PermissionError", kind],
+        "conflict" => ["ConflictError", ""],
+        "outcome_unknown" => ["OutcomeUnknownError", ""],
+        "rate_limited" => ["RateLimitError", ""],
+        "breaker_open" | "unavailable" => ["ToolUnavailableError", ""],
+        "timeout" => ["TimeoutError", ""],
+        "crash" => ["ToolCrashError", ""],
+        "bad_output" => ["ToolOutputError", ""],
+        "tool_failed" => ["OwnError", ""],
+        other => panic!("fault {other}: {reply}"),
+    };
+    assert_eq!([words("type"), words("reason_code")], wanted, "{reply}");
+    Seen::Fault(kind.to_owned())
 }
 
 /// Several faults share a type here; the message tells them apart.
@@ -363,8 +441,11 @@ fn the_same_rules_on_every_wire() {
             wires.call(wire, &limited, &json!({}), "", ""),
             Seen::Output { .. }
         ));
-        let seen = wires.call(wire, &limited, &json!({}), "", "");
-        assert_eq!(seen, Seen::Fault("rate_limited".to_owned()), "{wire}");
+        // Rates are counted by each process for itself (G-7), and `callgate tool` is one a call.
+        if wire != "tool" {
+            let seen = wires.call(wire, &limited, &json!({}), "", "");
+            assert_eq!(seen, Seen::Fault("rate_limited".to_owned()), "{wire}");
+        }
 
         let lease = cli(&folder, &["lease", "grant", "leased", "--json"])
             .good()
@@ -509,7 +590,7 @@ async fn recorded_ends_are_told_on_every_wire() {
 }
 
 /// Starts a call that hangs and takes it back, the way a caller of the wire does.
-fn cancel(folder: &support::Folder, wires: &mut Wires, wire: &str) {
+fn cancel(folder: &support::Folder, wires: &mut Wires<'_>, wire: &str) {
     let input = json!({ "do": "hang" });
     let before = effects(folder);
     let runs = || wait_for("the effect", || (effects(folder) > before).then_some(()));
@@ -526,7 +607,6 @@ fn cancel(folder: &support::Folder, wires: &mut Wires, wire: &str) {
             assert_eq!(seen, Seen::Fault("cancelled".to_owned()));
         }
         "gate" => {
-            use std::io::Write as _;
             let body = json!({ "tool": "work", "input": input }).to_string();
             let mut stream =
                 std::os::unix::net::UnixStream::connect(&wires.serve.socket).expect("the gate");
@@ -560,12 +640,35 @@ fn cancel(folder: &support::Folder, wires: &mut Wires, wire: &str) {
             assert!(frames.send(request.to_string().as_bytes()));
             runs();
         }
+        "tool" => {
+            let mut child = callgate(folder)
+                .arg("tool")
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .expect("start the program");
+            let request = local_request("work", &input, json!({})).to_string();
+            let mut stdin = child.stdin.take().expect("piped");
+            stdin.write_all(request.as_bytes()).expect("it reads");
+            drop(stdin);
+            runs();
+            signal(child.id(), rustix::process::Signal::TERM);
+            let reply = child.wait_with_output().expect("its end").stdout;
+            let seen = protocol_seen(&serde_json::from_slice(&reply).expect("a reply"));
+            assert_eq!(seen, Seen::Fault("cancelled".to_owned()));
+        }
+        "service" => {
+            let open = wires.post_tools("work", &input, json!({}));
+            runs();
+            drop(open);
+        }
         other => panic!("no wire {other}"),
     }
 }
 
 /// F-22: a caller that goes away, or takes its call back, ends it on every wire, and nothing is
-/// told to it but on the toolhost's, whose host ends; a key that was ended so says it everywhere.
+/// told to it but on the toolhost's and by `callgate tool`, which end; a key that was ended so says
+/// it everywhere.
 #[test]
 fn cancelled_on_every_wire() {
     let config = config();
@@ -587,7 +690,8 @@ fn cancelled_on_every_wire() {
         (ended.values().sum::<usize>() == WIRES.len()).then_some(ended)
     });
     // Both eras are one wire.
-    let once = ["bridge", "gate", "mcp-http", "toolhost"].map(|wire| (wire.to_owned(), 1));
+    let once = ["bridge", "gate", "mcp-http", "service", "tool", "toolhost"];
+    let once = once.map(|wire| (wire.to_owned(), 1));
     let twice = ("mcp".to_owned(), 2);
     assert_eq!(ended, once.into_iter().chain([twice]).collect());
 
@@ -657,6 +761,8 @@ fn same_records(records: &[Value]) {
         }
     }
     assert_eq!(shapes.len(), 1, "{shapes:#?}");
-    let wanted = ["bridge", "gate", "mcp", "mcp-http", "toolhost"];
+    let wanted = [
+        "bridge", "gate", "mcp", "mcp-http", "service", "tool", "toolhost",
+    ];
     assert!(wires.iter().eq(wanted), "{wires:?}");
 }

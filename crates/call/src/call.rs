@@ -213,9 +213,9 @@ pub enum Wire {
     McpHttp,
     /// Length-prefixed JSON on the bridge's socket.
     Bridge,
-    /// One request of the tool protocol on standard input.
+    /// The tool protocol on standard input or the gate's own socket.
     Tool,
-    /// The tool protocol over HTTP.
+    /// The tool protocol over HTTP on TCP.
     Service,
 }
 

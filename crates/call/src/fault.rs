@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::Held;
+
 /// Why a call did not give an output.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
@@ -43,8 +45,8 @@ pub enum Fault {
     BreakerOpen { retry_after: Duration },
     #[error("unavailable: {reason}")]
     Unavailable { reason: String },
-    #[error("cannot be enforced here: {missing}")]
-    Unenforceable { missing: String },
+    #[error("cannot be enforced here: {}", not_kept(missing))]
+    Unenforceable { missing: Vec<Held> },
     #[error("blocked by guarantee {guarantee}")]
     GuaranteeBlocked { guarantee: String },
     #[error("{what} exceeds {}", limit_words(*max_bytes))]
@@ -82,6 +84,15 @@ fn questions(requests: &Map<String, Value>) -> String {
         message.unwrap_or(key)
     });
     words.collect::<Vec<_>>().join("; ")
+}
+
+/// `no_network (needs a network namespace)`, one after the other.
+fn not_kept(missing: &[Held]) -> String {
+    let words = |held: &Held| match held.missing.as_str() {
+        "" => held.guarantee.name().to_owned(),
+        reason => format!("{} ({reason})", held.guarantee.name()),
+    };
+    missing.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
 fn limit_words(bytes: u64) -> String {
@@ -205,6 +216,10 @@ impl Fault {
                 content: Some(content),
                 ..
             } => json!({ "type": error_type, "content": content }),
+            Self::Unenforceable { missing } => {
+                let names: Vec<&str> = missing.iter().map(|held| held.guarantee.name()).collect();
+                json!({ "missing": names })
+            }
             Self::GuaranteeBlocked { guarantee } => json!({ "guarantee": guarantee }),
             Self::BadRequest { .. }
             | Self::BadValue { .. }
@@ -212,7 +227,6 @@ impl Fault {
             | Self::Denied { .. }
             | Self::Conflict { .. }
             | Self::Unavailable { .. }
-            | Self::Unenforceable { .. }
             | Self::Crash { .. }
             | Self::BadOutput { .. }
             | Self::Cancelled
@@ -350,6 +364,32 @@ mod tests {
                 fault
             );
         }
+    }
+
+    /// F-15: each guarantee, and what it lacks.
+    #[test]
+    fn what_is_not_kept_in_words() {
+        let held = |guarantee, missing: &str| Held {
+            guarantee,
+            asker: crate::Asker::Tool,
+            level: crate::Level::None,
+            mechanisms: Vec::new(),
+            missing: missing.to_owned(),
+        };
+        let fault = Fault::Unenforceable {
+            missing: vec![
+                held(crate::Guarantee::NoNetwork, "no seccomp"),
+                held(crate::Guarantee::NoEnvRead, ""),
+            ],
+        };
+        assert_eq!(
+            fault.to_string(),
+            "cannot be enforced here: no_network (no seccomp), no_env_read"
+        );
+        assert_eq!(
+            fault.data(),
+            json!({ "missing": ["no_network", "no_env_read"] })
+        );
     }
 
     /// T-19: the words of the limit.

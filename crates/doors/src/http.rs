@@ -321,6 +321,13 @@ pub fn tool_body(tool: &Tool) -> Value {
     if let Some(timeout) = tool.timeout {
         body["timeout_ms"] = json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
     }
+    if let Some(origin) = &tool.origin {
+        body["resolved_source"] = json!(origin.source.as_str());
+        body["entry"] = json!(origin.entry);
+        if let Some(pack) = &origin.pack {
+            body["pack"] = json!({ "id": pack.id, "name": pack.name, "version": pack.version });
+        }
+    }
     if let Some(rate) = tool.rate_limit {
         body["rate_limit"] = json!({ "per_second": rate.per_second, "burst": rate.burst });
     }

@@ -7,5 +7,8 @@ mod content;
 pub mod http;
 pub mod mcp;
 pub mod pipe;
+pub mod service;
 pub mod tcp;
+pub mod tool;
 pub mod toolhost;
+pub mod web;

@@ -19,7 +19,7 @@ use callgate_store::{
 use serde_json::{Map, Value};
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{Catalog, Entries, Entry};
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
 use crate::tokens::Strangers;
@@ -30,6 +30,8 @@ use crate::watched::Watched;
 pub struct Setup {
     /// The tools.
     pub catalog: Catalog,
+    /// Code that may be run beside them.
+    pub entries: Option<Arc<dyn Entries>>,
     /// Who may call them.
     pub policy: Policy,
     /// When a failing tool is left alone.
@@ -46,7 +48,7 @@ pub struct Setup {
 pub struct Gate {
     pub(crate) setup: ArcSwap<Setup>,
     pub(crate) store: Arc<Store>,
-    planner: Arc<dyn Planner>,
+    pub(crate) planner: Arc<dyn Planner>,
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
     pub(crate) changes: Changes,
@@ -105,11 +107,22 @@ impl Gate {
     /// settled; many calls may share one settling.
     pub async fn invoke(&self, call: &Call) -> Answer {
         let setup = self.setup.load_full();
-        let (result, replayed, enforcement, ticket) = match self.pass(&setup, call).await {
+        let found = setup.catalog.find(&call.tool).map(|entry| &**entry);
+        self.invoke_in(&setup, call, found).await
+    }
+
+    /// The same for a tool that the door has found, or has not.
+    pub async fn invoke_found(&self, call: &Call, found: Result<&Entry, Fault>) -> Answer {
+        let setup = self.setup.load_full();
+        self.invoke_in(&setup, call, found).await
+    }
+
+    async fn invoke_in(&self, setup: &Setup, call: &Call, found: Result<&Entry, Fault>) -> Answer {
+        let (result, replayed, enforcement, ticket) = match self.pass(setup, call, found).await {
             Ok(Left::Ran(result, enforcement, ticket)) => (result, false, enforcement, ticket),
             Ok(Left::Replayed(result, ticket)) => (result, true, Enforcement::default(), ticket),
             Err(fault) => {
-                let ticket = self.record_refusal(&setup, call, &fault);
+                let ticket = self.record_refusal(setup, call, &fault);
                 (Err(fault), false, Enforcement::default(), ticket)
             }
         };
@@ -126,8 +139,13 @@ impl Gate {
     }
 
     /// The stages. An error is a refusal: nothing has run.
-    async fn pass(&self, setup: &Setup, call: &Call) -> Result<Left, Fault> {
-        let entry = setup.catalog.find(&call.tool)?;
+    async fn pass(
+        &self,
+        setup: &Setup,
+        call: &Call,
+        found: Result<&Entry, Fault>,
+    ) -> Result<Left, Fault> {
+        let entry = found?;
         let tool = &entry.tool;
         if call.scope.as_ref().is_some_and(|scope| !scope.allows(tool)) {
             return Err(Fault::UnknownTool {
@@ -144,7 +162,7 @@ impl Gate {
             }
             let lease = setup.policy.lease(call, tool)?;
             let _places = self.admit(setup, call, entry)?;
-            let plan = self.planner.plan(call, tool)?;
+            let plan = self.plan(call, tool).await?;
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
@@ -216,6 +234,14 @@ impl Gate {
             && start.lease.is_none()
             && !start.needs_approval
             && (start.key.is_none() || self.store.writes_well())
+    }
+
+    /// What will hold the tool. One that is no child of ours is asked after by its runner.
+    async fn plan(&self, call: &Call, tool: &Tool) -> Result<Plan, Fault> {
+        match tool.runner.plan(call, tool) {
+            Some(plan) => plan.await,
+            None => self.planner.plan(call, tool),
+        }
     }
 
     /// Claims the key, spends lease and approval and records the start, as one change that is

@@ -41,7 +41,7 @@ impl Sink for Watched<'_> {
     }
 
     fn fact(&self, name: &'static str, value: &str) {
-        self.sink.fact(name, value);
+        self.sink.fact(name, &self.secrets.clean(value));
     }
 
     fn linger(&self) {

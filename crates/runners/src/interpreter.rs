@@ -21,7 +21,7 @@ pub(crate) struct Interpreter {
     pub question: [&'static str; 2],
     /// What it is to run.
     pub arguments: Vec<OsString>,
-    /// Its worker knows the further argument `call`, and forks for each call.
+    /// Its worker can fork for each call.
     pub forks: bool,
     pub workspace: PathBuf,
     pub env: Vec<(OsString, OsString)>,

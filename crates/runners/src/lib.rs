@@ -2,10 +2,12 @@
 //!
 //! [`ProcessRunner`] starts one program per call, [`PoolRunner`] hands calls to long-lived
 //! workers of a [`Pool`] shared by several tools; [`python_pool`] and [`node_pool`] make the
-//! pools behind `kind = "python"` and `kind = "node"`. Children come from `sandbox`; what a tool may do is the gate's affair.
+//! pools behind `kind = "python"` and `kind = "node"`, and [`ServiceRunner`] asks a foreign
+//! service. Children come from `sandbox`; what a tool may do is the gate's affair.
 
 mod answer;
 mod chatter;
+mod coverage;
 mod egress;
 mod ending;
 mod interpreter;
@@ -13,6 +15,7 @@ mod node;
 mod pool;
 mod process;
 mod python;
+mod service;
 mod tail;
 
 pub use egress::{Allowed, Egress, Refusal, Watch};
@@ -20,3 +23,4 @@ pub use node::{NodeSettings, node, node_pool};
 pub use pool::{Pool, PoolRunner, PoolSettings};
 pub use process::{ProcessRunner, ProcessSettings};
 pub use python::{PythonSettings, interpreter, python_pool};
+pub use service::{BearerSecret, HandshakeWhen, NamedSecrets, ServiceRunner, ServiceSettings};

@@ -39,6 +39,9 @@ use crate::process::within;
 use health::{Health, Rules, Start};
 use worker::{Fitness, Found, Served, Worker};
 
+/// Tells a worker to fork for each call.
+const ISOLATION_VARIABLE: &str = "CALLGATE_ISOLATION";
+
 /// Where a zygote finds the program that it confines its children with.
 const FILTER_VARIABLE: &str = "CALLGATE_FILTER";
 
@@ -295,7 +298,7 @@ impl Pool {
             limits,
             ..
         } = &self.settings;
-        let mut command = match &self.interpreter {
+        let command = match &self.interpreter {
             None => command.clone(),
             Some(interpreter) => {
                 let resolve = || interpreter.resolve(&self.spawner);
@@ -308,7 +311,7 @@ impl Pool {
         };
         let mut env = env.clone();
         if fitness.isolation == Isolation::Call {
-            command.push("call".into());
+            env.push((ISOLATION_VARIABLE.into(), fitness.isolation.as_str().into()));
             // Its own forks are what the zygote is for; theirs are not.
             if fitness.forbids(Guarantee::NoSubprocess) {
                 env.push((FILTER_VARIABLE.into(), hex(&child_program()).into()));

@@ -107,7 +107,7 @@ async fn what_one_call_leaves_for_the_next() {
         assert_eq!(last["calls"], json!(if survives { 4 } else { 1 }));
         // A fork has its parent's random numbers ahead of it, unless it is given its own.
         assert_ne!(first["dice"], last["dice"], "{isolation:?}");
-        assert_eq!(place.bench.sink.facts()["isolation"], isolation.as_str());
+        assert_eq!(place.bench.sink.fact_of("isolation"), isolation.as_str());
         assert_eq!(place.alive(), keeper, "{isolation:?}");
         assert_eq!(keeper.len(), usize::from(isolation != Isolation::Cold));
     }

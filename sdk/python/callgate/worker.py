@@ -12,8 +12,8 @@ prints can be mistaken for a reply.
     {"call":"7","ask":{"1.5f2c9a10":{"message":"Which name?","schema":{…}}}}
     {"call":"7","exit":3}
 
-The last is a tool that ended itself; the worker lives on. Started with the
-argument `call` it forks for each line instead: see `zygote.py`.
+The last is a tool that ended itself; the worker lives on. Where
+`CALLGATE_ISOLATION` is `call` it forks for each line instead: see `zygote.py`.
 
 Left out on purpose: schemas, deadlines, size limits and confinement. Those are
 the gate's, which does not trust this process. Kept small and almost free of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional, Union
 
 FD_VARIABLE = "CALLGATE_FD"
+ISOLATION_VARIABLE = "CALLGATE_ISOLATION"
 READ_BYTES = 64 * 1024
 MESSAGE_CHARS_MAX = 16 * 1024
 SLOT_MAX = 255
@@ -44,7 +45,7 @@ def main() -> "int":
     except (ValueError, OSError):
         print("callgate worker: %s must name an open descriptor" % FD_VARIABLE, file=sys.stderr)
         return 2
-    if sys.argv[1:] == ["call"]:
+    if os.environ.pop(ISOLATION_VARIABLE, "") == "call":
         everywhere = narrow_path()
         from callgate import zygote
 
@@ -294,13 +295,17 @@ def leave(wire: "list[int]") -> "None":
 def arrange_path() -> "None":
     """Workspace first, this SDK last; never this file's own folder.
 
+    Before the workspace come the folders we were started with: those of a pack,
+    whose modules may have the names of the workspace's, and which nobody writes.
     Started as a file, Python puts that folder first, and a tool's
     `import client` would then find ours.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     workspace, sdk = os.getcwd(), os.path.dirname(here)
+    pack = sys.argv[1:]
     others = [folder for folder in sys.path if folder not in ("", here, workspace, sdk)]
-    sys.path[:] = [workspace, *others, sdk]
+    sys.path[:] = [*pack, workspace, *others, sdk]
+    sys.dont_write_bytecode = sys.dont_write_bytecode or bool(pack)
 
 
 def narrow_path() -> "list[str]":

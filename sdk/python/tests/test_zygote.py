@@ -136,7 +136,7 @@ class ZygoteTest(Workspace):
         self.write("tools/t.py", TOOLS)
 
     def start(self, argv: Any = None, **env: str) -> WorkerProcess:
-        worker = WorkerProcess(self.folder, argv or [sys.executable, WORKER, "call"], **env)
+        worker = WorkerProcess(self.folder, argv, CALLGATE_ISOLATION="call", **env)
         self.addCleanup(worker.__exit__)
         return worker
 
@@ -171,7 +171,7 @@ class ZygoteTest(Workspace):
         self.assertEqual((code, stdout, stderr), (0, "imported\n" * 26, ""))
 
     def test_runs_as_a_module_and_isolated(self) -> None:
-        for argv in ([sys.executable, "-m", "callgate.worker", "call"], [sys.executable, "-I", "-S", WORKER, "call"]):
+        for argv in ([sys.executable, "-m", "callgate.worker"], [sys.executable, "-I", "-S", WORKER]):
             worker = self.start(argv, PYTHONPATH=SDK)
             self.assertEqual(self.output(worker, "count"), 1)
             self.assertEqual(worker.end()[0], 0)
@@ -268,7 +268,7 @@ class ZygoteTest(Workspace):
     def test_the_workspace_never_runs_in_the_zygote(self) -> None:
         for name in ("json", "ctypes", "re", "select", "typing", "dataclasses"):
             self.write(f"{name}.py", "import os\nopen('ran-%d' % os.getpid(), 'w')\n")
-        worker = self.start([sys.executable, "-S", WORKER, "call"], PYTHONPATH=self.folder)
+        worker = self.start([sys.executable, "-S", WORKER], PYTHONPATH=self.folder)
         self.output(worker, "echo")
         self.assertFalse(os.path.exists(os.path.join(self.folder, f"ran-{worker.process.pid}")))
 
@@ -281,7 +281,7 @@ class ZygoteTest(Workspace):
         program = NO_SOCKETS.hex()
         # Without privileges a filter needs the promise that none will be gained.
         start = "import ctypes, runpy, sys; ctypes.CDLL(None).prctl(38, 1, 0, 0, 0); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-        worker = self.start([sys.executable, "-c", start, WORKER, "call"], CALLGATE_FILTER=program)
+        worker = self.start([sys.executable, "-c", start, WORKER], CALLGATE_FILTER=program)
         error = self.output(worker, "connects", guarantees=["no_network"])["error"]
         self.assertEqual((error["type"], error["blocked"]), ("PermissionError", "no_network"))
         self.write("early.py", "import socket\nsocket.socket()\n")

@@ -417,7 +417,7 @@ mod tests {
                 Fault::Unavailable { reason: text() },
                 "ToolUnavailableError",
             ),
-            (Fault::Unenforceable { missing: text() }, "PermissionError"),
+            (Fault::Unenforceable { missing: vec![] }, "PermissionError"),
             (
                 Fault::GuaranteeBlocked { guarantee: text() },
                 "PermissionError",

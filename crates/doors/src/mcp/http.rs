@@ -3,8 +3,6 @@
 //! takes long.
 
 mod admit;
-mod body;
-mod responses;
 mod sessions;
 mod streams;
 
@@ -17,7 +15,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use callgate_call::{BearerToken, Cancel, LogLevel, Wire};
+use callgate_call::{BearerToken, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
 };
@@ -25,22 +23,19 @@ use callgate_wires::mcp::{self as wire, MODERN, RequestMeta, VERSIONS, check_hea
 use callgate_wires::sse;
 use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use self::admit::{kept_bearer, metadata, no_longer_good};
-use self::responses::{accepts, accepts_both, content_type_is_json, empty, json_response, refuse};
+use self::admit::metadata;
 use self::sessions::{Held, Sessions};
 use self::streams::event_stream;
 use super::eventlog::{EventLog, HEARTBEAT};
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
-use crate::access::{Access, Identity};
-use crate::tcp::{self, Limits};
+use crate::access::Identity;
+use crate::web::{
+    Entrance, Names, accepts, accepts_both, content_type_is_json, empty, json_response,
+    kept_bearer, no_longer_good, read_body,
+};
 
-/// Largest body.
-pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A body must be here so long after its head.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
 /// The request whose stream outlasts every call.
 const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
@@ -48,38 +43,22 @@ pub const PIPE_PROTOCOL: &str = "callgate-mcp";
 /// Events that wait for a client that does not read; then whoever speaks waits.
 const EVENTS_WAITING_MAX: usize = 16;
 
-/// Which names a server answers to.
-#[derive(Clone, Debug)]
-pub enum Names {
-    /// A Unix socket: who may connect was decided before.
-    Any,
-    /// Loopback names, and these hosts besides (`host` or `host:port`).
-    Loopback(Vec<String>),
-}
-
 /// MCP at one listener.
 pub struct HttpDoor {
     server: Arc<Server>,
-    access: Arc<dyn Access>,
-    names: Names,
+    entrance: Entrance,
     wire: Wire,
     sessions: Sessions,
 }
 
 impl HttpDoor {
-    /// A door to `server` for callers that `access` recognises.
+    /// A door to `server` for callers that `entrance` lets in.
     #[must_use]
-    pub fn new(
-        server: Arc<Server>,
-        access: Arc<dyn Access>,
-        names: Names,
-        wire: Wire,
-    ) -> Arc<Self> {
+    pub fn new(server: Arc<Server>, entrance: Entrance, wire: Wire) -> Arc<Self> {
         let sessions = Sessions::default();
         Arc::new(Self {
             server,
-            access,
-            names,
+            entrance,
             wire,
             sessions,
         })
@@ -102,12 +81,6 @@ pub fn router(door: Arc<HttpDoor>) -> Router {
 type Door = State<Arc<HttpDoor>>;
 
 impl HttpDoor {
-    /// Serves connections of `listener` until `stop`; calls under way are answered first.
-    pub async fn serve(self: &Arc<Self>, listener: TcpListener, limits: Limits, stop: Cancel) {
-        let router = router(Arc::clone(self)).fallback(unknown_path);
-        tcp::serve(listener, router, limits, self.server.stop(), stop).await;
-    }
-
     fn peer(&self, identity: Identity) -> Peer {
         Peer {
             caller: identity.caller,
@@ -137,7 +110,7 @@ async fn post_message(State(door): Door, request: axum::extract::Request) -> Res
         let words = "Accept must list application/json and text/event-stream";
         return invalid(StatusCode::NOT_ACCEPTABLE, words);
     }
-    let body = match body::read(body, &headers, BODY_BYTES_MAX, BODY_PATIENCE).await {
+    let body = match read_body(body, &headers).await {
         Ok(body) => body,
         Err(unread) => return invalid(unread.status(), unread.words()),
     };
@@ -432,7 +405,7 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
     if let Some(gate) = door.server.gate() {
         let mut changes = gate.changes().listen();
         let server = Arc::clone(&door.server);
-        let gone = no_longer_good(Arc::clone(&door.access), kept_bearer(&headers));
+        let gone = no_longer_good(Arc::clone(&door.entrance.access), kept_bearer(&headers));
         door.server.calls.spawn(async move {
             let mut gone = std::pin::pin!(gone);
             loop {
@@ -474,7 +447,7 @@ async fn pipe(State(door): Door, mut request: axum::extract::Request) -> Respons
         .headers()
         .get(header::UPGRADE)
         .map(HeaderValue::as_bytes);
-    if !matches!(door.names, Names::Any) || asked != Some(PIPE_PROTOCOL.as_bytes()) {
+    if !matches!(door.entrance.names, Names::Any) || asked != Some(PIPE_PROTOCOL.as_bytes()) {
         let words = "only for `callgate mcp` on this machine";
         let error = RpcError::new(METHOD_NOT_FOUND, words);
         return refuse(StatusCode::NOT_FOUND, None, &error);
@@ -516,8 +489,16 @@ async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
     }
 }
 
-async fn unknown_path() -> Response {
-    let error = RpcError::new(METHOD_NOT_FOUND, "no such path: MCP is at /mcp");
+fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {
+    let mut message = Vec::new();
+    jsonrpc::write_error(id, error, &mut message);
+    json_response(status, message)
+}
+
+/// The answer to any other path of a port.
+pub async fn unknown_path() -> Response {
+    let words = "no such path: MCP is at /mcp, the tool protocol at /tools";
+    let error = RpcError::new(METHOD_NOT_FOUND, words);
     refuse(StatusCode::NOT_FOUND, None, &error)
 }
 

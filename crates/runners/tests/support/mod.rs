@@ -4,7 +4,6 @@
 #[path = "../../../misbehave/src/locate.rs"]
 mod locate;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -137,7 +136,7 @@ impl Bench {
 pub struct Heard(
     Mutex<(Vec<u8>, Vec<u8>)>,
     Mutex<Vec<String>>,
-    Mutex<BTreeMap<&'static str, String>>,
+    Mutex<Vec<String>>,
 );
 
 impl Heard {
@@ -146,9 +145,17 @@ impl Heard {
         self.1.lock().unwrap().clone()
     }
 
-    /// What was last told of each name.
-    pub fn facts(&self) -> BTreeMap<&'static str, String> {
+    /// What was told for the trace, as `name=value`.
+    pub fn facts(&self) -> Vec<String> {
         self.2.lock().unwrap().clone()
+    }
+
+    /// What was last told of a name.
+    pub fn fact_of(&self, name: &str) -> String {
+        let facts = self.facts();
+        let mut found = facts.iter().rev().filter_map(|fact| fact.split_once('='));
+        let (_, value) = found.find(|(known, _)| *known == name).unwrap();
+        value.to_owned()
     }
 
     pub fn stdout(&self) -> String {
@@ -171,6 +178,10 @@ impl Sink for Heard {
         kept.extend_from_slice(&bytes[..room]);
     }
 
+    fn fact(&self, name: &'static str, value: &str) {
+        self.2.lock().unwrap().push(format!("{name}={value}"));
+    }
+
     fn progress(&self, progress: &Progress) {
         let Progress {
             done,
@@ -179,10 +190,6 @@ impl Sink for Heard {
         } = progress;
         let words = format!("{done} of {total:?}: {message:?}");
         self.1.lock().unwrap().push(words);
-    }
-
-    fn fact(&self, name: &'static str, value: &str) {
-        self.2.lock().unwrap().insert(name, value.to_owned());
     }
 
     fn log(&self, log: &Log) {

@@ -3,7 +3,7 @@
 
 use super::code::INSTRUCTIONS_MAX;
 use super::interpret::{Seen, run};
-use super::policy::{ALLOWED, Clause, KILLED, NOTIFIED, REFUSED, UNKNOWN};
+use super::policy::{ALLOWED, Clause, KILLED, NOTIFIED, REFUSED, UNKNOWN, UNSUPPORTED};
 use super::table::{Arch, Row};
 use super::*;
 
@@ -297,6 +297,7 @@ fn word(answer: u32) -> &'static str {
         ALLOWED => "allow",
         REFUSED => "EPERM",
         UNKNOWN => "ENOSYS",
+        UNSUPPORTED => "ENOTSUP",
         NOTIFIED => "notify",
         KILLED => "kill",
         _ => "?",

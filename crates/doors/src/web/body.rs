@@ -6,9 +6,16 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
+/// Largest body.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A body must be here so long after its head.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
+
+const _: () = assert!(BODY_BYTES_MAX == 16 * 1024 * 1024, "as the words say");
+
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unread {
+pub(crate) enum Unread {
     TooLarge,
     TooSlow,
     Broken,
@@ -32,12 +39,12 @@ impl Unread {
     }
 }
 
-const _: () = assert!(
-    super::BODY_BYTES_MAX == 16 * 1024 * 1024,
-    "as the words say"
-);
+/// The whole of a body.
+pub(crate) async fn read_body(body: Body, headers: &HeaderMap) -> Result<Bytes, Unread> {
+    read(body, headers, BODY_BYTES_MAX, BODY_PATIENCE).await
+}
 
-pub(super) async fn read(
+async fn read(
     body: Body,
     headers: &HeaderMap,
     bytes_max: usize,
@@ -60,8 +67,28 @@ pub(super) async fn read(
 
 #[cfg(test)]
 mod tests {
-    use super::super::streams::Events;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use hyper::body::Frame;
+
     use super::*;
+
+    /// A body that does not come.
+    struct Never;
+
+    impl hyper::body::Body for Never {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
 
     /// At, past and far past the edge; with and without a length told before.
     #[tokio::test]
@@ -73,12 +100,12 @@ mod tests {
         assert_eq!(read(body(8), &none, 8, wait).await.unwrap().len(), 8);
         assert_eq!(read(body(9), &none, 8, wait).await, Err(Unread::TooLarge));
         assert_eq!(read(body(8), &told(8), 8, wait).await.unwrap().len(), 8);
-        let (_open, never) = tokio::sync::mpsc::channel(1);
-        let never = Body::new(Events(never));
-        assert_eq!(read(never, &told(9), 8, wait).await, Err(Unread::TooLarge));
-        let (_open, never) = tokio::sync::mpsc::channel(1);
-        let never = Body::new(Events(never));
+        let never = || Body::new(Never);
+        assert_eq!(
+            read(never(), &told(9), 8, wait).await,
+            Err(Unread::TooLarge)
+        );
         let soon = Duration::from_millis(1);
-        assert_eq!(read(never, &none, 8, soon).await, Err(Unread::TooSlow));
+        assert_eq!(read(never(), &none, 8, soon).await, Err(Unread::TooSlow));
     }
 }

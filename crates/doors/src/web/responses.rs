@@ -3,9 +3,8 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use callgate_wires::jsonrpc::{self, Id, RpcError};
 
-pub(super) fn content_type_is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn content_type_is_json(headers: &HeaderMap) -> bool {
     let value = headers
         .get(header::CONTENT_TYPE)
         .and_then(|v| v.to_str().ok());
@@ -15,11 +14,11 @@ pub(super) fn content_type_is_json(headers: &HeaderMap) -> bool {
     })
 }
 
-pub(super) fn accepts_both(headers: &HeaderMap) -> bool {
+pub(crate) fn accepts_both(headers: &HeaderMap) -> bool {
     accepts(headers, "application/json") && accepts(headers, "text/event-stream")
 }
 
-pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let any_of_kind = wanted.split('/').next().map(|kind| format!("{kind}/*"));
     headers
         .get_all(header::ACCEPT)
@@ -34,13 +33,7 @@ pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
         })
 }
 
-pub(super) fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {
-    let mut message = Vec::new();
-    jsonrpc::write_error(id, error, &mut message);
-    json_response(status, message)
-}
-
-pub(super) fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
+pub(crate) fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
@@ -48,7 +41,7 @@ pub(super) fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
     response
 }
 
-pub(super) fn empty(status: StatusCode) -> Response {
+pub(crate) fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
