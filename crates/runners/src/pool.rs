@@ -13,9 +13,9 @@
 //! in a worker from the next one: what needs that is a process tool. A call costs no task and no copy beside the one line each way.
 
 mod ask;
-mod health;
+pub(crate) mod health;
 mod report;
-mod worker;
+pub(crate) mod worker;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -333,10 +333,10 @@ async fn keep(pool: Weak<Pool>) {
 }
 
 /// A place in the queue.
-struct Place<'a>(&'a AtomicUsize);
+pub(crate) struct Place<'a>(&'a AtomicUsize);
 
 impl<'a> Place<'a> {
-    fn take(waiting: &'a AtomicUsize, max: usize) -> Result<Self, Fault> {
+    pub fn take(waiting: &'a AtomicUsize, max: usize) -> Result<Self, Fault> {
         let before = waiting.fetch_add(1, Ordering::Relaxed);
         let place = Self(waiting);
         if before < max {
