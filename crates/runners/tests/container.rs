@@ -320,7 +320,7 @@ async fn proven_from_inside() {
     let paths = [
         secret.to_str().unwrap(),
         "/workspace/secret",
-        "/root/.profile",
+        "/etc/shadow",
     ];
     let read = scene
         .bench("read", needs())

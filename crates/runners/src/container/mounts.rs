@@ -94,7 +94,7 @@ mod tests {
     fn lines_are_read() {
         let text = "73 48 0:40 / / ro,relatime - overlay overlay rw,lowerdir=/x\n\
             76 73 0:44 / /tmp rw,nosuid shared:1 - tmpfs tmpfs rw,size=16384k\n\
-            80 73 254:0 /work/my\\040data /data rw,relatime - ext4 /dev/vda rw\n\
+            80 73 254:0 /srv/my\\040data /data rw,relatime - ext4 /dev/vda rw\n\
             81 73 254:0 /x/hosts /etc/hosts ro - ext4 /dev/vda rw\n\
             90 87 0:31 /a /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n\
             91 87 0:32 / /sys/fs/cgroup/unified ro - cgroup2 cgroup2 rw\n\
@@ -104,7 +104,7 @@ mod tests {
         let writable: Vec<_> = all.iter().filter(|mount| mount.is_writable).collect();
         assert_eq!(writable.len(), 2);
         assert!(writable[0].is_of_memory() && !writable[1].is_of_memory());
-        assert_eq!(all[2].root, "/work/my data");
+        assert_eq!(all[2].root, "/srv/my data");
         let of_host: Vec<_> = all.iter().filter(|mount| mount.is_of_host()).collect();
         assert_eq!(of_host.len(), 1);
         assert_eq!(of_host[0].at, "/data");
