@@ -609,8 +609,18 @@ def attribute_beside_a_root(facts):
     os.setxattr(facts["file"], "user.mark", b"changed")
 
 
-@attack(folder, changed, tool="writer")
+def spare(place):
+    path = os.path.join(place.ws, "spare")
+    os.makedirs(path, exist_ok=True)
+    place.at_end(lambda: os.path.exists(path + "d") and os.rename(path + "d", path))
+    return {"root": path}
+
+
+def root_is_gone(place, facts, output):
+    return not os.path.exists(facts["root"])
+
+
+@attack(spare, root_is_gone, tool="writer")
 def root_moved_away(facts):
     """The root's own name is not in the root."""
-    os.rename(os.path.dirname(facts["out"]), os.path.join(facts["victim"], "out"))
-    os.rename(os.path.join(facts["victim"], "out"), os.path.dirname(facts["out"]))
+    os.rename(facts["root"], facts["root"] + "d")
