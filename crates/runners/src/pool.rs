@@ -17,10 +17,10 @@
 //! beside the one line each way.
 
 mod ask;
-mod health;
+pub(crate) mod health;
 mod report;
 mod verdict;
-mod worker;
+pub(crate) mod worker;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -403,10 +403,10 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A place in the queue.
-struct Place<'a>(&'a AtomicUsize);
+pub(crate) struct Place<'a>(&'a AtomicUsize);
 
 impl<'a> Place<'a> {
-    fn take(waiting: &'a AtomicUsize, max: usize) -> Result<Self, Fault> {
+    pub fn take(waiting: &'a AtomicUsize, max: usize) -> Result<Self, Fault> {
         let before = waiting.fetch_add(1, Ordering::Relaxed);
         let place = Self(waiting);
         if before < max {
