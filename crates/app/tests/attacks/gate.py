@@ -421,7 +421,12 @@ def parent_of(pid):
     return parent
 
 
-@attack(nothing, alive, tool="parent")
+@attack(
+    nothing,
+    alive,
+    tool="parent",
+    void="as root every tool has a pid namespace, confined or not, whose first process is the nanny",
+)
 def kill_the_watchers_and_outlive_the_call(facts):
     """The nearer one is stopped first, so that it can not act on the other's end."""
     from raw import libc
