@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Face, Fault, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name};
+use callgate_call::{
+    Face, Fault, Isolation, Job, Needs, Network, RunFuture, Runner, Tier, Tool, aid_of_name,
+    is_name,
+};
 use callgate_runners::{
     Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, interpreter,
     python_pool,
@@ -16,6 +19,7 @@ use callgate_wires::toolhost::tier_of_side_effects;
 
 use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
 use crate::environment::Environment;
+use crate::project::{Bound, Code};
 use crate::workspace::{any_object, escapes};
 
 /// Calls of one tool at the same time, where nothing is said.
@@ -31,6 +35,8 @@ pub struct Workshop<'a> {
     pub spawner: Arc<Spawner>,
     /// What Python runs; made on first need.
     pub worker: &'a dyn Fn() -> Vec<OsString>,
+    /// Where a pack's code is; made on first need.
+    pub lay_out: &'a dyn Fn(&Code) -> Result<PathBuf, String>,
     /// Pools are shared by the tools that name the same program, environment and bounds.
     pub pools: HashMap<String, Arc<Pool>>,
 }
@@ -53,10 +59,22 @@ impl Workshop<'_> {
             .unwrap_or_else(|| tier_of_side_effects(&aid, &config.side_effects));
         let tier = Tier::from_number(tier)
             .ok_or_else(|| about(format!("tier: {tier} is not 0, 1, 2 or 3")))?;
-        let runner: Arc<dyn Runner> = match &config.runner {
-            Some(runner) => self.runner(runner).map_err(about)?,
-            None => Arc::new(NoRunner),
+        let code = self.code(config.bound.as_deref());
+        let runner: Arc<dyn Runner> = match (&config.runner, &code) {
+            (Some(runner), Ok(code)) => self.runner(runner, code).map_err(about)?,
+            // A state that takes no files must not cost the other tools (T-12).
+            (Some(_), Err(reason)) => Arc::new(NoRunner::new(reason.clone())),
+            (None, _) => {
+                let bound = config.bound.as_ref();
+                let reason = bound.and_then(|bound| bound.unavailable.clone());
+                Arc::new(reason.map_or_else(NoRunner::default, NoRunner::new))
+            }
         };
+        let bound = config.bound.map(|bound| *bound);
+        let needs = bound.as_ref().map(|bound| {
+            let code = code.unwrap_or_default();
+            Arc::new(needs_of(bound, &self.root, &config.writes, code))
+        });
         if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
             return Err(about(format!(
                 "writes: `{path}` is not inside the workspace"
@@ -92,13 +110,28 @@ impl Workshop<'_> {
             writes: config.writes,
             slots: config.slots,
             name: config.name,
-            needs: None,
-            origin: None,
+            needs,
+            origin: bound.map(|bound| bound.origin),
             runner,
         })
     }
 
-    fn runner(&mut self, config: &RunnerConfig) -> Result<Arc<dyn Runner>, String> {
+    /// The folders of a pack in which Python looks for its modules, the pack's own first.
+    fn code(&self, bound: Option<&Bound>) -> Result<Vec<PathBuf>, String> {
+        let Some(code) = bound.and_then(|bound| bound.code.as_deref()) else {
+            return Ok(Vec::new());
+        };
+        let root = (self.lay_out)(code)?;
+        let folders = ["src", "tools"].map(|name| root.join(name));
+        let there = folders.into_iter().filter(|folder| folder.is_dir());
+        Ok([root.clone()].into_iter().chain(there).collect())
+    }
+
+    fn runner(
+        &mut self,
+        config: &RunnerConfig,
+        code: &[PathBuf],
+    ) -> Result<Arc<dyn Runner>, String> {
         check_bounds(config)?;
         match config {
             RunnerConfig::Process {
@@ -143,12 +176,13 @@ impl Workshop<'_> {
                 if !entry.contains(':') {
                     return Err(format!("entry `{entry}` is not `module:function`"));
                 }
-                let key = format!("python {python:?} {env:?} {limits:?} {pool:?}");
+                let key = format!("python {python:?} {env:?} {limits:?} {pool:?} {code:?}");
                 let pool = self.shared(key, |shop| {
                     let settings = PythonSettings {
                         workspace: shop.root.clone(),
                         interpreter: python.as_ref().map(PathBuf::from),
-                        worker: (shop.worker)(),
+                        worker: [(shop.worker)(), code.iter().map(OsString::from).collect()]
+                            .concat(),
                         env: child_env(shop.environment, env)?,
                     };
                     let tune = |settings: &mut PoolSettings| tune(settings, limits, pool);
@@ -299,12 +333,44 @@ fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
     set(&mut settings.calls_max, pool.calls_max);
 }
 
-/// A tool of another host's pack: listed, and not available. T-23.
-struct NoRunner;
+/// What a tool of a project needs and is kept from.
+fn needs_of(bound: &Bound, root: &Path, writes: &[String], code: Vec<PathBuf>) -> Needs {
+    Needs {
+        guarantees: bound.guarantees.clone(),
+        reads: code.into_iter().take(1).collect(),
+        writes: writes.iter().map(|path| root.join(path)).collect(),
+        network: if bound.network {
+            Network::Any
+        } else {
+            Network::None
+        },
+        unsafe_execution: bound.unsafe_execution,
+        unconfined: bound.unconfined,
+        isolation: Isolation::default(),
+    }
+}
+
+/// A tool that is listed, and not available: of another host's pack (T-23), or one whose runner
+/// is not there.
+struct NoRunner {
+    reason: String,
+}
+
+impl NoRunner {
+    fn new(reason: String) -> Self {
+        Self { reason }
+    }
+}
+
+impl Default for NoRunner {
+    fn default() -> Self {
+        Self::new("the pack says no `runner` for this tool".to_owned())
+    }
+}
 
 impl Runner for NoRunner {
     fn run<'a>(&'a self, _: Job<'a>) -> RunFuture<'a> {
-        let reason = "the pack says no `runner` for this tool".to_owned();
+        let reason = self.reason.clone();
         Box::pin(std::future::ready(Err(Fault::Unavailable { reason })))
     }
 

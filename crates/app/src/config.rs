@@ -13,6 +13,7 @@ use serde_json::Value;
 
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
+use crate::project::Bound;
 use crate::suggest;
 
 /// A whole configuration file.
@@ -58,7 +59,7 @@ pub struct Config {
 }
 
 /// One tool.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolConfig {
     pub name: String,
@@ -112,6 +113,9 @@ pub struct ToolConfig {
     /// Absent only in toolpacks of other hosts: listed, and not available.
     #[serde(default)]
     pub runner: Option<RunnerConfig>,
+    /// What a tool of a project brings along; never written in a configuration.
+    #[serde(skip)]
+    pub bound: Option<Box<Bound>>,
 }
 
 /// Whether a long call may become a task.

@@ -115,6 +115,7 @@ impl Functions {
             root: self.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
+            lay_out: &|code| code.lay_out(&self.store),
             pools: std::mem::take(pools),
         };
         let tool = workshop.tool(config);

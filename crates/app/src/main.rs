@@ -16,7 +16,9 @@ mod mcp;
 #[cfg(test)]
 #[path = "../tests/support/mutate.rs"]
 mod mutate;
+mod pack;
 mod paths;
+mod project;
 mod python;
 #[cfg(test)]
 #[path = "../tests/support/random.rs"]

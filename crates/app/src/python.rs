@@ -21,6 +21,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "__main__.py",
     "_process.py",
     "ask.py",
+    "check.py",
     "client.py",
     "convert.py",
     "dispatch.py",

@@ -162,7 +162,7 @@ impl Gate {
             }
             let lease = setup.policy.lease(call, tool)?;
             let _places = self.admit(setup, call, entry)?;
-            let plan = self.planner.plan(call, tool)?;
+            let plan = self.plan(call, tool).await?;
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
@@ -234,6 +234,14 @@ impl Gate {
             && start.lease.is_none()
             && !start.needs_approval
             && (start.key.is_none() || self.store.writes_well())
+    }
+
+    /// What will hold the tool. One that is no child of ours is asked after by its runner.
+    async fn plan(&self, call: &Call, tool: &Tool) -> Result<Plan, Fault> {
+        match tool.runner.plan(call, tool) {
+            Some(plan) => plan.await,
+            None => self.planner.plan(call, tool),
+        }
     }
 
     /// Claims the key, spends lease and approval and records the start, as one change that is

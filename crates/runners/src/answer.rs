@@ -157,7 +157,7 @@ fn no_error() -> Fault {
     bad("`error` needs the texts `type` and `message`")
 }
 
-fn clipped(text: &str) -> String {
+pub(crate) fn clipped(text: &str) -> String {
     let mut end = text.len().min(MESSAGE_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -263,13 +263,17 @@ def leave(wire: "list[int]") -> "None":
 def arrange_path() -> "None":
     """Workspace first, this SDK last; never this file's own folder.
 
+    Before the workspace come the folders we were started with: those of a pack,
+    whose modules may have the names of the workspace's, and which nobody writes.
     Started as a file, Python puts that folder first, and a tool's
     `import client` would then find ours.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     workspace, sdk = os.getcwd(), os.path.dirname(here)
+    pack = sys.argv[1:]
     others = [folder for folder in sys.path if folder not in ("", here, workspace, sdk)]
-    sys.path[:] = [workspace, *others, sdk]
+    sys.path[:] = [*pack, workspace, *others, sdk]
+    sys.dont_write_bytecode = sys.dont_write_bytecode or bool(pack)
 
 
 def as_json(value: "Any") -> "Any":

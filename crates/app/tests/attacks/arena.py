@@ -14,19 +14,20 @@ ATTACKS = {}
 class Attack:
     """One attack and where it belongs."""
 
-    def __init__(self, act, stage, judge, tool, users, void):
+    def __init__(self, act, stage, judge, tools, users, void):
         self.name = act.__module__ + "." + act.__name__
         self.stage, self.judge = stage, judge
-        self.tool, self.users, self.void = tool, users, void
+        self.tools, self.users, self.void = tools, users, void
 
 
-def attack(stage, judge, tool="pure", users="all", void=None):
-    """Registers an act. `tool` names the tool of the workspace that carries it out. `users`:
+def attack(stage, judge, tool="pure", also=(), users="all", void=None):
+    """Registers an act. `tool` names the tool of the workspace that carries it out, `also` others
+    that must be held as well. `users`:
     some attacks need `root` to work at all; some are for `others` only, because as root they
     would reach every process of the machine. `void` says why it works nowhere."""
 
     def register(act):
-        one = Attack(act, stage, judge, tool, users, void)
+        one = Attack(act, stage, judge, (tool,) + tuple(also), users, void)
         ATTACKS[one.name] = one
         return act
 

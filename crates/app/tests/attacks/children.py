@@ -103,7 +103,7 @@ def raw_clone(facts):
     raw_child(facts, syscall("clone", 17, 0, 0, 0, 0))
 
 
-@attack(nothing, proof, tool="childless")
+@attack(nothing, proof, tool="childless", also=["parent"])
 def raw_clone_of_our_parent(facts):
     """A sibling: nobody the tool is answerable for."""
     from raw import syscall

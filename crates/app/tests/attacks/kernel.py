@@ -50,7 +50,7 @@ def user_namespace(facts):
     return facts["token"]
 
 
-@attack(nothing, told)
+@attack(nothing, told, also=["parent"])
 def namespace_of_users(facts):
     """Root in a world of its own, where it may mount."""
     from raw import syscall
@@ -59,7 +59,7 @@ def namespace_of_users(facts):
     return user_namespace(facts)
 
 
-@attack(nothing, told)
+@attack(nothing, told, also=["parent"])
 def namespace_of_users_by_clone(facts):
     from raw import syscall
 
@@ -74,7 +74,7 @@ def namespace_of_users_by_clone(facts):
     return os.read(reader, 100)
 
 
-@attack(nothing, told)
+@attack(nothing, told, also=["parent"])
 def namespace_of_users_by_clone3(facts):
     from raw import syscall
 
@@ -89,7 +89,7 @@ def namespace_of_users_by_clone3(facts):
     return os.read(reader, 100)
 
 
-@attack(nothing, told)
+@attack(nothing, told, also=["parent"])
 def namespace_of_users_by_32_bits(facts):
     from raw import int80
 

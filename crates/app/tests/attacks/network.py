@@ -171,7 +171,7 @@ def c_library(facts):
     check(libc.send(fd, ctypes.c_char_p(word), len(word), 0))
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["online"])
 def ring(facts):
     """io_uring: socket, connect and send, none of them a system call."""
     import ctypes
@@ -186,7 +186,7 @@ def ring(facts):
     ring.ask(Ring.SEND, fd, address(word), len(facts["token"]))
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["online"])
 def calls_of_32_bits(facts):
     """socketcall by int 0x80."""
     from raw import Low, int80
@@ -275,7 +275,7 @@ def udp_packet(facts, port):
     return struct.pack("!HHHH", 40000, port, 8 + len(word), 0) + word
 
 
-@attack(udp4, heard, users="root")
+@attack(udp4, heard, also=["online"], users="root")
 def raw_ip(facts):
     sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
     sender.sendto(udp_packet(facts, facts["port"]), ("127.0.0.1", 0))
@@ -286,7 +286,7 @@ def wire(place):
     listener.bind(("lo", 3))
 
 
-@attack(wire, heard, users="root")
+@attack(wire, heard, also=["online"], users="root")
 def packet_on_the_wire(facts):
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     sender.bind(("lo", 0))
@@ -297,7 +297,7 @@ def interfaces(place, facts, output):
     return any(name in output for _, name in socket.if_nameindex())
 
 
-@attack(nothing, interfaces)
+@attack(nothing, interfaces, also=["online"])
 def netlink(facts):
     """Asks the kernel for the machine's interfaces."""
     asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
@@ -331,47 +331,47 @@ def x32_socket(facts):
 # Unix sockets
 
 
-@attack(unix(socket.SOCK_STREAM), heard)
+@attack(unix(socket.SOCK_STREAM), heard, also=["online"])
 def unix_stream(facts):
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(facts["path"])
     connection.sendall(facts["token"].encode())
 
 
-@attack(unix(socket.SOCK_DGRAM), heard)
+@attack(unix(socket.SOCK_DGRAM), heard, also=["online"])
 def unix_datagram(facts):
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.sendto(facts["token"].encode(), facts["path"])
 
 
-@attack(unix(SOCK_SEQPACKET), heard)
+@attack(unix(SOCK_SEQPACKET), heard, also=["online"])
 def unix_packets(facts):
     connection = socket.socket(socket.AF_UNIX, SOCK_SEQPACKET)
     connection.connect(facts["path"])
     connection.send(facts["token"].encode())
 
 
-@attack(unix(socket.SOCK_STREAM, True), heard)
+@attack(unix(socket.SOCK_STREAM, True), heard, also=["online"])
 def abstract_stream(facts):
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(facts["path"])
     connection.sendall(facts["token"].encode())
 
 
-@attack(unix(socket.SOCK_DGRAM, True), heard)
+@attack(unix(socket.SOCK_DGRAM, True), heard, also=["online"])
 def abstract_datagram(facts):
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.sendto(facts["token"].encode(), facts["path"])
 
 
-@attack(unix(socket.SOCK_DGRAM), heard)
+@attack(unix(socket.SOCK_DGRAM), heard, also=["online"])
 def pair_aimed_at_a_path(facts):
     """One end of a datagram pair can be sent from to anybody."""
     one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     one.sendto(facts["token"].encode(), facts["path"])
 
 
-@attack(unix(socket.SOCK_DGRAM, True), heard)
+@attack(unix(socket.SOCK_DGRAM, True), heard, also=["online"])
 def pair_aimed_at_a_name(facts):
     one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     one.connect(facts["path"])
@@ -387,7 +387,7 @@ def inherited(place):
     return {"fd": connection.fileno()}
 
 
-@attack(inherited, heard)
+@attack(inherited, heard, also=["online"])
 def inherited_socket(facts):
     """Writes to whatever is open."""
     for fd in range(3, 256):

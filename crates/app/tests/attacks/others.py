@@ -92,19 +92,19 @@ def set_differently(place, facts, output):
 # Signals
 
 
-@attack(victim, signalled)
+@attack(victim, signalled, also=["parent"])
 def kill(facts):
     os.kill(facts["pid"], URGENT)
 
 
-@attack(victim, signalled)
+@attack(victim, signalled, also=["parent"])
 def kill_thread(facts):
     from raw import syscall
 
     syscall("tkill", facts["pid"], int(URGENT))
 
 
-@attack(victim, signalled)
+@attack(victim, signalled, also=["parent"])
 def kill_group(facts):
     os.killpg(facts["pid"], URGENT)
 
@@ -114,7 +114,7 @@ def kill_everybody(facts):
     os.kill(-1, URGENT)
 
 
-@attack(victim, signalled)
+@attack(victim, signalled, also=["parent"])
 def queue_signal(facts):
     from raw import syscall
 
@@ -122,12 +122,12 @@ def queue_signal(facts):
     syscall("rt_sigqueueinfo", facts["pid"], int(URGENT), info)
 
 
-@attack(victim, signalled)
+@attack(victim, signalled, also=["parent"])
 def signal_by_descriptor(facts):
     signal.pidfd_send_signal(os.pidfd_open(facts["pid"]), URGENT)
 
 
-@attack(victim, signalled)
+@attack(victim, signalled, also=["parent"])
 def signal_by_owner_of_a_pipe(facts):
     """The kernel signals the owner when something comes."""
     import socket
@@ -142,7 +142,7 @@ def signal_by_owner_of_a_pipe(facts):
 # Memory and descriptors
 
 
-@attack(victim, told)
+@attack(victim, told, also=["parent"])
 def trace(facts):
     """Seizes it, stops it and reads its memory."""
     from raw import check, libc

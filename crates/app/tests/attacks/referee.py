@@ -26,7 +26,8 @@ import tool
 # No act takes this long but one that has been stopped.
 PATIENCE_S = 20
 
-GROUPS = ["network", "writing", "reading", "children", "others", "kernel", "limits", "environ", "gate"]
+GROUPS = ["network", "writing", "reading", "children", "others", "kernel", "limits", "environ"]
+GROUPS += ["controls"]
 
 
 class Place:
@@ -144,7 +145,7 @@ def read_for(reader, seconds):
 
 def listing():
     return [
-        {"name": one.name, "tool": one.tool, "users": one.users, "void": one.void}
+        {"name": one.name, "tools": one.tools, "users": one.users, "void": one.void}
         for one in arena.ATTACKS.values()
     ]
 
@@ -156,8 +157,7 @@ def main():
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     referee = Referee(base)
     for group in GROUPS:
-        if os.path.exists(os.path.join(HERE, group + ".py")):
-            __import__(group)
+        __import__(group)
     for line in sys.stdin:
         request = json.loads(line)
         if "list" in request:

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub mod arena;
 pub mod bridge;
 pub mod drive;
 pub mod fits;

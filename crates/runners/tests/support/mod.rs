@@ -132,12 +132,21 @@ impl Bench {
 
 /// Remembers what it was told, up to a bound.
 #[derive(Default)]
-pub struct Heard(Mutex<(Vec<u8>, Vec<u8>)>, Mutex<Vec<String>>);
+pub struct Heard(
+    Mutex<(Vec<u8>, Vec<u8>)>,
+    Mutex<Vec<String>>,
+    Mutex<Vec<String>>,
+);
 
 impl Heard {
     /// Progress and logs, in words.
     pub fn reports(&self) -> Vec<String> {
         self.1.lock().unwrap().clone()
+    }
+
+    /// What was told for the trace, as `name=value`.
+    pub fn facts(&self) -> Vec<String> {
+        self.2.lock().unwrap().clone()
     }
 
     pub fn stdout(&self) -> String {
@@ -158,6 +167,10 @@ impl Sink for Heard {
         };
         let room = (8usize << 20).saturating_sub(kept.len()).min(bytes.len());
         kept.extend_from_slice(&bytes[..room]);
+    }
+
+    fn fact(&self, name: &'static str, value: &str) {
+        self.2.lock().unwrap().push(format!("{name}={value}"));
     }
 
     fn progress(&self, progress: &Progress) {

@@ -106,7 +106,9 @@ fn guard(
 
 /// What the configuration says, if it counts.
 pub fn configured(parts: &Parts<'_>) -> Result<Config, String> {
-    match Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))? {
+    match Found::look(parts.environment, &parts.paths, &parts.store)
+        .map_err(|error| chain(&error))?
+    {
         Found::Trusted(source) => Ok(source.config),
         Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => Ok(Config::default()),
     }
@@ -181,7 +183,7 @@ fn connections_max() -> usize {
 /// Another configuration counts: so do the tokens of its issuer, and no other's. The port and
 /// the hosts stay until the next start.
 pub fn follow(parts: &Parts<'_>, guard: &Guard) {
-    let found = match Found::look(&parts.paths, &parts.store) {
+    let found = match Found::look(parts.environment, &parts.paths, &parts.store) {
         Ok(Found::Trusted(source)) => source,
         // The old configuration is kept; and so is its issuer.
         Ok(Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_)) | Err(_) => return,
