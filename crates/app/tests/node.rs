@@ -9,7 +9,6 @@ use support::drive::Serve;
 use support::workspace::trusted_with;
 
 const TOOL: &str = r#"
-import { readFileSync } from "node:fs";
 let calls = 0;
 
 export function greet(input) {
@@ -34,11 +33,6 @@ export function gives(input) {
   return { nan: NaN, function: () => 1, bigint: 1n, nothing: undefined, symbol: Symbol(), half: "\ud800", nested: { x: [Infinity] }, backslash: "\\ud800 \t\n" }[input.what];
 }
 export function loop() { const a = {}; a.a = a; return a; }
-export function slots(input, desk) {
-  desk.slots[6] = { type: "note", provenance: "", content_json: "1", size_bytes: 1 };
-  delete desk.slots[9];
-  return Object.keys(desk.slots).length;
-}
 export const surroundings = () => [process.env.CALLGATE_FD ?? null, process.cwd()];
 export const notAFunction = 7;
 "#;
