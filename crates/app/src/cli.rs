@@ -79,6 +79,8 @@ enum Command {
     Token(commands::token::Token),
     /// List calls that wait for a person, and decide
     Approvals(commands::approvals::Approvals),
+    /// Make, check, sign, verify, install, list and remove packs of tools
+    Pack(commands::pack::Pack),
     /// Trust this workspace's configuration as it is now
     Trust(commands::trust::Trust),
     /// Show, verify and export the chain of what happened
@@ -179,6 +181,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),
         Command::Token(token) => commands::token::run(environment, place, &token),
         Command::Approvals(approvals) => commands::approvals::run(environment, place, &approvals),
+        Command::Pack(pack) => commands::pack::run(environment, place, &pack),
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),
         Command::Doctor(doctor) => commands::doctor::run(environment, place, &doctor),

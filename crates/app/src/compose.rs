@@ -19,6 +19,7 @@ use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, Stor
 use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
+use crate::node;
 use crate::paths::Paths;
 use crate::python;
 use crate::shelf;
@@ -65,7 +66,7 @@ impl<'a> Parts<'a> {
         let parts = Self::open_for(environment, paths, &config, no_state)?;
         // A damaged chain must not keep `audit verify` from saying so: it is met again by
         // whoever needs the configuration.
-        match Found::look(&parts.paths, &parts.store) {
+        match Found::look(environment, &parts.paths, &parts.store) {
             Ok(Found::Trusted(source)) if source.config.store != StoreConfig::default() => {
                 Self::open_for(environment, parts.paths, &source.config, no_state)
             }
@@ -99,7 +100,7 @@ impl<'a> Parts<'a> {
     /// The workspace's setup: its configuration if that is trusted, else the built-ins. The
     /// error is a trusted configuration that does not hold together.
     pub fn setup(&self) -> Result<Setup, SetupError> {
-        let found = Found::look(&self.paths, &self.store)?;
+        let found = Found::look(self.environment, &self.paths, &self.store)?;
         let note = found.note();
         match found {
             Found::Trusted(source) => self.setup_of(*source, Builtins::With, note),
@@ -173,6 +174,8 @@ impl<'a> Parts<'a> {
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
+            node_worker: &|| node::worker(&self.store),
+            lay_out: &|code| code.lay_out(&self.store),
             pools: HashMap::new(),
         };
         for tool in std::mem::take(&mut config.tools) {

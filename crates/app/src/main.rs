@@ -16,7 +16,10 @@ mod mcp;
 #[cfg(test)]
 #[path = "../tests/support/mutate.rs"]
 mod mutate;
+mod node;
+mod pack;
 mod paths;
+mod project;
 mod python;
 #[cfg(test)]
 #[path = "../tests/support/random.rs"]

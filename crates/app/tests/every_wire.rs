@@ -10,6 +10,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -21,8 +22,10 @@ use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::{Options, Store};
 use serde_json::{Value, json};
 use support::bridge::Frames;
-use support::drive::{Host, Serve, chain, cli, post_bytes, signal, verified};
+use support::drive::{Host, Serve, chain, cli, post_bytes, run_with, signal, verified};
 use support::mcp::{initialize, legacy_call, mcp, modern_call, post_mcp, post_open};
+use support::seen::{Seen, bridge_seen, gate_seen, mcp_seen, protocol_seen, toolhost_seen};
+use support::web::{Request, hear};
 use support::workspace::{effects, trusted_with};
 use support::{callgate, wait_for};
 
@@ -81,24 +84,20 @@ fn config() -> String {
     config
 }
 
-const WIRES: [&str; 6] = [
+const WIRES: [&str; 8] = [
     "toolhost",
     "gate",
     "mcp",
     "mcp-legacy",
     "mcp-http",
     "bridge",
+    "tool",
+    "service",
 ];
 
-/// What came of a call, in words all wires share.
-#[derive(Clone, Debug, PartialEq)]
-enum Seen {
-    Output { value: Value, replayed: bool },
-    Fault(String),
-}
-
 /// One open conversation on each wire, all of one user.
-struct Wires {
+struct Wires<'a> {
+    folder: &'a support::Folder,
     toolhost: Host,
     /// The same wire for the built-in tools: a host has those of one plugin.
     builtins: Host,
@@ -110,8 +109,8 @@ struct Wires {
     token: String,
 }
 
-impl Wires {
-    fn open(folder: &support::Folder) -> Self {
+impl<'a> Wires<'a> {
+    fn open(folder: &'a support::Folder) -> Self {
         let serve = Serve::spawn(
             callgate(folder).args(["serve", "--port", "0"]),
             folder.join("state/gate.sock"),
@@ -124,6 +123,7 @@ impl Wires {
         let mut legacy = mcp(folder, &[]);
         legacy.ask(&initialize(0));
         Self {
+            folder,
             toolhost: Host::start(folder, "."),
             builtins: Host::start(folder, "builtin"),
             modern: mcp(folder, &["--standalone"]),
@@ -199,128 +199,52 @@ impl Wires {
                 assert!(self.bridge.send(request.to_string().as_bytes()));
                 bridge_seen(&self.bridge.message().expect("an answer"))
             }
+            "tool" => {
+                let bytes = local_request(tool, input, meta).to_string().into_bytes();
+                let ran = run_with(callgate(self.folder).arg("tool"), &bytes);
+                protocol_seen(&ran.json())
+            }
+            "service" => {
+                let mut stream = self.post_tools(tool, input, meta);
+                let reply = hear(&mut stream);
+                assert_eq!(reply.status, 200, "{reply:?}");
+                protocol_seen(&reply.json())
+            }
             other => panic!("no wire {other}"),
         }
     }
+
+    /// `POST /tools` with the owner's token, to be answered.
+    fn post_tools(&self, tool: &str, input: &Value, meta: Value) -> std::net::TcpStream {
+        let mut request = meta;
+        request["protocol_version"] = 1.into();
+        request["tool_name"] = tool.into();
+        request["payload"] = input.clone();
+        request["callgate/call"] = true.into();
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).expect("connect");
+        let bytes = Request::new("POST /tools", request.to_string().as_bytes())
+            .by(&self.token)
+            .bytes("connection: close\r\n");
+        stream.write_all(&bytes).expect("write");
+        stream
+    }
+}
+
+/// What `callgate tool` takes. A tool that has no entry is meant by its name.
+fn local_request(tool: &str, input: &Value, meta: Value) -> Value {
+    let mut request = meta;
+    request["protocol_version"] = 1.into();
+    request["tool"] = tool.into();
+    request["entry"] = tool.into();
+    request["payload"] = input.clone();
+    request["callgate/call"] = true.into();
+    request
 }
 
 /// A client that can not be asked anything.
 fn no_asking(mut meta: Value) -> Value {
     meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
     meta
-}
-
-fn gate_seen(reply: &Value) -> Seen {
-    match reply["fault"]["kind"].as_str() {
-        Some(kind) => Seen::Fault(kind.to_owned()),
-        None => Seen::Output {
-            value: reply["output"].clone(),
-            replayed: reply["idempotent_hit"] == true,
-        },
-    }
-}
-
-fn mcp_seen(reply: &Value) -> Seen {
-    match reply["error"]["code"].as_i64() {
-        Some(-32602) => return Seen::Fault("unknown_tool".to_owned()),
-        Some(-32603) => return Seen::Fault("internal".to_owned()),
-        Some(code) => panic!("code {code}: {reply}"),
-        None => {}
-    }
-    let call = &reply["result"]["_meta"]["callgate/call"];
-    match call["fault"].as_str() {
-        Some(kind) => {
-            assert_eq!(reply["result"]["isError"], true, "{reply}");
-            Seen::Fault(kind.to_owned())
-        }
-        None => Seen::Output {
-            value: content_value(&reply["result"]),
-            replayed: call["replayed"] == true,
-        },
-    }
-}
-
-fn content_value(result: &Value) -> Value {
-    let text = result["content"][0]["text"].as_str();
-    let text = text.unwrap_or_else(|| panic!("no text: {result}"));
-    serde_json::from_str(text).expect("JSON in a text")
-}
-
-/// Several faults share a type here; the message tells them apart.
-fn bridge_seen(reply: &Value) -> Seen {
-    let Some(error) = reply.get("error") else {
-        return Seen::Output {
-            value: content_value(&reply["result"]),
-            replayed: reply["result"]["_meta"]["callgate/call"]["replayed"] == true,
-        };
-    };
-    let message = error["message"].as_str().unwrap_or_default();
-    let kind = match error["type"].as_str().unwrap_or_default() {
-        "ToolNotFoundError" => "unknown_tool",
-        "ValueError" if message.starts_with("bad input") => "bad_input",
-        "ValueError" => "bad_value",
-        "FileNotFoundError" => "not_found",
-        "CancelledError" => "cancelled",
-        "RuntimeError" => "internal",
-        "PermissionError" if message.starts_with("denied") => "denied",
-        "PermissionError" if message.starts_with("needs approval") => "needs_approval",
-        "PermissionError" if message.starts_with("lease_required") => "lease_required",
-        "PermissionError" if message.starts_with("lease_rejected") => "lease_rejected",
-        "ConflictError" => "conflict",
-        "OutcomeUnknownError" => "outcome_unknown",
-        "RateLimitError" => "rate_limited",
-        "ToolUnavailableError" if message.starts_with("breaker open") => "breaker_open",
-        "ToolUnavailableError" => "unavailable",
-        "IPCMessageSizeError" => "too_large",
-        "TimeoutError" => "timeout",
-        "ToolCrashError" => "crash",
-        "ToolOutputError" => "bad_output",
-        "OwnError" => "tool_failed",
-        other => panic!("type {other}: {reply}"),
-    };
-    Seen::Fault(kind.to_owned())
-}
-
-/// The contract has three words for all faults; the message tells the rest.
-fn toolhost_seen(reply: &Value) -> Seen {
-    if reply["status"] == "OK" {
-        let text = reply["output_json"].as_str().expect("an output");
-        return Seen::Output {
-            value: serde_json::from_str(text).expect("JSON"),
-            replayed: reply["idempotent_hit"] == true,
-        };
-    }
-    let error = reply["error"].as_str().unwrap_or_default();
-    let status = reply["status"].as_str().unwrap_or("refused");
-    let kind = match (status, error) {
-        ("refused", "lease_required") => "lease_required",
-        ("refused", "lease_rejected") => "lease_rejected",
-        ("refused", error) if error.starts_with("tool not found") => "unknown_tool",
-        ("INVALID_PICK", _) => "bad_input",
-        ("BREAKER_TRIP", error) if error.starts_with("rate limited") => "rate_limited",
-        ("BREAKER_TRIP", error) if error.starts_with("breaker open") => "breaker_open",
-        ("BREAKER_TRIP", error) if error.starts_with("unavailable") => "unavailable",
-        ("TOOL_ERROR", error) => [
-            ("denied", "denied"),
-            ("needs approval", "needs_approval"),
-            ("idempotency_conflict", "conflict"),
-            ("outcome unknown", "outcome_unknown"),
-            ("output exceeds", "too_large"),
-            ("timed out", "timeout"),
-            ("exit 3", "crash"),
-            ("bad output", "bad_output"),
-            ("own words", "tool_failed"),
-            ("k must be", "bad_value"),
-            ("no such thing", "not_found"),
-            ("cancelled", "cancelled"),
-            ("internal", "internal"),
-        ]
-        .into_iter()
-        .find_map(|(words, kind)| error.starts_with(words).then_some(kind))
-        .unwrap_or_else(|| panic!("{reply}")),
-        _ => panic!("{reply}"),
-    };
-    Seen::Fault(kind.to_owned())
 }
 
 /// F, G-3, G-11: a tool registered once is callable over every wire under the same rules.
@@ -363,8 +287,11 @@ fn the_same_rules_on_every_wire() {
             wires.call(wire, &limited, &json!({}), "", ""),
             Seen::Output { .. }
         ));
-        let seen = wires.call(wire, &limited, &json!({}), "", "");
-        assert_eq!(seen, Seen::Fault("rate_limited".to_owned()), "{wire}");
+        // Rates are counted by each process for itself (G-7), and `callgate tool` is one a call.
+        if wire != "tool" {
+            let seen = wires.call(wire, &limited, &json!({}), "", "");
+            assert_eq!(seen, Seen::Fault("rate_limited".to_owned()), "{wire}");
+        }
 
         let lease = cli(&folder, &["lease", "grant", "leased", "--json"])
             .good()
@@ -509,7 +436,7 @@ async fn recorded_ends_are_told_on_every_wire() {
 }
 
 /// Starts a call that hangs and takes it back, the way a caller of the wire does.
-fn cancel(folder: &support::Folder, wires: &mut Wires, wire: &str) {
+fn cancel(folder: &support::Folder, wires: &mut Wires<'_>, wire: &str) {
     let input = json!({ "do": "hang" });
     let before = effects(folder);
     let runs = || wait_for("the effect", || (effects(folder) > before).then_some(()));
@@ -526,7 +453,6 @@ fn cancel(folder: &support::Folder, wires: &mut Wires, wire: &str) {
             assert_eq!(seen, Seen::Fault("cancelled".to_owned()));
         }
         "gate" => {
-            use std::io::Write as _;
             let body = json!({ "tool": "work", "input": input }).to_string();
             let mut stream =
                 std::os::unix::net::UnixStream::connect(&wires.serve.socket).expect("the gate");
@@ -560,12 +486,35 @@ fn cancel(folder: &support::Folder, wires: &mut Wires, wire: &str) {
             assert!(frames.send(request.to_string().as_bytes()));
             runs();
         }
+        "tool" => {
+            let mut child = callgate(folder)
+                .arg("tool")
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .expect("start the program");
+            let request = local_request("work", &input, json!({})).to_string();
+            let mut stdin = child.stdin.take().expect("piped");
+            stdin.write_all(request.as_bytes()).expect("it reads");
+            drop(stdin);
+            runs();
+            signal(child.id(), rustix::process::Signal::TERM);
+            let reply = child.wait_with_output().expect("its end").stdout;
+            let seen = protocol_seen(&serde_json::from_slice(&reply).expect("a reply"));
+            assert_eq!(seen, Seen::Fault("cancelled".to_owned()));
+        }
+        "service" => {
+            let open = wires.post_tools("work", &input, json!({}));
+            runs();
+            drop(open);
+        }
         other => panic!("no wire {other}"),
     }
 }
 
 /// F-22: a caller that goes away, or takes its call back, ends it on every wire, and nothing is
-/// told to it but on the toolhost's, whose host ends; a key that was ended so says it everywhere.
+/// told to it but on the toolhost's and by `callgate tool`, which end; a key that was ended so says
+/// it everywhere.
 #[test]
 fn cancelled_on_every_wire() {
     let config = config();
@@ -587,7 +536,8 @@ fn cancelled_on_every_wire() {
         (ended.values().sum::<usize>() == WIRES.len()).then_some(ended)
     });
     // Both eras are one wire.
-    let once = ["bridge", "gate", "mcp-http", "toolhost"].map(|wire| (wire.to_owned(), 1));
+    let once = ["bridge", "gate", "mcp-http", "service", "tool", "toolhost"];
+    let once = once.map(|wire| (wire.to_owned(), 1));
     let twice = ("mcp".to_owned(), 2);
     assert_eq!(ended, once.into_iter().chain([twice]).collect());
 
@@ -657,6 +607,8 @@ fn same_records(records: &[Value]) {
         }
     }
     assert_eq!(shapes.len(), 1, "{shapes:#?}");
-    let wanted = ["bridge", "gate", "mcp", "mcp-http", "toolhost"];
+    let wanted = [
+        "bridge", "gate", "mcp", "mcp-http", "service", "tool", "toolhost",
+    ];
     assert!(wires.iter().eq(wanted), "{wires:?}");
 }

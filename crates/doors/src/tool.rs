@@ -102,16 +102,15 @@ fn find(gate: &Gate, asked: &Asked, scope: Option<&Scope>) -> Result<Arc<Entry>,
     let catalog = gate.catalog();
     let visible = |entry: &&Arc<Entry>| scope.is_none_or(|scope| scope.allows(&entry.tool));
     let registered = catalog.find(&asked.tool).ok().filter(visible);
-    if let Some(entry) = registered
-        && asked
-            .entry
-            .as_deref()
-            .is_none_or(|code| is_of(code, &entry.tool))
-    {
+    // Not every tool has an entry, and callers of this protocol must write one: the tool's own
+    // name stands for none.
+    let code = asked.entry.as_deref().filter(|code| *code != asked.tool);
+    let is_meant = |entry: &&Arc<Entry>| code.is_none_or(|code| is_of(code, &entry.tool));
+    if let Some(entry) = registered.filter(is_meant) {
         return Ok(Arc::clone(entry));
     }
-    let allowed = asked.entry.as_deref().and_then(|code| gate.entry(code));
-    match (allowed, registered, &asked.entry) {
+    let allowed = code.and_then(|code| gate.entry(code));
+    match (allowed, registered, code) {
         (Some(found), _, _) => found,
         (None, Some(entry), Some(code)) => Err(Fault::Denied {
             reason: format!(
@@ -125,8 +124,7 @@ fn find(gate: &Gate, asked: &Asked, scope: Option<&Scope>) -> Result<Arc<Entry>,
     }
 }
 
-/// True if `code` is what the tool runs, or a name of it: not every tool has an entry, and
-/// callers of this protocol must write one.
+/// True if `code` is what the tool runs, or another of its names.
 fn is_of(code: &str, tool: &Tool) -> bool {
     tool.entry.as_deref() == Some(code)
         || [&tool.name, &tool.aid, &host_name(&tool.name)]

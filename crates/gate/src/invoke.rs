@@ -4,13 +4,12 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
     Artifact, Call, CallId, CallIds, Caller, Changes, Clock, Enforcement, Fault, Job, LeaseToken,
-    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Tool, Wire,
-    chain,
+    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp,
+    Tool, Wire, chain,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -162,7 +161,7 @@ impl Gate {
             }
             let lease = setup.policy.lease(call, tool)?;
             let _places = self.admit(setup, call, entry)?;
-            let plan = self.planner.plan(call, tool)?;
+            let plan = self.plan(call, tool).await?;
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
@@ -173,8 +172,7 @@ impl Gate {
             }
             let began = self.clock.now();
             let result = self.run(setup, call, entry, &plan).await;
-            let took = self.clock.now().since(began);
-            let (result, ticket) = self.finish(&start, lazy, result, took);
+            let (result, ticket) = self.finish(&start, lazy, result, began);
             return Ok(Left::Ran(result, plan.enforcement, ticket));
         }
     }
@@ -234,6 +232,14 @@ impl Gate {
             && start.lease.is_none()
             && !start.needs_approval
             && (start.key.is_none() || self.store.writes_well())
+    }
+
+    /// What will hold the tool. One that is no child of ours is asked after by its runner.
+    async fn plan(&self, call: &Call, tool: &Tool) -> Result<Plan, Fault> {
+        match tool.runner.plan(call, tool) {
+            Some(plan) => plan.await,
+            None => self.planner.plan(call, tool),
+        }
     }
 
     /// Claims the key, spends lease and approval and records the start, as one change that is
@@ -309,7 +315,7 @@ impl Gate {
         start: &Start<'_>,
         lazy: bool,
         result: Result<Output, Fault>,
-        took: Duration,
+        began: Timestamp,
     ) -> (Result<Output, Fault>, Ticket) {
         failpoint("finish.before");
         let (message, data);
@@ -343,7 +349,7 @@ impl Gate {
             end,
             health,
             enforcement: start.enforcement,
-            took,
+            began,
             keep,
             trace_id: start.trace_id,
         };

@@ -34,7 +34,10 @@ impl Gate {
         scope: Option<&Scope>,
     ) -> Result<(Arc<Entry>, Vec<Held>), Fault> {
         let entry = self.visible(name, caller, scope)?;
-        let held = self.planner.outlook(&entry.tool);
+        let held = match entry.tool.runner.outlook(&entry.tool) {
+            Some(held) => held,
+            None => self.planner.outlook(&entry.tool),
+        };
         Ok((entry, held))
     }
 

@@ -110,10 +110,15 @@ pub fn sweep_folders(parent: &Path) {
 
 /// Writes a file of the owner (0600), whole or not at all, with the folders it needs (0700).
 pub fn write_owner_file(path: &Path, text: &str) -> Result<(), StoreError> {
+    create(path.parent().unwrap_or(Path::new("/")), 0o700)?;
+    write_file(path, text, 0o600)
+}
+
+/// Writes a file, whole or not at all.
+pub fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), StoreError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
-    create(parent, 0o700)?;
     let beside = parent.join(format!("{HIDDEN}{:016x}", crate::random_u64()?));
-    let done = write_new(&beside, text.as_bytes(), 0o600).and_then(|()| {
+    let done = write_new(&beside, text.as_bytes(), mode).and_then(|()| {
         std::fs::rename(&beside, path).map_err(|error| StoreError::write(path, error))
     });
     if done.is_err() {

@@ -48,7 +48,7 @@ mod tokens;
 mod trust;
 mod verify;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub use calls::{
 pub use chain::{Filter, Record};
 pub use error::StoreError;
 pub use failpoint::failpoint;
-pub use folders::{NewFolder, remove_folder, sweep_folders, write_owner_file};
+pub use folders::{NewFolder, remove_folder, sweep_folders, write_file, write_owner_file};
 pub use head::Head;
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
 pub use memory::{NOTE_BYTES_MAX, Note};
@@ -174,6 +174,8 @@ pub struct Store {
     sync: Arc<sync::Sync>,
     /// Rung when a keyed call of this process ends.
     ended: Notify,
+    /// Locks on the unpacked folders this process uses.
+    held: Mutex<Vec<File>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -217,6 +219,7 @@ impl Store {
             inner: Arc::new(Mutex::new(inner)),
             sync: Arc::default(),
             ended: Notify::new(),
+            held: Mutex::default(),
         })
     }
 

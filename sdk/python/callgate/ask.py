@@ -18,7 +18,8 @@ import zlib
 from typing import Any, Optional
 
 from . import schema as schemas
-from .convert import Mismatch, converter
+from .check import Checker
+from .convert import converter
 
 _FIELD = "answer"
 
@@ -48,13 +49,24 @@ def ask(message: str, schema: Any = str, *, key: Optional[str] = None) -> Any:
         raise RuntimeError(f"nobody can be asked outside of a call: {message}")
     asked = schema if isinstance(schema, dict) else schemas.of_type(schema)
     form, is_single = _form(asked)
+    checker = Checker(form if is_single else asked)
     question = {"message": str(message), "schema": form}
     worker.asked += 1
     name = key or f"{worker.asked}.{zlib.crc32(json.dumps(question).encode()):08x}"
     answer = worker.answers.get(name)
     if answer is None:
         raise worker.NeedsInput(name, question)
-    return _value(str(message), schema, answer, is_single)
+    action = answer.get("action") if isinstance(answer, dict) else None
+    if action != "accept":
+        raise Declined(str(message), action if action == "decline" else "cancel")
+    value = answer.get("content")
+    problem = checker.problem(value)
+    if problem is not None:
+        raise ValueError(": ".join([f"the answer to `{message}`", *filter(None, problem)]))
+    if is_single:
+        value = value[_FIELD]
+    convert = None if isinstance(schema, dict) else converter(schema)
+    return value if convert is None else convert(value)
 
 
 def _form(asked: schemas.Schema) -> tuple[schemas.Schema, bool]:
@@ -64,20 +76,3 @@ def _form(asked: schemas.Schema) -> tuple[schemas.Schema, bool]:
         return {name: part for name, part in asked.items() if name != "additionalProperties"}, False
     return {"type": "object", "properties": {_FIELD: asked}, "required": [_FIELD]}, True
 
-
-def _value(message: str, schema: Any, answer: Any, is_single: bool) -> Any:
-    action = answer.get("action") if isinstance(answer, dict) else None
-    if action != "accept":
-        raise Declined(message, action if action == "decline" else "cancel")
-    value: Any = answer.get("content")
-    try:
-        if not isinstance(value, dict):
-            raise Mismatch("no form")
-        if is_single:
-            if _FIELD not in value:
-                raise Mismatch("nothing")
-            value = value[_FIELD]
-        convert = None if isinstance(schema, dict) else converter(schema)
-        return value if convert is None else convert(value)
-    except Mismatch as mismatch:
-        raise ValueError(f"the answer to `{message}`{mismatch.path}: {mismatch.reason}") from None

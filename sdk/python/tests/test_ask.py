@@ -148,10 +148,17 @@ class AskTest(Workspace):
     def test_what_can_not_be_asked(self) -> None:
         self.assertEqual(self.worker.call("kit:not_json")["error"]["type"], "TypeError")
         name, _ = self.ask("one")
-        for content in ({}, {"other": 1}, None):
+        for content, words in [
+            ({}, "answer: is required"),
+            ({"answer": 1}, "answer: is not of type string"),
+            (None, "is not of type object"),
+        ]:
             answer = {"action": "accept", "content": content}
             error = self.worker.call("kit:one", answers={name: answer})["error"]
-            self.assertEqual(error["type"], "ValueError", error)
+            self.assertEqual(error, {"type": "ValueError", "message": f"the answer to `Which branch?`: {words}"})
+        name, _ = self.ask("fields")
+        error = self.worker.call("kit:fields", answers={name: accept(n="x")})["error"]
+        self.assertEqual(error["message"], "the answer to `Order?`: n: is not of type integer")
 
     def test_outside_of_a_call_nobody_is_asked(self) -> None:
         with self.assertRaisesRegex(RuntimeError, "nobody can be asked"):

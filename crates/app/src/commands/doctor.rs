@@ -121,7 +121,8 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
 /// names are there.
 fn configuration(parts: &Parts<'_>) -> Result<Vec<Check>, String> {
     let check = |name, ok, finding| Check { name, ok, finding };
-    let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+    let found = Found::look(parts.environment, &parts.paths, &parts.store)
+        .map_err(|error| chain(&error))?;
     let note = found.note();
     let source = match found {
         Found::Trusted(source) => source,

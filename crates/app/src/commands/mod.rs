@@ -8,6 +8,7 @@ pub mod call;
 pub mod doctor;
 pub mod lease;
 pub mod mcp;
+pub mod pack;
 pub mod serve;
 pub mod token;
 pub mod tool;

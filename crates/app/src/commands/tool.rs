@@ -138,7 +138,7 @@ fn roots(workspace: &Path, request: &LocalRequest) -> Result<Option<Roots>, Faul
 
 /// The interpreter the configuration names for functions that are not registered.
 fn python(parts: &Parts<'_>) -> Option<String> {
-    match Found::look(&parts.paths, &parts.store) {
+    match Found::look(parts.environment, &parts.paths, &parts.store) {
         Ok(Found::Trusted(source)) => source.config.service.python.clone(),
         _ => None,
     }

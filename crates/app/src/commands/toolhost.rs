@@ -97,7 +97,7 @@ pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
     let loaded = place.paths(environment, None).and_then(|paths| {
         let parts =
             Parts::open(environment, paths, NoState::Borne).map_err(|error| chain(&error))?;
-        let options = match Found::look(&parts.paths, &parts.store) {
+        let options = match Found::look(parts.environment, &parts.paths, &parts.store) {
             Ok(Found::Trusted(source)) => Options::of(&source),
             _ => Options::default(),
         };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use callgate_call::{Caller, Cancel};
 use callgate_doors::access::jwt::Issuer;
 use callgate_doors::access::{Access, Everybody, Guard};
-use callgate_doors::tcp::{self, Limits};
+use callgate_doors::mcp::http::HttpDoor;
+use callgate_doors::tcp::Limits;
 use callgate_doors::web::{Entrance, Names, Router};
 use callgate_gate::Gate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -106,7 +107,9 @@ fn guard(
 
 /// What the configuration says, if it counts.
 pub fn configured(parts: &Parts<'_>) -> Result<Config, String> {
-    match Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))? {
+    match Found::look(parts.environment, &parts.paths, &parts.store)
+        .map_err(|error| chain(&error))?
+    {
         Found::Trusted(source) => Ok(source.config),
         Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => Ok(Config::default()),
     }
@@ -146,12 +149,18 @@ impl Tcp {
     }
 
     /// Serves until `stop`, and then until `calls` is ready.
-    pub async fn serve(self, router: Router, calls: impl Future<Output = ()>, stop: Cancel) {
+    pub async fn serve(
+        self,
+        mcp: Arc<HttpDoor>,
+        router: Router,
+        calls: impl Future<Output = ()>,
+        stop: Cancel,
+    ) {
         let limits = Limits {
             connections_max: connections_max(),
             ..Limits::default()
         };
-        tcp::serve(self.listener, router, limits, calls, stop).await;
+        mcp.serve(self.listener, router, limits, calls, stop).await;
     }
 }
 
@@ -181,7 +190,7 @@ fn connections_max() -> usize {
 /// Another configuration counts: so do the tokens of its issuer, and no other's. The port and
 /// the hosts stay until the next start.
 pub fn follow(parts: &Parts<'_>, guard: &Guard) {
-    let found = match Found::look(&parts.paths, &parts.store) {
+    let found = match Found::look(parts.environment, &parts.paths, &parts.store) {
         Ok(Found::Trusted(source)) => source,
         // The old configuration is kept; and so is its issuer.
         Ok(Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_)) | Err(_) => return,
