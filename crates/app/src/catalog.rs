@@ -11,19 +11,24 @@ use callgate_call::{
     is_name,
 };
 use callgate_runners::{
-    Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, interpreter,
-    python_pool,
+    NodeSettings, Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings,
+    interpreter, node, node_pool, python_pool,
 };
 use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
 use callgate_wires::toolhost::tier_of_side_effects;
 
-use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
+use crate::config::{
+    IsolationConfig, LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
+};
 use crate::environment::Environment;
 use crate::project::{Bound, Code};
 use crate::workspace::{any_object, escapes};
 
 /// Calls of one tool at the same time, where nothing is said.
 const CONCURRENCY_MAX_DEFAULT: usize = 64;
+
+/// Where the Python worker finds what to import once.
+const PRELOAD_VARIABLE: &str = "CALLGATE_PRELOAD";
 
 /// Makes tools out of their configuration.
 pub struct Workshop<'a> {
@@ -35,6 +40,8 @@ pub struct Workshop<'a> {
     pub spawner: Arc<Spawner>,
     /// What Python runs; made on first need.
     pub worker: &'a dyn Fn() -> Vec<OsString>,
+    /// What Node runs; made on first need.
+    pub node_worker: &'a dyn Fn() -> Vec<OsString>,
     /// Where a pack's code is; made on first need.
     pub lay_out: &'a dyn Fn(&Code) -> Result<PathBuf, String>,
     /// Pools are shared by the tools that name the same program, environment and bounds.
@@ -59,9 +66,19 @@ impl Workshop<'_> {
             .unwrap_or_else(|| tier_of_side_effects(&aid, &config.side_effects));
         let tier = Tier::from_number(tier)
             .ok_or_else(|| about(format!("tier: {tier} is not 0, 1, 2 or 3")))?;
+        let isolation = match &config.runner {
+            Some(runner) => {
+                let pack = config
+                    .bound
+                    .as_ref()
+                    .is_some_and(|bound| bound.code.is_some());
+                isolation(config.isolation, runner, pack).map_err(about)?
+            }
+            None => Isolation::default(),
+        };
         let code = self.code(config.bound.as_deref());
         let runner: Arc<dyn Runner> = match (&config.runner, &code) {
-            (Some(runner), Ok(code)) => self.runner(runner, code).map_err(about)?,
+            (Some(runner), Ok(code)) => self.runner(runner, isolation, code).map_err(about)?,
             // A state that takes no files must not cost the other tools (T-12).
             (Some(_), Err(reason)) => Arc::new(NoRunner::new(reason.clone())),
             (None, _) => {
@@ -73,7 +90,7 @@ impl Workshop<'_> {
         let bound = config.bound.map(|bound| *bound);
         let needs = bound.as_ref().map(|bound| {
             let code = code.unwrap_or_default();
-            Arc::new(needs_of(bound, &self.root, &config.writes, code))
+            Arc::new(needs_of(bound, &self.root, &config.writes, code, isolation))
         });
         if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
             return Err(about(format!(
@@ -130,6 +147,7 @@ impl Workshop<'_> {
     fn runner(
         &mut self,
         config: &RunnerConfig,
+        isolation: Isolation,
         code: &[PathBuf],
     ) -> Result<Arc<dyn Runner>, String> {
         check_bounds(config)?;
@@ -157,11 +175,11 @@ impl Workshop<'_> {
                 limits,
                 pool,
             } => {
-                let key = format!("{command:?} {env:?} {limits:?} {pool:?}");
+                let key = format!("{command:?} {env:?} {limits:?} {pool:?} {isolation:?}");
                 let pool = self.shared(key, |shop| {
                     let (command, env) = (words(command)?, child_env(shop.environment, env)?);
                     let mut settings = PoolSettings::new(command, env, shop.root.clone());
-                    tune(&mut settings, limits, pool);
+                    tune(&mut settings, limits, pool, isolation);
                     Ok(Pool::new(Arc::clone(&shop.spawner), settings))
                 })?;
                 Ok(Arc::new(PoolRunner::new(pool, entry.clone(), "pool")))
@@ -169,6 +187,7 @@ impl Workshop<'_> {
             RunnerConfig::Python {
                 entry,
                 python,
+                preload,
                 env,
                 limits,
                 pool,
@@ -176,16 +195,23 @@ impl Workshop<'_> {
                 if !entry.contains(':') {
                     return Err(format!("entry `{entry}` is not `module:function`"));
                 }
-                let key = format!("python {python:?} {env:?} {limits:?} {pool:?} {code:?}");
+                let key = format!(
+                    "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {code:?} {isolation:?}"
+                );
                 let pool = self.shared(key, |shop| {
+                    let mut env = child_env(shop.environment, env)?;
+                    if !preload.is_empty() {
+                        env.push((PRELOAD_VARIABLE.into(), preload.join(" ").into()));
+                    }
                     let settings = PythonSettings {
                         workspace: shop.root.clone(),
                         interpreter: python.as_ref().map(PathBuf::from),
                         worker: [(shop.worker)(), code.iter().map(OsString::from).collect()]
                             .concat(),
-                        env: child_env(shop.environment, env)?,
+                        env,
                     };
-                    let tune = |settings: &mut PoolSettings| tune(settings, limits, pool);
+                    let tune =
+                        |settings: &mut PoolSettings| tune(settings, limits, pool, isolation);
                     Ok(python_pool(Arc::clone(&shop.spawner), settings, tune))
                 })?;
                 Ok(Arc::new(PoolRunner::new(
@@ -193,6 +219,31 @@ impl Workshop<'_> {
                     Some(entry.clone()),
                     "python",
                 )))
+            }
+            RunnerConfig::Node {
+                entry,
+                node,
+                env,
+                limits,
+                pool,
+            } => {
+                let file = entry.rsplit_once(':').map(|(file, _)| file);
+                if file.is_none_or(escapes) {
+                    return Err(format!("entry `{entry}` is not `file:function`"));
+                }
+                let key = format!("node {node:?} {env:?} {limits:?} {pool:?} {isolation:?}");
+                let pool = self.shared(key, |shop| {
+                    let settings = NodeSettings {
+                        workspace: shop.root.clone(),
+                        interpreter: node.as_ref().map(PathBuf::from),
+                        worker: (shop.node_worker)(),
+                        env: child_env(shop.environment, env)?,
+                    };
+                    let tune =
+                        |settings: &mut PoolSettings| tune(settings, limits, pool, isolation);
+                    Ok(node_pool(Arc::clone(&shop.spawner), settings, tune))
+                })?;
+                Ok(Arc::new(PoolRunner::new(pool, Some(entry.clone()), "node")))
             }
         }
     }
@@ -210,6 +261,39 @@ impl Workshop<'_> {
         self.pools.insert(key, Arc::clone(&made));
         Ok(made)
     }
+}
+
+/// What keeps one call from the next: what the tool asks for, if its runner can do it, else
+/// what the runner does by itself; a pack's code is trusted less than the workspace's (P-17).
+fn isolation(
+    asked: Option<IsolationConfig>,
+    runner: &RunnerConfig,
+    pack: bool,
+) -> Result<Isolation, String> {
+    let (usual, able): (_, &[_]) = match runner {
+        RunnerConfig::Process { .. } => (Isolation::Cold, &[Isolation::Cold]),
+        RunnerConfig::Pool { .. } | RunnerConfig::Node { .. } => {
+            (Isolation::Worker, &[Isolation::Worker, Isolation::Cold])
+        }
+        RunnerConfig::Python { .. } => (
+            if pack {
+                Isolation::Call
+            } else {
+                Isolation::Worker
+            },
+            &[Isolation::Call, Isolation::Worker, Isolation::Cold],
+        ),
+    };
+    let isolation = asked.map_or(usual, Isolation::from);
+    if able.contains(&isolation) {
+        return Ok(isolation);
+    }
+    let able: Vec<&str> = able.iter().map(|one| one.as_str()).collect();
+    Err(format!(
+        "isolation: this runner is not `{}` but {}",
+        isolation.as_str(),
+        able.join(" or ")
+    ))
 }
 
 /// The allow list and what the tool declares; `${NAME}` takes a variable of ours.
@@ -249,6 +333,10 @@ pub fn program_of(
             let named = interpreter(root, python.as_deref().map(Path::new));
             (vec![named.into_os_string()], env)
         }
+        RunnerConfig::Node { node, env, .. } => {
+            let named = self::node(node.as_deref().map(Path::new));
+            (vec![named.into_os_string()], env)
+        }
     };
     let mut spec = Spec::new(command, root.to_owned());
     spec.env = child_env(environment, env)?;
@@ -273,9 +361,9 @@ fn timeout(ms: Option<u64>) -> Result<Option<Duration>, String> {
 fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
     let (limits, pool) = match config {
         RunnerConfig::Process { limits, .. } => (limits, &PoolConfig::default()),
-        RunnerConfig::Pool { limits, pool, .. } | RunnerConfig::Python { limits, pool, .. } => {
-            (limits, pool)
-        }
+        RunnerConfig::Pool { limits, pool, .. }
+        | RunnerConfig::Python { limits, pool, .. }
+        | RunnerConfig::Node { limits, pool, .. } => (limits, pool),
     };
     let within = |name: &str, value: Option<usize>, max: usize| match value {
         Some(value) if value == 0 || value > max => {
@@ -314,7 +402,12 @@ fn child_limits(config: &LimitsConfig) -> Limits {
     }
 }
 
-fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
+fn tune(
+    settings: &mut PoolSettings,
+    limits: &LimitsConfig,
+    pool: &PoolConfig,
+    isolation: Isolation,
+) {
     fn set<T>(place: &mut T, value: Option<T>) {
         if let Some(value) = value {
             *place = value;
@@ -322,6 +415,7 @@ fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
     }
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
     settings.limits = child_limits(limits);
+    settings.isolation = isolation;
     set(&mut settings.output_bytes_max, limits.output_bytes);
     set(&mut settings.workers_max, pool.workers_max);
     set(&mut settings.queue_max, pool.queue_max);
@@ -334,7 +428,13 @@ fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
 }
 
 /// What a tool of a project needs and is kept from.
-fn needs_of(bound: &Bound, root: &Path, writes: &[String], code: Vec<PathBuf>) -> Needs {
+fn needs_of(
+    bound: &Bound,
+    root: &Path,
+    writes: &[String],
+    code: Vec<PathBuf>,
+    isolation: Isolation,
+) -> Needs {
     Needs {
         guarantees: bound.guarantees.clone(),
         reads: code.into_iter().take(1).collect(),
@@ -346,7 +446,7 @@ fn needs_of(bound: &Bound, root: &Path, writes: &[String], code: Vec<PathBuf>) -
         },
         unsafe_execution: bound.unsafe_execution,
         unconfined: bound.unconfined,
-        isolation: Isolation::default(),
+        isolation,
     }
 }
 

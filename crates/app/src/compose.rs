@@ -19,6 +19,7 @@ use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, Stor
 use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
+use crate::node;
 use crate::paths::Paths;
 use crate::python;
 use crate::shelf;
@@ -173,6 +174,7 @@ impl<'a> Parts<'a> {
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
+            node_worker: &|| node::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store),
             pools: HashMap::new(),
         };

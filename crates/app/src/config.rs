@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use callgate_call::{RateLimit, Tasks};
+use callgate_call::{Isolation, RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -110,6 +110,9 @@ pub struct ToolConfig {
     pub gives_content: bool,
     #[serde(default)]
     pub tasks: TasksConfig,
+    /// What keeps one call from the next; else as the runner does it.
+    #[serde(default)]
+    pub isolation: Option<IsolationConfig>,
     /// Absent only in toolpacks of other hosts: listed, and not available.
     #[serde(default)]
     pub runner: Option<RunnerConfig>,
@@ -134,6 +137,25 @@ impl From<TasksConfig> for Tasks {
             TasksConfig::Allowed => Self::Allowed,
             TasksConfig::Required => Self::Required,
             TasksConfig::Forbidden => Self::Forbidden,
+        }
+    }
+}
+
+/// What keeps one call of a tool from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IsolationConfig {
+    Call,
+    Worker,
+    Cold,
+}
+
+impl From<IsolationConfig> for Isolation {
+    fn from(config: IsolationConfig) -> Self {
+        match config {
+            IsolationConfig::Call => Self::Call,
+            IsolationConfig::Worker => Self::Worker,
+            IsolationConfig::Cold => Self::Cold,
         }
     }
 }
@@ -179,6 +201,23 @@ pub enum RunnerConfig {
         /// The interpreter; else `.venv`, else `python3`.
         #[serde(default)]
         python: Option<String>,
+        /// Modules that are imported once, and not with each call, where `isolation` is `call`.
+        #[serde(default)]
+        preload: Vec<String>,
+        #[serde(default)]
+        env: BTreeMap<String, String>,
+        #[serde(default)]
+        limits: LimitsConfig,
+        #[serde(default)]
+        pool: PoolConfig,
+    },
+    /// A pool of the Node worker that ships.
+    Node {
+        /// `file:function`, the file beside the configuration.
+        entry: String,
+        /// The interpreter; else `node`.
+        #[serde(default)]
+        node: Option<String>,
         #[serde(default)]
         env: BTreeMap<String, String>,
         #[serde(default)]
@@ -194,7 +233,7 @@ impl RunnerConfig {
         match self {
             Self::Process { .. } => None,
             Self::Pool { entry, .. } => entry.clone(),
-            Self::Python { entry, .. } => Some(entry.clone()),
+            Self::Python { entry, .. } | Self::Node { entry, .. } => Some(entry.clone()),
         }
     }
 }
@@ -544,6 +583,7 @@ concurrency_max = 2
 idempotent = true
 slots = true
 writes = ["out"]
+isolation = "cold"
 runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memory_bytes = 1 }, pool = { workers_max = 1 } }
 "#;
 

@@ -158,7 +158,10 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
     };
     // A caller that hangs up ends its call: the guard goes when the connection's future does.
     // With a key the call runs on, because its caller will come back and ask.
-    let _ends_with_connection = call.key.is_none().then(|| call.cancel.clone().drop_guard());
+    let _ends_with_connection = call
+        .key
+        .is_none()
+        .then(|| Cancel::clone(&call.cancel).drop_guard());
     let gate = Arc::clone(&door.gate);
     // A task of its own, so that the outcome is recorded whatever becomes of the connection.
     match door

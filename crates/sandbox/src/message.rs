@@ -48,6 +48,7 @@ pub(crate) struct Order {
     /// The numbers in the child of the descriptors handed over, in their order.
     pub targets: Vec<u32>,
     pub limits: Limits,
+    pub may_gain_rights: bool,
 }
 
 /// Why an order could not be written.
@@ -98,6 +99,7 @@ pub(crate) fn write_order(path: &Path, spec: &Spec) -> Result<Vec<u8>, OrderErro
         out.bytes
             .extend_from_slice(&limit.unwrap_or(0).to_le_bytes());
     }
+    out.bytes.push(u8::from(spec.may_gain_rights));
     let length = out.bytes.len() - 4;
     if length > ORDER_BYTES_MAX {
         return Err(OrderError::TooLarge);
@@ -135,6 +137,7 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         open_files: limit()?,
         processes: limit()?,
     };
+    let may_gain_rights = from.take::<1>()?[0] != 0;
     from.bytes.is_empty().then_some(Order {
         path,
         cwd,
@@ -142,6 +145,7 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         env,
         targets,
         limits,
+        may_gain_rights,
     })
 }
 
@@ -337,6 +341,7 @@ mod tests {
             env: vec![text("K=v=w")],
             targets: vec![],
             limits: example().limits,
+            may_gain_rights: false,
         };
         assert_eq!(order, wanted);
         for cut in 4..bytes.len() {

@@ -25,6 +25,9 @@ pub struct Spec {
     pub extra: Vec<(OwnedFd, u32)>,
     /// What the child and each of its descendants may take.
     pub limits: Limits,
+    /// It may gain rights by starting a program that has them. For the owner's own programs
+    /// alone, never for a tool: a container's client without root needs `newuidmap`.
+    pub may_gain_rights: bool,
 }
 
 impl Spec {
@@ -40,6 +43,7 @@ impl Spec {
             stderr: Stdio::Null,
             extra: Vec::new(),
             limits: Limits::default(),
+            may_gain_rights: false,
         }
     }
 

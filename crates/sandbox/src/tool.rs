@@ -89,7 +89,9 @@ fn steps(
     rustix::process::chdir(order.cwd.as_c_str()).map_err(at(Stage::Cwd))?;
     place_all(handed, order).map_err(|error| (Stage::Descriptors, error))?;
     set_limits(&order.limits).map_err(at(Stage::Limits))?;
-    rustix::thread::set_no_new_privs(true).map_err(at(Stage::Privileges))?;
+    if !order.may_gain_rights {
+        rustix::thread::set_no_new_privs(true).map_err(at(Stage::Privileges))?;
+    }
     sys::unblock_signals();
     let path: &CStr = &order.path;
     Err((Stage::Exec, sys::exec(path, &order.argv, &order.env)))

@@ -120,6 +120,7 @@ fn summary(source: &Source) -> Vec<Vec<String>> {
                     RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. },
                 ) => command.join(" "),
                 Some(RunnerConfig::Python { entry, .. }) => format!("python {entry}"),
+                Some(RunnerConfig::Node { entry, .. }) => format!("node {entry}"),
                 None => "nothing".to_owned(),
             };
             let pack = tool

@@ -238,7 +238,7 @@ impl Project<'_> {
     }
 
     fn tool(&self, name: String, binding: &Binding, bound: Bound) -> Result<ToolConfig, String> {
-        let (runner, unavailable) = match runner(binding, self.settings)? {
+        let (runner, unavailable) = match runner(binding, self.settings, bound.code.is_some())? {
             Chosen::Runs(runner) => (Some(*runner), None),
             Chosen::NotYet(reason) => (None, Some(reason)),
         };
@@ -304,7 +304,7 @@ enum Chosen {
 }
 
 /// The runner of a binding, chosen when it is loaded. TP-62.
-fn runner(binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
+fn runner(binding: &Binding, settings: &Settings, pack: bool) -> Result<Chosen, String> {
     let not_yet = |what: &str| Ok(Chosen::NotYet(format!("{what} can not be run yet")));
     match (binding.runner, binding.kind) {
         (Some(RunnerWord::Service), _) => {
@@ -323,11 +323,21 @@ fn runner(binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
             Some(image) => not_yet(&format!("a container ({image})")),
             None => Err("it is a container without an image: say `image`".to_owned()),
         },
-        (Some(RunnerWord::Node), _) | (_, Kind::Node) => not_yet("a Node tool"),
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) if pack => not_yet("a Node tool of a pack"),
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) => {
+            Ok(Chosen::Runs(Box::new(RunnerConfig::Node {
+                entry: binding.entry.clone(),
+                node: None,
+                env: BTreeMap::new(),
+                limits: LimitsConfig::default(),
+                pool: PoolConfig::default(),
+            })))
+        }
         (Some(RunnerWord::Local) | None, Kind::Python) => {
             Ok(Chosen::Runs(Box::new(RunnerConfig::Python {
                 entry: binding.entry.clone(),
                 python: None,
+                preload: Vec::new(),
                 env: BTreeMap::new(),
                 limits: LimitsConfig::default(),
                 pool: PoolConfig::default(),
