@@ -1,6 +1,7 @@
 //! `callgate.toml` as written: fields, defaults and nothing else. What they become is in
 //! `catalog.rs`.
 
+mod remote;
 mod shelf;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use callgate_call::{RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
 use crate::project::Bound;
@@ -186,6 +188,10 @@ pub enum RunnerConfig {
         #[serde(default)]
         pool: PoolConfig,
     },
+    /// A foreign service.
+    Service(ServiceRunnerConfig),
+    /// A container of podman or docker.
+    Container(Box<ContainerRunnerConfig>),
 }
 
 impl RunnerConfig {
@@ -195,6 +201,8 @@ impl RunnerConfig {
             Self::Process { .. } => None,
             Self::Pool { entry, .. } => entry.clone(),
             Self::Python { entry, .. } => Some(entry.clone()),
+            Self::Service(service) => service.entry.clone(),
+            Self::Container(container) => container.entry.clone(),
         }
     }
 }
@@ -545,6 +553,12 @@ idempotent = true
 slots = true
 writes = ["out"]
 runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memory_bytes = 1 }, pool = { workers_max = 1 } }
+[[tool]]
+name = "s"
+runner = { kind = "service", url = "http://h/t", tool_name = "t", handshake = true, token_env = "T" }
+[[tool]]
+name = "k"
+runner = { kind = "container", image = "i", mode = "oneshot", runtime = "docker", runtime_options = ["--x"], user = "1:1" }
 "#;
 
     const WORDS: [&[u8]; 20] = [

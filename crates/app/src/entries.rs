@@ -116,6 +116,7 @@ impl Functions {
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store),
+            remotes: None,
             pools: std::mem::take(pools),
         };
         let tool = workshop.tool(config);

@@ -159,6 +159,7 @@ impl Scene {
         ContainerSettings {
             image: IMAGE.to_owned(),
             talking,
+            code: Vec::new(),
             env: Vec::new(),
             secrets: Arc::default(),
             user: None,
@@ -317,11 +318,7 @@ async fn proven_from_inside() {
     );
     let secret = scene.workspace.join("secret");
     std::fs::write(&secret, "s").unwrap();
-    let paths = [
-        secret.to_str().unwrap(),
-        "/workspace/secret",
-        "/etc/shadow",
-    ];
+    let paths = [secret.to_str().unwrap(), "/workspace/secret", "/etc/shadow"];
     let read = scene
         .bench("read", needs())
         .value(json!({ "paths": paths }))

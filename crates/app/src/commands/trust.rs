@@ -120,6 +120,10 @@ fn summary(source: &Source) -> Vec<Vec<String>> {
                     RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. },
                 ) => command.join(" "),
                 Some(RunnerConfig::Python { entry, .. }) => format!("python {entry}"),
+                Some(RunnerConfig::Service(service)) => format!("service {}", service.url),
+                Some(RunnerConfig::Container(container)) => {
+                    format!("container {}", container.image)
+                }
                 None => "nothing".to_owned(),
             };
             let pack = tool
