@@ -222,6 +222,7 @@ fn record(
         needs_approval: false,
         idempotent: true,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     };
     let finish = Finish {
@@ -236,6 +237,7 @@ fn record(
         },
         health: Health::Works,
         enforcement: "none",
+        unsafe_override: false,
         took: Duration::ZERO,
         keep: true,
         trace_id: None,

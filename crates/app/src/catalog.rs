@@ -16,7 +16,8 @@ use callgate_wires::toolhost::tier_of_side_effects;
 
 use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
 use crate::environment::Environment;
-use crate::workspace::{any_object, escapes};
+use crate::needs::Ground;
+use crate::workspace::any_object;
 
 /// Calls of one tool at the same time, where nothing is said.
 const CONCURRENCY_MAX_DEFAULT: usize = 64;
@@ -29,6 +30,10 @@ pub struct Workshop<'a> {
     pub root: PathBuf,
     /// Where children come from.
     pub spawner: Arc<Spawner>,
+    /// What is the gate's own.
+    pub ground: Ground,
+    /// The variables of ours that hold a secret.
+    pub secrets: &'a [String],
     /// What Python runs; made on first need.
     pub worker: &'a dyn Fn() -> Vec<OsString>,
     /// Pools are shared by the tools that name the same program, environment and bounds.
@@ -57,11 +62,14 @@ impl Workshop<'_> {
             Some(runner) => self.runner(runner).map_err(about)?,
             None => Arc::new(NoRunner),
         };
-        if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
-            return Err(about(format!(
-                "writes: `{path}` is not inside the workspace"
-            )));
-        }
+        let needs = match &config.runner {
+            None => None,
+            Some(runner) => {
+                let worker = self.worker_folder(runner);
+                let needs = self.ground.needs(&config, worker.as_deref());
+                Some(Arc::new(needs.map_err(about)?))
+            }
+        };
         let rate_limit = config
             .rate_limit
             .map(|rate| rate.read().map_err(about))
@@ -91,7 +99,7 @@ impl Workshop<'_> {
             writes: config.writes,
             slots: config.slots,
             name: config.name,
-            needs: None,
+            needs,
             runner,
         })
     }
@@ -104,8 +112,10 @@ impl Workshop<'_> {
                 env,
                 limits,
             } => {
+                let secrets = self.secrets_of(env);
                 let env = child_env(self.environment, env)?;
                 let mut settings = ProcessSettings::new(words(command)?, env, self.root.clone());
+                settings.secrets = secrets;
                 settings.limits = child_limits(limits);
                 if let Some(bytes) = limits.output_bytes {
                     settings.output_bytes_max = bytes;
@@ -123,9 +133,12 @@ impl Workshop<'_> {
                 pool,
             } => {
                 let key = format!("{command:?} {env:?} {limits:?} {pool:?}");
+                let declared = env;
                 let pool = self.shared(key, |shop| {
                     let (command, env) = (words(command)?, child_env(shop.environment, env)?);
+                    let secrets = shop.secrets_of(declared);
                     let mut settings = PoolSettings::new(command, env, shop.root.clone());
+                    settings.secrets = secrets;
                     tune(&mut settings, limits, pool);
                     Ok(Pool::new(Arc::clone(&shop.spawner), settings))
                 })?;
@@ -149,7 +162,10 @@ impl Workshop<'_> {
                         worker: (shop.worker)(),
                         env: child_env(shop.environment, env)?,
                     };
-                    let tune = |settings: &mut PoolSettings| tune(settings, limits, pool);
+                    let tune = |settings: &mut PoolSettings| {
+                        tune(settings, limits, pool);
+                        settings.secrets = shop.secrets_of(env);
+                    };
                     Ok(python_pool(Arc::clone(&shop.spawner), settings, tune))
                 })?;
                 Ok(Arc::new(PoolRunner::new(
@@ -159,6 +175,29 @@ impl Workshop<'_> {
                 )))
             }
         }
+    }
+
+    /// The folder of the Python worker, where it is a file.
+    fn worker_folder(&self, runner: &RunnerConfig) -> Option<PathBuf> {
+        if !matches!(runner, RunnerConfig::Python { .. }) {
+            return None;
+        }
+        let command = (self.worker)();
+        let file = Path::new(command.first()?);
+        // The package's folder is on the path of its modules: `…/callgate/worker.py`.
+        file.is_absolute()
+            .then(|| file.parent()?.parent().map(Path::to_owned))?
+    }
+
+    /// Which variables of a child hold a secret, and its name.
+    fn secrets_of(&self, declared: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let secret = |name: &str| self.secrets.iter().find(|secret| *secret == name).cloned();
+        let of =
+            |name: &str, value: &str| reference(value).and_then(secret).or_else(|| secret(name));
+        declared
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), of(name, value)?)))
+            .collect()
     }
 
     /// The pool of this key, made if there is none yet.
@@ -183,10 +222,7 @@ fn child_env(
 ) -> Result<Vec<(OsString, OsString)>, String> {
     let mut env = scrubbed_env(environment.variables(), &[]);
     for (name, value) in declared {
-        let value = match value
-            .strip_prefix("${")
-            .and_then(|rest| rest.strip_suffix('}'))
-        {
+        let value = match reference(value) {
             None => OsString::from(value),
             Some(ours) => environment
                 .os(ours)
@@ -197,6 +233,11 @@ fn child_env(
         env.push((name.into(), value));
     }
     Ok(env)
+}
+
+/// The variable of ours that a value stands for.
+fn reference(value: &str) -> Option<&str> {
+    value.strip_prefix("${")?.strip_suffix('}')
 }
 
 /// The file a runner would start, found as its start would find it.

@@ -1,13 +1,17 @@
 //! Puts the parts together: store, spawner, tools, gate.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use callgate_call::chain;
 use callgate_call::{Clock, Secrets, Tier};
 use callgate_gate::{BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, Policy, Rule, Setup};
-use callgate_sandbox::{Confinement, Spawner};
+use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
@@ -15,6 +19,7 @@ use crate::clock::SystemClock;
 use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
 use crate::environment::Environment;
 use crate::issuer;
+use crate::needs::Ground;
 use crate::paths::Paths;
 use crate::python;
 use crate::shelf;
@@ -71,7 +76,8 @@ impl<'a> Parts<'a> {
     ) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new(environment));
         let store = Arc::new(Store::open(&paths.state, options, Arc::clone(&clock))?);
-        let spawner = Spawner::new(environment.program.clone());
+        let spawner =
+            Spawner::with_settings(environment.program.clone(), spawner_settings(environment));
         Ok(Self {
             environment,
             paths,
@@ -89,7 +95,7 @@ impl<'a> Parts<'a> {
         match found {
             Found::Trusted(source) => self.setup_of(*source, Builtins::With, note),
             Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => {
-                self.setup_of_config(Config::default(), Builtins::With, note)
+                self.setup_of_config(Config::default(), &[], Builtins::With, note)
             }
         }
     }
@@ -98,6 +104,7 @@ impl<'a> Parts<'a> {
     pub fn builtins(&self) -> Result<Setup, SetupError> {
         self.setup_of_config(
             Config::default(),
+            &[],
             Builtins::With,
             "built-in tools".to_owned(),
         )
@@ -111,7 +118,7 @@ impl<'a> Parts<'a> {
         note: String,
     ) -> Result<Setup, SetupError> {
         let file = source.file.clone();
-        self.setup_of_config(source.config, builtins, note)
+        self.setup_of_config(source.config, &source.files, builtins, note)
             .map_err(|error| match error {
                 SetupError::Tools(reason) => {
                     SetupError::Source(SourceError::Wrong { path: file, reason })
@@ -123,6 +130,7 @@ impl<'a> Parts<'a> {
     fn setup_of_config(
         &self,
         mut config: Config,
+        files: &[PathBuf],
         builtins: Builtins,
         note: String,
     ) -> Result<Setup, SetupError> {
@@ -144,14 +152,19 @@ impl<'a> Parts<'a> {
                     .map_err(|error| SetupError::Tools(error.to_string()))?;
             }
         }
+        let ground = Ground::new(&self.paths, &config, files);
+        let tools = std::mem::take(&mut config.tools);
+        let worker = OnceCell::new();
         let mut workshop = Workshop {
             environment: self.environment,
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
-            worker: &|| python::worker(&self.store),
+            ground,
+            secrets: &config.secrets.env,
+            worker: &|| worker.get_or_init(|| self.worker()).clone(),
             pools: HashMap::new(),
         };
-        for tool in std::mem::take(&mut config.tools) {
+        for tool in tools {
             let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
             catalog
                 .add(tool)
@@ -166,6 +179,18 @@ impl<'a> Parts<'a> {
             shelf,
             note,
         })
+    }
+
+    /// What Python runs. A child that may not see the state gets the worker as text: one that
+    /// becomes somebody else (P-16), or one whose workspace has the state inside.
+    fn worker(&self) -> Vec<OsString> {
+        let owner = std::fs::metadata(&self.paths.workspace).map_or(0, |found| found.uid());
+        let another = self.environment.uid == 0 && owner != 0;
+        if another || self.paths.state.starts_with(&self.paths.workspace) {
+            python::worker_as_text()
+        } else {
+            python::worker(&self.store)
+        }
     }
 
     fn secrets(&self, config: &Config) -> Secrets {
@@ -183,7 +208,7 @@ impl<'a> Parts<'a> {
         Gate::new(
             setup,
             store,
-            Arc::new(Confinement),
+            Arc::new(Confinement::new(Arc::clone(&self.spawner))),
             Arc::clone(&self.clock),
             seed,
         )
@@ -202,6 +227,19 @@ pub enum SetupError {
     /// What the configuration asks for does not hold together.
     #[error("{0}")]
     Tools(String),
+}
+
+fn spawner_settings(environment: &Environment) -> SpawnerSettings {
+    let words = environment.text("CALLGATE_HIDE").unwrap_or_default();
+    let temporary = environment
+        .os("TMPDIR")
+        .map_or(Path::new("/tmp"), Path::new);
+    SpawnerSettings {
+        scratch: temporary.join(format!("callgate-{}", environment.uid)),
+        // For tests and `doctor`: how we do without.
+        hidden: words.split(',').filter_map(Facility::from_word).collect(),
+        ..SpawnerSettings::default()
+    }
 }
 
 fn store_options(config: &Config) -> Options {

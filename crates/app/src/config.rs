@@ -1,6 +1,7 @@
 //! `callgate.toml` as written: fields, defaults and nothing else. What they become is in
 //! `catalog.rs`.
 
+mod confinement;
 mod shelf;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,9 @@ use callgate_call::{RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use confinement::{
+    GuaranteesConfig, IsolationConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig,
+};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
 use crate::suggest;
@@ -55,7 +59,7 @@ pub struct Config {
 }
 
 /// One tool.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolConfig {
     pub name: String,
@@ -97,8 +101,25 @@ pub struct ToolConfig {
     pub replay_inputs: Vec<String>,
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Paths inside the workspace it may write.
     #[serde(default)]
     pub writes: Vec<String>,
+    /// Further paths it may read.
+    #[serde(default)]
+    pub reads: Vec<String>,
+    #[serde(default)]
+    pub network: Option<NetworkConfig>,
+    #[serde(default)]
+    pub guarantees: GuaranteesConfig,
+    #[serde(default)]
+    pub purity: Option<PurityConfig>,
+    #[serde(default)]
+    pub sandbox: Option<SandboxConfig>,
+    /// Runs even where a promise cannot be kept.
+    #[serde(default)]
+    pub allow_unsafe_execution: bool,
+    #[serde(default)]
+    pub isolation: Option<IsolationConfig>,
     #[serde(default)]
     pub slots: bool,
     /// Its output is `{"content": [...]}` as MCP has it.
@@ -507,6 +528,13 @@ concurrency_max = 2
 idempotent = true
 slots = true
 writes = ["out"]
+reads = ["data"]
+network = { allow = ["h:1"] }
+guarantees = { no_subprocess = true, secrets_allowed = ["K"] }
+purity = "impure"
+sandbox = "strict"
+allow_unsafe_execution = true
+isolation = "cold"
 runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memory_bytes = 1 }, pool = { workers_max = 1 } }
 "#;
 

@@ -15,6 +15,7 @@ mod mcp;
 #[cfg(test)]
 #[path = "../tests/support/mutate.rs"]
 mod mutate;
+mod needs;
 mod paths;
 mod python;
 #[cfg(test)]

@@ -34,7 +34,7 @@ decision = "ask"
 /// Does what it is told, and notes what it did.
 const WORK: &str = r#"
 read -r input
-echo "$input" >> effects
+echo "$input" >> effects.log
 case $input in
   *crash*) echo 'last words' >&2; exit 3 ;;
   *garbage*) echo nonsense ;;
@@ -49,7 +49,7 @@ esac
 fn config() -> String {
     let tool = |name: &str, more: &str, command: &str| {
         format!(
-            "[[tool]]\nname = \"{name}\"\n{more}\n\
+            "[[tool]]\nname = \"{name}\"\n{more}\nwrites = [\"effects.log\"]\n\
              input_schema = {{ type = \"object\", properties = {{ do = {{ type = \"string\" }} }} }}\n\
              runner = {{ kind = \"process\", command = {command}, limits = {{ output_bytes = 1000 }} }}\n"
         )

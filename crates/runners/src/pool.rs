@@ -8,26 +8,29 @@
 //! {"call":"…","error":{"type":"…","message":"…"}}
 //! ```
 //!
-//! Reports may come before the answer, any number of them. Nothing keeps one call's leavings in a worker from the next one: what needs that is a
-//! process tool. A call costs no task and no copy beside the one line each way.
+//! Reports may come before the answer, any number of them. Nothing keeps one call's leavings
+//! in a worker from the next one, unless the plan asks for a worker to each call. A worker
+//! only ever serves calls that are to be held to the same. A call costs no task and no copy
+//! beside the one line each way.
 
 mod health;
 mod report;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, Output, RunFuture, Runner};
+use callgate_call::{Fault, Isolation, Job, Needs, Output, Plan, RunFuture, Runner};
 use callgate_sandbox::{Limits, Spawner, Spec};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::process::within;
+use crate::process::{confine, within};
 use crate::python::Python;
 use health::{Health, Rules, Start};
 use worker::{Found, Served, Worker};
@@ -39,6 +42,8 @@ pub struct PoolSettings {
     pub command: Vec<OsString>,
     /// Its environment; `CALLGATE_FD` is added.
     pub env: Vec<(OsString, OsString)>,
+    /// Which of its variables hold a secret, and the secret's name.
+    pub secrets: BTreeMap<String, String>,
     /// Its working folder, absolute: the workspace.
     pub cwd: PathBuf,
     /// What each of its processes may take.
@@ -70,6 +75,7 @@ impl PoolSettings {
         Self {
             command,
             env,
+            secrets: BTreeMap::new(),
             cwd,
             limits: Limits::default(),
             workers_max: 4,
@@ -168,7 +174,7 @@ impl Pool {
         let served = worker
             .serve(entry, job, deadline, self.settings.output_bytes_max)
             .await;
-        let result = self.settle(worker, served);
+        let result = self.settle(worker, served, job.plan);
         drop(turn);
         result
     }
@@ -193,7 +199,7 @@ impl Pool {
 
     /// An idle worker that is fit, or a new one.
     async fn worker(&self, job: Job<'_>, deadline: Instant) -> Result<Worker, Fault> {
-        while let Some(mut worker) = self.take_idle() {
+        while let Some(mut worker) = self.take_idle(job.plan) {
             match worker.find().await {
                 Found::Ready => return Ok(worker),
                 Found::Unfit => {}
@@ -203,14 +209,21 @@ impl Pool {
         self.wait_for_start(job, deadline).await?;
         let generation = self.state().generation;
         within(job, deadline, async {
-            let spec = self.spec().await?;
+            let spec = self.spec(job.plan).await?;
             Worker::start(&self.spawner, spec, generation).await
         })
         .await?
     }
 
-    fn take_idle(&self) -> Option<Worker> {
-        self.state().idle.pop()
+    /// The worker used last among those that are held to what `plan` says.
+    fn take_idle(&self, plan: &Plan) -> Option<Worker> {
+        if !serves_many(plan) {
+            return None;
+        }
+        let idle = &mut self.state().idle;
+        let fits = |worker: &Worker| same(worker.confine(), plan.confinement.as_ref());
+        let at = idle.iter().rposition(fits)?;
+        Some(idle.remove(at))
     }
 
     /// Waits as long as earlier crashes ask for, if the call has that long.
@@ -234,10 +247,11 @@ impl Pool {
         }
     }
 
-    async fn spec(&self) -> Result<Spec, Fault> {
+    async fn spec(&self, plan: &Plan) -> Result<Spec, Fault> {
         let PoolSettings {
             command,
             env,
+            secrets,
             cwd,
             limits,
             ..
@@ -251,22 +265,27 @@ impl Pool {
             }
         };
         let mut spec = Spec::new(command.clone(), cwd.clone());
-        spec.env.clone_from(env);
+        confine(&mut spec, plan, env, secrets);
         spec.limits = limits.clone();
         Ok(spec)
     }
 
     /// Keeps the worker or lets it go, and keeps the books.
-    fn settle(&self, mut worker: Worker, served: Served) -> Result<Output, Fault> {
+    fn settle(&self, mut worker: Worker, served: Served, plan: &Plan) -> Result<Output, Fault> {
         let now = Instant::now();
         let mut state = self.state();
         match served {
             Served::Answered(result) => {
                 state.health.answered();
-                let fit =
-                    worker.generation == state.generation && worker.calls < self.settings.calls_max;
+                let fit = worker.generation == state.generation
+                    && worker.calls < self.settings.calls_max
+                    && serves_many(plan);
                 if fit {
                     worker.idle_since = now;
+                    // Idle workers of other confinements make room.
+                    if state.idle.len() >= self.settings.workers_max.max(1) {
+                        drop(state.idle.remove(0));
+                    }
                     state.idle.push(worker);
                     self.keep(&mut state);
                 }
@@ -320,6 +339,21 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// True if a worker of this plan may serve the next call too.
+fn serves_many(plan: &Plan) -> bool {
+    let isolation = plan.enforcement.detail.as_ref().map(|d| d.isolation);
+    isolation.is_none_or(|isolation| isolation == Isolation::Worker)
+}
+
+/// True if workers of one are held to the same as workers of the other.
+fn same(one: Option<&Arc<Needs>>, other: Option<&Arc<Needs>>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
+        _ => false,
     }
 }
 

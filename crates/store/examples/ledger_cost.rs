@@ -49,6 +49,7 @@ fn start<'a>(call: u64, key: Option<KeyId>, caller: &'a Caller) -> Start<'a> {
         needs_approval: false,
         idempotent: false,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     }
 }
@@ -66,6 +67,7 @@ fn finish<'a>(call: u64, key: Option<KeyId>, digest: Digest) -> Finish<'a> {
         },
         health: Health::Works,
         enforcement: "none",
+        unsafe_override: false,
         took: Duration::from_micros(3),
         keep: true,
         trace_id: None,

@@ -2,9 +2,10 @@
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, NoSink, Output, Stream};
+use callgate_call::{Fault, Job, Needs, NoSink, Output, Stream};
 use callgate_sandbox::{Child, Ending, SpawnError, Spawner, Spec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::Interest;
@@ -42,6 +43,8 @@ pub(super) struct Worker {
     tail: Tail,
     request: Vec<u8>,
     reply: Vec<u8>,
+    /// What it is held to.
+    confine: Option<Arc<Needs>>,
     /// Calls begun.
     pub calls: u64,
     /// The pool's generation it was started in.
@@ -80,6 +83,7 @@ impl Worker {
         (spec.stdout, spec.stderr) = (stdout_far.into(), stderr_far.into());
         spec.extra.push((far.into(), FD));
         spec.env.push((FD_VARIABLE.into(), FD.to_string().into()));
+        let confine = spec.confine.clone();
         let child = spawner
             .spawn(spec)
             .await
@@ -92,10 +96,16 @@ impl Worker {
             tail: Tail::default(),
             request: Vec::new(),
             reply: Vec::new(),
+            confine,
             calls: 0,
             generation,
             idle_since: Instant::now(),
         })
+    }
+
+    /// What it is held to, for as long as it lives.
+    pub fn confine(&self) -> Option<&Arc<Needs>> {
+        self.confine.as_ref()
     }
 
     /// Serves one call. `entry` is JSON.

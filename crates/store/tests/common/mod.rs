@@ -96,6 +96,7 @@ pub fn start<'a>(call: u128, key: Option<KeyId>, caller: &'a Caller) -> Start<'a
         needs_approval: false,
         idempotent: false,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     }
 }
@@ -120,6 +121,7 @@ pub fn finish<'a>(call: u128, key: Option<KeyId>, text: &'a str) -> Finish<'a> {
         },
         health: Health::Works,
         enforcement: "none",
+        unsafe_override: false,
         took: Duration::from_millis(3),
         keep: true,
         trace_id: None,
