@@ -88,14 +88,19 @@ impl Planner for Confinement {
         let Some(needs) = &tool.needs else {
             return Guarantee::ALL.map(none).to_vec();
         };
-        let facts = self.spawner.facts();
-        let files = look(needs);
-        let all = Guarantee::ALL.map(|one| {
-            let asker = needs.guarantees.asker(one).unwrap_or(Asker::Engine);
-            hold(one, asker, needs, &facts, &files)
-        });
-        all.to_vec()
+        outlook(needs, &self.spawner.facts())
     }
+}
+
+/// How far each of the seven would be kept for a tool of these needs, asked for or not.
+#[must_use]
+pub fn outlook(needs: &Needs, facts: &Facts) -> Vec<Held> {
+    let files = look(needs);
+    let all = Guarantee::ALL.map(|one| {
+        let asker = needs.guarantees.asker(one).unwrap_or(Asker::Engine);
+        hold(one, asker, needs, facts, &files)
+    });
+    all.to_vec()
 }
 
 /// The plan of these needs on a machine of these facts.

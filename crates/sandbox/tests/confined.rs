@@ -162,3 +162,119 @@ async fn a_temporary_folder_of_its_own() {
         std::fs::remove_dir_all(cwd).unwrap();
     }
 }
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// G-9: inside a root as wide as the workspace, what is the gate's can not be changed, and its
+/// configuration not even read; all else can be written, rights and times too.
+#[tokio::test]
+async fn what_is_the_gates_stays_so_in_a_wide_root() {
+    if !is_root() {
+        eprintln!("skipped: needs root for mounts");
+        return;
+    }
+    let cwd = folder();
+    for (name, text) in [("callgate.toml", "c"), ("tool.py", "t"), ("packs/p/x", "p")] {
+        std::fs::create_dir_all(cwd.join(name).parent().unwrap()).unwrap();
+        std::fs::write(cwd.join(name), text).unwrap();
+    }
+    std::fs::create_dir(cwd.join("state")).unwrap();
+    std::fs::write(cwd.join("state/token"), "s").unwrap();
+    let mut needs = writes(&[cwd.clone()]);
+    needs.kept = vec![cwd.join("tool.py"), cwd.join("packs"), cwd.join("absent")];
+    needs.hidden = vec![cwd.join("callgate.toml"), cwd.join("state")];
+    let script = "cat callgate.toml state/token; cat tool.py packs/p/x; \
+        for file in callgate.toml tool.py packs/p/x packs/new state/token state/new; do \
+        echo x >$file; rm -rf $file; mv $file moved; mv new $file; done; \
+        rm -rf packs state; mv packs moved; mv state moved; chmod 777 tool.py; \
+        echo x >new && chmod 600 new && touch -d 2001-01-01 new";
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    assert_eq!(text, "tp");
+    let read = |name| std::fs::read_to_string(cwd.join(name)).unwrap();
+    for (name, text) in [
+        ("callgate.toml", "c"),
+        ("tool.py", "t"),
+        ("packs/p/x", "p"),
+        ("state/token", "s"),
+        ("new", "x\n"),
+    ] {
+        assert_eq!(read(name), text, "{name}");
+    }
+    let new = std::fs::metadata(cwd.join("new")).unwrap();
+    let year = new.modified().unwrap().duration_since(std::time::UNIX_EPOCH);
+    assert!(year.unwrap().as_secs() < 1_000_000_000);
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// P-16: a child of root is whoever owns what it may write, else the workspace, and nobody has
+/// a capability.
+#[tokio::test]
+async fn roots_children_are_the_owners() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    if !is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let cwd = folder();
+    std::fs::create_dir(cwd.join("out")).unwrap();
+    chown(cwd.join("out"), Some(1234), Some(1235)).unwrap();
+    let mut needs = writes(&[cwd.join("out")]);
+    needs.reads = vec!["/proc".into()];
+    let script = "id -u; id -g; id -G; grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs' /proc/self/status; \
+        echo x >out/new";
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    let (ids, status) = text.split_once("Cap").unwrap();
+    assert_eq!(ids, "1234\n1235\n1235\n");
+    assert_eq!(status.matches("0000000000000000").count(), 5, "{status}");
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    assert_eq!(std::fs::metadata(cwd.join("out/new")).unwrap().uid(), 1234);
+
+    needs.writes.clear();
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    let (ids, status) = text.split_once("Cap").unwrap();
+    assert_eq!(ids, "0\n0\n0\n");
+    assert_eq!(status.matches("0000000000000000").count(), 5, "{status}");
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// With `/proc` among what it may read, a tree sees itself and nobody else.
+#[tokio::test]
+async fn proc_is_its_own() {
+    if !is_root() {
+        eprintln!("skipped: needs root for a pid namespace");
+        return;
+    }
+    let cwd = folder();
+    let needs = Needs {
+        reads: vec!["/proc".into()],
+        ..Needs::default()
+    };
+    let script = "ls /proc | grep -cE '^[0-9]+$'; tr '\\0' '\\n' </proc/1/environ | wc -l";
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    let count: usize = text.lines().next().unwrap().parse().unwrap();
+    assert!(count <= 5, "{text}");
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// A link planted where a root was leads nowhere.
+#[tokio::test]
+async fn a_planted_link_is_not_followed() {
+    let (cwd, outside) = (folder(), folder());
+    let spawner = spawner(BOTH[0]);
+    let needs = Arc::new(writes(&[cwd.join("a"), cwd.join("a/b")]));
+    let spec = |script: &str| {
+        let mut spec = sh(script, &cwd, &needs);
+        spec.confine = Some(Arc::clone(&needs));
+        spec
+    };
+    let plant = format!("rmdir a/b && ln -s {} a/b", outside.display());
+    let (_, exit) = run(&spawner, spec(&plant)).await;
+    assert_eq!(exit.ending, Ending::Code(0));
+    let error = spawner.spawn(spec("echo x >a/b/x")).await.unwrap_err();
+    assert!(error.to_string().contains("what it may reach"), "{error}");
+    assert!(!outside.join("x").exists());
+    std::fs::remove_dir_all(cwd).unwrap();
+    std::fs::remove_dir_all(outside).unwrap();
+}
