@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use callgate_call::{Call, Caller, Cancel, Digest, Document, IdempotencyKey, Tier, Wire};
+use callgate_call::{
+    Call, Caller, Cancel, Digest, Document, IdempotencyKey, Tier, Timestamp, Wire,
+};
 use callgate_gate::{Gate, Schema, Ticket};
 use callgate_store::{Durability, End, Finish, Health, KeyId, Start, Store, View};
 use callgate_wires::toolhost::{Reply, ReplyState, Request, RequestInput, Status, TookCall};
@@ -238,7 +240,7 @@ fn record(
         health: Health::Works,
         enforcement: "none",
         unsafe_override: false,
-        took: Duration::ZERO,
+        began: Timestamp(0),
         keep: true,
         trace_id: None,
     };

@@ -6,21 +6,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Face, Fault, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name};
+use callgate_call::{
+    Face, Fault, Isolation, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name,
+};
 use callgate_runners::{
-    Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, interpreter,
-    python_pool,
+    NodeSettings, Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings,
+    interpreter, node, node_pool, python_pool,
 };
 use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
 use callgate_wires::toolhost::tier_of_side_effects;
 
-use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
+use crate::config::{
+    IsolationConfig, LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
+};
 use crate::environment::Environment;
 use crate::needs::Ground;
-use crate::workspace::any_object;
+use crate::project::{Bound, Code};
+use crate::workspace::{any_object, escapes};
 
 /// Calls of one tool at the same time, where nothing is said.
 const CONCURRENCY_MAX_DEFAULT: usize = 64;
+
+/// Where the Python worker finds what to import once.
+const PRELOAD_VARIABLE: &str = "CALLGATE_PRELOAD";
 
 /// Makes tools out of their configuration.
 pub struct Workshop<'a> {
@@ -31,11 +39,15 @@ pub struct Workshop<'a> {
     /// Where children come from.
     pub spawner: Arc<Spawner>,
     /// What is the gate's own.
-    pub ground: Ground,
+    pub ground: &'a Ground,
     /// The variables of ours that hold a secret.
     pub secrets: &'a [String],
     /// What Python runs; made on first need.
     pub worker: &'a dyn Fn() -> Vec<OsString>,
+    /// What Node runs; made on first need.
+    pub node_worker: &'a dyn Fn() -> Vec<OsString>,
+    /// Where a pack's code is; made on first need.
+    pub lay_out: &'a dyn Fn(&Code) -> Result<PathBuf, String>,
     /// Pools are shared by the tools that name the same program, environment and bounds.
     pub pools: HashMap<String, Arc<Pool>>,
 }
@@ -58,24 +70,38 @@ impl Workshop<'_> {
             .unwrap_or_else(|| tier_of_side_effects(&aid, &config.side_effects));
         let tier = Tier::from_number(tier)
             .ok_or_else(|| about(format!("tier: {tier} is not 0, 1, 2 or 3")))?;
-        let runner: Arc<dyn Runner> = match &config.runner {
-            Some(runner) => self.runner(runner).map_err(about)?,
-            None => Arc::new(NoRunner),
-        };
-        let needs = match &config.runner {
-            None => None,
+        let isolation = match &config.runner {
             Some(runner) => {
-                let worker = self.worker_folder(runner);
-                let needs = self.ground.needs(&config, worker.as_deref());
-                Some(Arc::new(needs.map_err(about)?))
+                let pack = config
+                    .bound
+                    .as_ref()
+                    .is_some_and(|bound| bound.code.is_some());
+                isolation(config.isolation, runner, pack).map_err(about)?
+            }
+            None => Isolation::default(),
+        };
+        let code = self.code(config.bound.as_deref());
+        let runner: Arc<dyn Runner> = match (&config.runner, &code) {
+            (Some(runner), Ok(code)) => self.runner(runner, isolation, code).map_err(about)?,
+            // A state that takes no files must not cost the other tools (T-12).
+            (Some(_), Err(reason)) => Arc::new(NoRunner::new(reason.clone())),
+            (None, _) => {
+                let bound = config.bound.as_ref();
+                let reason = bound.and_then(|bound| bound.unavailable.clone());
+                Arc::new(reason.map_or_else(NoRunner::default, NoRunner::new))
             }
         };
+        let own = code.iter().flatten().take(1).cloned();
+        let own: Vec<PathBuf> = own.chain(self.worker_folder(&config)).collect();
+        let needs = self.ground.needs(&config, isolation, own).map_err(about)?;
+        let bound = config.bound.map(|bound| *bound);
         let rate_limit = config
             .rate_limit
             .map(|rate| rate.read().map_err(about))
             .transpose()?;
         Ok(Tool {
             aid,
+            entry: config.runner.as_ref().and_then(RunnerConfig::entry),
             face: Face {
                 title: config.title,
                 icons: config.icons,
@@ -100,11 +126,28 @@ impl Workshop<'_> {
             slots: config.slots,
             name: config.name,
             needs,
+            origin: bound.map(|bound| bound.origin),
             runner,
         })
     }
 
-    fn runner(&mut self, config: &RunnerConfig) -> Result<Arc<dyn Runner>, String> {
+    /// The folders of a pack in which Python looks for its modules, the pack's own first.
+    fn code(&self, bound: Option<&Bound>) -> Result<Vec<PathBuf>, String> {
+        let Some(code) = bound.and_then(|bound| bound.code.as_deref()) else {
+            return Ok(Vec::new());
+        };
+        let root = (self.lay_out)(code)?;
+        let folders = ["src", "tools"].map(|name| root.join(name));
+        let there = folders.into_iter().filter(|folder| folder.is_dir());
+        Ok([root.clone()].into_iter().chain(there).collect())
+    }
+
+    fn runner(
+        &mut self,
+        config: &RunnerConfig,
+        isolation: Isolation,
+        code: &[PathBuf],
+    ) -> Result<Arc<dyn Runner>, String> {
         check_bounds(config)?;
         match config {
             RunnerConfig::Process {
@@ -132,14 +175,14 @@ impl Workshop<'_> {
                 limits,
                 pool,
             } => {
-                let key = format!("{command:?} {env:?} {limits:?} {pool:?}");
+                let key = format!("{command:?} {env:?} {limits:?} {pool:?} {isolation:?}");
                 let declared = env;
                 let pool = self.shared(key, |shop| {
                     let (command, env) = (words(command)?, child_env(shop.environment, env)?);
                     let secrets = shop.secrets_of(declared);
                     let mut settings = PoolSettings::new(command, env, shop.root.clone());
                     settings.secrets = secrets;
-                    tune(&mut settings, limits, pool);
+                    tune(&mut settings, limits, pool, isolation);
                     Ok(Pool::new(Arc::clone(&shop.spawner), settings))
                 })?;
                 Ok(Arc::new(PoolRunner::new(pool, entry.clone(), "pool")))
@@ -147,6 +190,7 @@ impl Workshop<'_> {
             RunnerConfig::Python {
                 entry,
                 python,
+                preload,
                 env,
                 limits,
                 pool,
@@ -154,17 +198,25 @@ impl Workshop<'_> {
                 if !entry.contains(':') {
                     return Err(format!("entry `{entry}` is not `module:function`"));
                 }
-                let key = format!("python {python:?} {env:?} {limits:?} {pool:?}");
+                let key = format!(
+                    "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {code:?} {isolation:?}"
+                );
                 let pool = self.shared(key, |shop| {
+                    let secrets = shop.secrets_of(env);
+                    let mut env = child_env(shop.environment, env)?;
+                    if !preload.is_empty() {
+                        env.push((PRELOAD_VARIABLE.into(), preload.join(" ").into()));
+                    }
                     let settings = PythonSettings {
                         workspace: shop.root.clone(),
                         interpreter: python.as_ref().map(PathBuf::from),
-                        worker: (shop.worker)(),
-                        env: child_env(shop.environment, env)?,
+                        worker: [(shop.worker)(), code.iter().map(OsString::from).collect()]
+                            .concat(),
+                        env,
                     };
                     let tune = |settings: &mut PoolSettings| {
-                        tune(settings, limits, pool);
-                        settings.secrets = shop.secrets_of(env);
+                        tune(settings, limits, pool, isolation);
+                        settings.secrets = secrets;
                     };
                     Ok(python_pool(Arc::clone(&shop.spawner), settings, tune))
                 })?;
@@ -174,19 +226,50 @@ impl Workshop<'_> {
                     "python",
                 )))
             }
+            RunnerConfig::Node {
+                entry,
+                node,
+                env,
+                limits,
+                pool,
+            } => {
+                let file = entry.rsplit_once(':').map(|(file, _)| file);
+                if file.is_none_or(escapes) {
+                    return Err(format!("entry `{entry}` is not `file:function`"));
+                }
+                let key = format!("node {node:?} {env:?} {limits:?} {pool:?} {isolation:?}");
+                let pool = self.shared(key, |shop| {
+                    let settings = NodeSettings {
+                        workspace: shop.root.clone(),
+                        interpreter: node.as_ref().map(PathBuf::from),
+                        worker: (shop.node_worker)(),
+                        env: child_env(shop.environment, env)?,
+                    };
+                    let tune = |settings: &mut PoolSettings| {
+                        tune(settings, limits, pool, isolation);
+                        settings.secrets = shop.secrets_of(env);
+                    };
+                    Ok(node_pool(Arc::clone(&shop.spawner), settings, tune))
+                })?;
+                Ok(Arc::new(PoolRunner::new(pool, Some(entry.clone()), "node")))
+            }
         }
     }
 
-    /// The folder of the Python worker, where it is a file.
-    fn worker_folder(&self, runner: &RunnerConfig) -> Option<PathBuf> {
-        if !matches!(runner, RunnerConfig::Python { .. }) {
-            return None;
-        }
-        let command = (self.worker)();
+    /// Where the worker stands that ships with us, where a tool runs it and it is a file.
+    fn worker_folder(&self, config: &ToolConfig) -> Option<PathBuf> {
+        let command = match config.runner.as_ref()? {
+            RunnerConfig::Python { .. } => (self.worker)(),
+            RunnerConfig::Node { .. } => (self.node_worker)(),
+            RunnerConfig::Process { .. } | RunnerConfig::Pool { .. } => return None,
+        };
         let file = Path::new(command.first()?);
-        // The package's folder is on the path of its modules: `…/callgate/worker.py`.
-        file.is_absolute()
-            .then(|| file.parent()?.parent().map(Path::to_owned))?
+        let folder = file.parent().filter(|_| file.is_absolute())?;
+        // Python's is a module of a package, which is found by the folder above.
+        match folder.file_name()?.to_str() {
+            Some("callgate") => folder.parent().map(Path::to_owned),
+            _ => Some(folder.to_owned()),
+        }
     }
 
     /// Which variables of a child hold a secret, and its name.
@@ -213,6 +296,39 @@ impl Workshop<'_> {
         self.pools.insert(key, Arc::clone(&made));
         Ok(made)
     }
+}
+
+/// What keeps one call from the next: what the tool asks for, if its runner can do it, else
+/// what the runner does by itself; a pack's code is trusted less than the workspace's (P-17).
+fn isolation(
+    asked: Option<IsolationConfig>,
+    runner: &RunnerConfig,
+    pack: bool,
+) -> Result<Isolation, String> {
+    let (usual, able): (_, &[_]) = match runner {
+        RunnerConfig::Process { .. } => (Isolation::Cold, &[Isolation::Cold]),
+        RunnerConfig::Pool { .. } | RunnerConfig::Node { .. } => {
+            (Isolation::Worker, &[Isolation::Worker, Isolation::Cold])
+        }
+        RunnerConfig::Python { .. } => (
+            if pack {
+                Isolation::Call
+            } else {
+                Isolation::Worker
+            },
+            &[Isolation::Call, Isolation::Worker, Isolation::Cold],
+        ),
+    };
+    let isolation = asked.map_or(usual, Isolation::from);
+    if able.contains(&isolation) {
+        return Ok(isolation);
+    }
+    let able: Vec<&str> = able.iter().map(|one| one.as_str()).collect();
+    Err(format!(
+        "isolation: this runner is not `{}` but {}",
+        isolation.as_str(),
+        able.join(" or ")
+    ))
 }
 
 /// The allow list and what the tool declares; `${NAME}` takes a variable of ours.
@@ -254,6 +370,10 @@ pub fn program_of(
             let named = interpreter(root, python.as_deref().map(Path::new));
             (vec![named.into_os_string()], env)
         }
+        RunnerConfig::Node { node, env, .. } => {
+            let named = self::node(node.as_deref().map(Path::new));
+            (vec![named.into_os_string()], env)
+        }
     };
     let mut spec = Spec::new(command, root.to_owned());
     spec.env = child_env(environment, env)?;
@@ -278,9 +398,9 @@ fn timeout(ms: Option<u64>) -> Result<Option<Duration>, String> {
 fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
     let (limits, pool) = match config {
         RunnerConfig::Process { limits, .. } => (limits, &PoolConfig::default()),
-        RunnerConfig::Pool { limits, pool, .. } | RunnerConfig::Python { limits, pool, .. } => {
-            (limits, pool)
-        }
+        RunnerConfig::Pool { limits, pool, .. }
+        | RunnerConfig::Python { limits, pool, .. }
+        | RunnerConfig::Node { limits, pool, .. } => (limits, pool),
     };
     let within = |name: &str, value: Option<usize>, max: usize| match value {
         Some(value) if value == 0 || value > max => {
@@ -319,7 +439,12 @@ fn child_limits(config: &LimitsConfig) -> Limits {
     }
 }
 
-fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
+fn tune(
+    settings: &mut PoolSettings,
+    limits: &LimitsConfig,
+    pool: &PoolConfig,
+    isolation: Isolation,
+) {
     fn set<T>(place: &mut T, value: Option<T>) {
         if let Some(value) = value {
             *place = value;
@@ -327,6 +452,7 @@ fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
     }
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
     settings.limits = child_limits(limits);
+    settings.isolation = isolation;
     set(&mut settings.output_bytes_max, limits.output_bytes);
     set(&mut settings.workers_max, pool.workers_max);
     set(&mut settings.queue_max, pool.queue_max);
@@ -338,12 +464,27 @@ fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
     set(&mut settings.calls_max, pool.calls_max);
 }
 
-/// A tool of another host's pack: listed, and not available. T-23.
-struct NoRunner;
+/// A tool that is listed, and not available: of another host's pack (T-23), or one whose runner
+/// is not there.
+struct NoRunner {
+    reason: String,
+}
+
+impl NoRunner {
+    fn new(reason: String) -> Self {
+        Self { reason }
+    }
+}
+
+impl Default for NoRunner {
+    fn default() -> Self {
+        Self::new("the pack says no `runner` for this tool".to_owned())
+    }
+}
 
 impl Runner for NoRunner {
     fn run<'a>(&'a self, _: Job<'a>) -> RunFuture<'a> {
-        let reason = "the pack says no `runner` for this tool".to_owned();
+        let reason = self.reason.clone();
         Box::pin(std::future::ready(Err(Fault::Unavailable { reason })))
     }
 

@@ -79,6 +79,8 @@ enum Command {
     Token(commands::token::Token),
     /// List calls that wait for a person, and decide
     Approvals(commands::approvals::Approvals),
+    /// Make, check, sign, verify, install, list and remove packs of tools
+    Pack(commands::pack::Pack),
     /// Trust this workspace's configuration as it is now
     Trust(commands::trust::Trust),
     /// Show, verify and export the chain of what happened
@@ -91,6 +93,8 @@ enum Command {
     /// Run one tool by its AID: request on stdin, reply on stdout
     #[command(name = "tool_exec", disable_help_flag = true)]
     ToolExec(Rest),
+    /// Run one request of the tool protocol: request on stdin, reply on stdout
+    Tool(commands::tool::Tool),
     /// Serve MCP for the tools of a parent process: SOCKET SCHEMA
     #[command(disable_help_flag = true)]
     Bridge(Rest),
@@ -177,9 +181,11 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),
         Command::Token(token) => commands::token::run(environment, place, &token),
         Command::Approvals(approvals) => commands::approvals::run(environment, place, &approvals),
+        Command::Pack(pack) => commands::pack::run(environment, place, &pack),
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),
         Command::Doctor(doctor) => commands::doctor::run(environment, place, &doctor),
+        Command::Tool(tool) => commands::tool::run(environment, place, &tool),
         Command::BridgeConfig(config) => commands::bridge_config::run(environment, place, &config),
         Command::Toolhost(_) | Command::ToolExec(_) | Command::Bridge(_) => Err(
             "put `toolhost`, `tool_exec` and `bridge` first: callgate toolhost …"

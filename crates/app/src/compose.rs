@@ -10,16 +10,21 @@ use std::time::Duration;
 
 pub use callgate_call::chain;
 use callgate_call::{Clock, Secrets, Tier};
-use callgate_gate::{BreakerPolicy, Catalog, Decision, Gate, LeasePolicy, Policy, Rule, Setup};
+use callgate_doors::service::is_path;
+use callgate_gate::{
+    BreakerPolicy, Catalog, Decision, Entries, Gate, LeasePolicy, Policy, Rule, Setup,
+};
 use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
 use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
+use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
 use crate::needs::Ground;
+use crate::node;
 use crate::paths::Paths;
 use crate::python;
 use crate::shelf;
@@ -46,15 +51,29 @@ pub enum Builtins {
     Without,
 }
 
+/// What becomes of a process whose state folder can not even be made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum NoState {
+    /// It does not start.
+    Refused,
+    /// It serves what needs no record. T-12.
+    Borne,
+}
+
 impl<'a> Parts<'a> {
     /// Opens the state of a workspace, as its configuration says once that is trusted.
-    pub fn open(environment: &'a Environment, paths: Paths) -> Result<Self, StoreError> {
-        let parts = Self::open_with(environment, paths, Options::default())?;
+    pub fn open(
+        environment: &'a Environment,
+        paths: Paths,
+        no_state: NoState,
+    ) -> Result<Self, StoreError> {
+        let config = Config::default();
+        let parts = Self::open_for(environment, paths, &config, no_state)?;
         // A damaged chain must not keep `audit verify` from saying so: it is met again by
         // whoever needs the configuration.
-        match Found::look(&parts.paths, &parts.store) {
+        match Found::look(environment, &parts.paths, &parts.store) {
             Ok(Found::Trusted(source)) if source.config.store != StoreConfig::default() => {
-                Self::open_for(environment, parts.paths, &source.config)
+                Self::open_for(environment, parts.paths, &source.config, no_state)
             }
             _ => Ok(parts),
         }
@@ -65,15 +84,12 @@ impl<'a> Parts<'a> {
         environment: &'a Environment,
         paths: Paths,
         config: &Config,
+        no_state: NoState,
     ) -> Result<Self, StoreError> {
-        Self::open_with(environment, paths, store_options(config))
-    }
-
-    fn open_with(
-        environment: &'a Environment,
-        paths: Paths,
-        options: Options,
-    ) -> Result<Self, StoreError> {
+        let options = Options {
+            may_lack_folder: no_state == NoState::Borne,
+            ..store_options(config)
+        };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new(environment));
         let store = Arc::new(Store::open(&paths.state, options, Arc::clone(&clock))?);
         let spawner =
@@ -90,7 +106,7 @@ impl<'a> Parts<'a> {
     /// The workspace's setup: its configuration if that is trusted, else the built-ins. The
     /// error is a trusted configuration that does not hold together.
     pub fn setup(&self) -> Result<Setup, SetupError> {
-        let found = Found::look(&self.paths, &self.store)?;
+        let found = Found::look(self.environment, &self.paths, &self.store)?;
         let note = found.note();
         match found {
             Found::Trusted(source) => self.setup_of(*source, Builtins::With, note),
@@ -140,6 +156,15 @@ impl<'a> Parts<'a> {
             // Only checked, so that nothing is trusted that could not be served.
             issuer::issuer(jwt, Arc::clone(&self.clock), Vec::new()).map_err(SetupError::Tools)?;
         }
+        let service = &config.service;
+        if let Some(path) = service.path.as_ref().filter(|path| !is_path(path)) {
+            let reason = format!("service.path: `{path}` is not a path of its own, such as /run");
+            return Err(SetupError::Tools(reason));
+        }
+        let entries = (!service.allow_entries.is_empty()).then(|| {
+            let (patterns, python) = (service.allow_entries.clone(), service.python.clone());
+            Arc::new(Functions::new(self, patterns, python)) as Arc<dyn Entries>
+        });
         let breaker = BreakerPolicy {
             failures_max: config.breaker.failures_max,
             open: Duration::from_millis(config.breaker.open_ms),
@@ -159,9 +184,11 @@ impl<'a> Parts<'a> {
             environment: self.environment,
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
-            ground,
+            ground: &ground,
             secrets: &config.secrets.env,
             worker: &|| worker.get_or_init(|| self.worker()).clone(),
+            node_worker: &|| node::worker(&self.store),
+            lay_out: &|code| code.lay_out(&self.store),
             pools: HashMap::new(),
         };
         for tool in tools {
@@ -173,6 +200,7 @@ impl<'a> Parts<'a> {
         let shelf = shelf::shelf(&mut config, &catalog).map_err(SetupError::Tools)?;
         Ok(Setup {
             catalog,
+            entries,
             policy,
             breaker,
             secrets,
@@ -181,12 +209,12 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// What Python runs. A child that may not see the state gets the worker as text: one that
-    /// becomes somebody else (P-16), or one whose workspace has the state inside.
+    /// What Python runs. A child that becomes somebody else (P-16) may not enter the state, and
+    /// gets the worker as text.
     fn worker(&self) -> Vec<OsString> {
         let owner = std::fs::metadata(&self.paths.workspace).map_or(0, |found| found.uid());
         let another = self.environment.uid == 0 && owner != 0;
-        if another || self.paths.state.starts_with(&self.paths.workspace) {
+        if another {
             python::worker_as_text()
         } else {
             python::worker(&self.store)

@@ -2,21 +2,22 @@
 //! `catalog.rs`.
 
 mod confinement;
+mod runner;
 mod shelf;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use callgate_call::{RateLimit, Tasks};
+use callgate_call::{Isolation, RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use confinement::{
-    GuaranteesConfig, IsolationConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig,
-};
+pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
+pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
+use crate::project::Bound;
 use crate::suggest;
 
 /// A whole configuration file.
@@ -56,6 +57,9 @@ pub struct Config {
     /// `[http]`.
     #[serde(default)]
     pub http: HttpConfig,
+    /// `[service]`.
+    #[serde(default)]
+    pub service: ServiceConfig,
 }
 
 /// One tool.
@@ -119,17 +123,21 @@ pub struct ToolConfig {
     #[serde(default)]
     pub allow_unsafe_execution: bool,
     #[serde(default)]
-    pub isolation: Option<IsolationConfig>,
-    #[serde(default)]
     pub slots: bool,
     /// Its output is `{"content": [...]}` as MCP has it.
     #[serde(default)]
     pub gives_content: bool,
     #[serde(default)]
     pub tasks: TasksConfig,
+    /// What keeps one call from the next; else as the runner does it.
+    #[serde(default)]
+    pub isolation: Option<IsolationConfig>,
     /// Absent only in toolpacks of other hosts: listed, and not available.
     #[serde(default)]
     pub runner: Option<RunnerConfig>,
+    /// What a tool of a project brings along; never written in a configuration.
+    #[serde(skip)]
+    pub bound: Option<Box<Bound>>,
 }
 
 /// Whether a long call may become a task.
@@ -152,6 +160,25 @@ impl From<TasksConfig> for Tasks {
     }
 }
 
+/// What keeps one call of a tool from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IsolationConfig {
+    Call,
+    Worker,
+    Cold,
+}
+
+impl From<IsolationConfig> for Isolation {
+    fn from(config: IsolationConfig) -> Self {
+        match config {
+            IsolationConfig::Call => Self::Call,
+            IsolationConfig::Worker => Self::Worker,
+            IsolationConfig::Cold => Self::Cold,
+        }
+    }
+}
+
 /// Where a schema is.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
@@ -160,86 +187,6 @@ pub enum SchemaSource {
     File(String),
     /// The schema itself.
     Inline(Value),
-}
-
-/// How a tool is carried out.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub enum RunnerConfig {
-    /// One program per call.
-    Process {
-        command: Vec<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-    },
-    /// Long-lived workers of any language.
-    Pool {
-        command: Vec<String>,
-        #[serde(default)]
-        entry: Option<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-        #[serde(default)]
-        pool: PoolConfig,
-    },
-    /// A pool of the Python worker that ships.
-    Python {
-        /// `module:function`.
-        entry: String,
-        /// The interpreter; else `.venv`, else `python3`.
-        #[serde(default)]
-        python: Option<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-        #[serde(default)]
-        pool: PoolConfig,
-    },
-}
-
-/// What a child may use at most; absent means as much as the gate itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsConfig {
-    #[serde(default)]
-    pub memory_bytes: Option<u64>,
-    #[serde(default)]
-    pub cpu_seconds: Option<u64>,
-    #[serde(default)]
-    pub file_bytes: Option<u64>,
-    #[serde(default)]
-    pub open_files: Option<u64>,
-    #[serde(default)]
-    pub processes: Option<u64>,
-    #[serde(default)]
-    pub output_bytes: Option<usize>,
-}
-
-/// How a pool keeps its workers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PoolConfig {
-    #[serde(default)]
-    pub workers_max: Option<usize>,
-    #[serde(default)]
-    pub queue_max: Option<usize>,
-    #[serde(default)]
-    pub backoff_min_ms: Option<u64>,
-    #[serde(default)]
-    pub backoff_max_ms: Option<u64>,
-    #[serde(default)]
-    pub crashes_max: Option<usize>,
-    #[serde(default)]
-    pub crash_window_ms: Option<u64>,
-    #[serde(default)]
-    pub idle_ms: Option<u64>,
-    #[serde(default)]
-    pub calls_max: Option<u64>,
 }
 
 /// A token bucket.
@@ -386,6 +333,21 @@ pub struct HttpConfig {
     pub jwt: Option<JwtConfig>,
 }
 
+/// `[service]`: the tool protocol over HTTP.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// Where calls are taken besides `/tools`.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Patterns over `module:function` that may be run without being registered.
+    #[serde(default)]
+    pub allow_entries: Vec<String>,
+    /// The interpreter of such entries where there is no `.venv`.
+    #[serde(default)]
+    pub python: Option<String>,
+}
+
 /// `[http.jwt]`: an issuer whose tokens count.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -514,6 +476,10 @@ audience = "a"
 algorithms = ["ES256"]
 scopes = { "x y" = ["tools:*"] }
 rate = { per_second = 1, burst = 1 }
+[service]
+path = "/run"
+allow_entries = ["tools.*"]
+python = "python3"
 [[policy]]
 tools = ["a*"]
 callers = ["uid:*"]

@@ -9,6 +9,7 @@ mod clock;
 mod commands;
 mod compose;
 mod config;
+mod entries;
 mod environment;
 mod issuer;
 mod mcp;
@@ -16,7 +17,10 @@ mod mcp;
 #[path = "../tests/support/mutate.rs"]
 mod mutate;
 mod needs;
+mod node;
+mod pack;
 mod paths;
+mod project;
 mod python;
 #[cfg(test)]
 #[path = "../tests/support/random.rs"]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Caller, Cancel, Wire};
-use callgate_doors::mcp::stdio::{self, Stdio};
+use callgate_doors::mcp::stdio::{self, Ends, Stdio};
 use callgate_doors::mcp::{Behind, Peer, Seal, Server, Settings};
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_gate::Gate;
@@ -39,16 +39,21 @@ pub fn server(parts: &Parts<'_>, gate: Arc<Gate>, task_after: Duration) -> Arc<S
 
 /// Serves the owner of standard input and output until it hangs up or we are told to stop.
 pub async fn serve_stdio(server: &Arc<Server>, uid: u32) -> Result<(), String> {
+    let stdin = PipeReader::new(io::stdin().as_fd())
+        .map_err(|error| format!("read standard input: {error}"))?;
+    let stdout = PipeWriter::new(io::stdout().as_fd())
+        .map_err(|error| format!("write standard output: {error}"))?;
+    serve_ends(server, uid, Stdio { stdin, stdout }).await
+}
+
+/// The same over other ends.
+pub async fn serve_ends(server: &Arc<Server>, uid: u32, ends: impl Ends) -> Result<(), String> {
     let mut signals = StopSignals::watch()?;
     let peer = Peer {
         caller: Caller::uid(uid),
         wire: Wire::Mcp,
         scope: None,
     };
-    let stdin = PipeReader::new(io::stdin().as_fd())
-        .map_err(|error| format!("read standard input: {error}"))?;
-    let stdout = PipeWriter::new(io::stdout().as_fd())
-        .map_err(|error| format!("write standard output: {error}"))?;
     let stop = Cancel::new();
     let told = async {
         signals.next().await;
@@ -58,7 +63,7 @@ pub async fn serve_stdio(server: &Arc<Server>, uid: u32) -> Result<(), String> {
         std::future::pending::<()>().await;
     };
     let ended = tokio::select! {
-        ended = stdio::serve(server, peer, Stdio { stdin, stdout }, &stop) => ended,
+        ended = stdio::serve(server, peer, ends, &stop) => ended,
         () = told => unreachable!("waits for the conversation to end"),
     };
     server.cancel_all();

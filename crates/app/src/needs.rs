@@ -2,12 +2,13 @@
 //! that says nothing (P-10).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network};
 
 use crate::config::{
-    Config, GuaranteesConfig, IsolationConfig, NetworkConfig, PurityConfig, RunnerConfig,
-    SandboxConfig, StrictConfig, ToolConfig,
+    Config, GuaranteesConfig, NetworkConfig, PurityConfig, RunnerConfig, SandboxConfig,
+    StrictConfig, ToolConfig,
 };
 use crate::paths::Paths;
 use crate::workspace::{CONFIG_FILE, escapes};
@@ -46,36 +47,51 @@ impl Ground {
         Self { root, kept, hidden }
     }
 
-    /// What a tool needs. `worker` is where the Python worker stands, if it does.
-    pub fn needs(&self, config: &ToolConfig, worker: Option<&Path>) -> Result<Needs, String> {
-        let Some(runner) = &config.runner else {
-            return Ok(Needs::default());
-        };
+    /// What a tool needs; nothing for one without a child. `own` is code of its that is not in
+    /// the workspace.
+    pub fn needs(
+        &self,
+        config: &ToolConfig,
+        isolation: Isolation,
+        own: Vec<PathBuf>,
+    ) -> Result<Option<Arc<Needs>>, String> {
         bounded(config)?;
         if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
             return Err(format!("writes: `{path}` is not inside the workspace"));
         }
+        // What a binding or a pack says is asked for even where somebody else carries it out.
+        if config.runner.is_none() && config.bound.is_none() {
+            return Ok(None);
+        }
         let path = |name: &String| self.root.join(name);
-        let mut own = code(&self.root, runner);
-        own.extend(worker.map(Path::to_owned));
+        let bound = config.bound.as_deref();
         let (unconfined, strict) = match config.sandbox {
             None | Some(SandboxConfig::Is(true)) => (false, false),
             Some(SandboxConfig::Is(false)) => (true, false),
             Some(SandboxConfig::More(StrictConfig::Strict)) => (false, true),
         };
-        Ok(Needs {
+        let mut code: Vec<PathBuf> = own;
+        code.extend(
+            config
+                .runner
+                .iter()
+                .flat_map(|runner| self::code(&self.root, runner)),
+        );
+        Ok(Some(Arc::new(Needs {
             guarantees: guarantees(config),
             reads: config.reads.iter().map(path).collect(),
             writes: config.writes.iter().map(path).collect(),
-            code: own,
+            code,
             kept: self.kept.clone(),
             hidden: self.hidden.clone(),
+            roots: None,
             network: network(config)?,
-            unsafe_execution: config.allow_unsafe_execution,
-            unconfined,
+            unsafe_execution: config.allow_unsafe_execution
+                || bound.is_some_and(|bound| bound.unsafe_execution),
+            unconfined: unconfined || bound.is_some_and(|bound| bound.unconfined),
             strict,
-            isolation: isolation(config.isolation, runner)?,
-        })
+            isolation,
+        })))
     }
 }
 
@@ -94,16 +110,20 @@ fn bounded(config: &ToolConfig) -> Result<(), String> {
 /// What the tool says, on top of what holds for those that say nothing.
 fn guarantees(config: &ToolConfig) -> Guarantees {
     let mut all = Guarantees::default();
-    if config.network.is_none() || matches!(config.network, Some(NetworkConfig::All(false))) {
+    let ours = config.runner.is_some();
+    if ours && matches!(network(config), Ok(Network::None)) {
         all.require(Guarantee::NoNetwork, Asker::Engine);
     }
-    if config.writes.is_empty() {
+    if ours && config.writes.is_empty() {
         all.require(Guarantee::NoFilesystemWrite, Asker::Engine);
     }
     if config.purity == Some(PurityConfig::Pure) {
         all.tighten(&Guarantees::pure(Asker::Tool));
     }
     all.tighten(&asked(&config.guarantees));
+    if let Some(bound) = &config.bound {
+        all.tighten(&bound.guarantees);
+    }
     all
 }
 
@@ -129,6 +149,7 @@ fn asked(config: &GuaranteesConfig) -> Guarantees {
 
 fn network(config: &ToolConfig) -> Result<Network, String> {
     match &config.network {
+        None if config.bound.as_ref().is_some_and(|bound| bound.network) => Ok(Network::Any),
         None | Some(NetworkConfig::All(false)) => Ok(Network::None),
         Some(NetworkConfig::All(true)) => Ok(Network::Any),
         Some(NetworkConfig::Some(hosts)) => {
@@ -157,21 +178,6 @@ fn is_host(text: &str) -> bool {
     !host.is_empty() && host.len() <= 253 && host.bytes().all(known) && port.is_some_and(|p| p > 0)
 }
 
-fn isolation(config: Option<IsolationConfig>, runner: &RunnerConfig) -> Result<Isolation, String> {
-    match (runner, config) {
-        (RunnerConfig::Process { .. }, None | Some(IsolationConfig::Cold)) => Ok(Isolation::Cold),
-        (RunnerConfig::Process { .. }, Some(_)) => {
-            Err("isolation: a process tool is a program of its own for each call, \"cold\"".into())
-        }
-        (RunnerConfig::Pool { .. }, Some(IsolationConfig::Call)) => {
-            Err("isolation: \"call\" is for kind = \"python\"".into())
-        }
-        (RunnerConfig::Pool { .. } | RunnerConfig::Python { .. }, config) => {
-            Ok(config.map_or(Isolation::Worker, Isolation::from))
-        }
-    }
-}
-
 /// A tool's own code inside the workspace: the files its command names, the module or package
 /// its entry is in.
 fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
@@ -182,6 +188,17 @@ fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
             .map(|word| root.join(word))
             .filter(|path| path.is_file())
             .collect(),
+        RunnerConfig::Node { entry, .. } => {
+            let file = entry
+                .rsplit_once(':')
+                .map_or(entry.as_str(), |(file, _)| file);
+            let path = root.join(file);
+            if escapes(file) {
+                Vec::new()
+            } else {
+                vec![path]
+            }
+        }
         RunnerConfig::Python { entry, .. } => {
             let top = entry.split([':', '.']).next().unwrap_or_default();
             if top.is_empty() || escapes(top) {

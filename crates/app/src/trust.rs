@@ -3,6 +3,7 @@
 
 use callgate_store::{Store, StoreError};
 
+use crate::environment::Environment;
 use crate::paths::Paths;
 use crate::workspace::{CONFIG_FILE, Source, SourceError, hint_above};
 
@@ -14,6 +15,8 @@ pub enum Found {
     Untrusted {
         /// An earlier form was trusted.
         changed: bool,
+        /// What is there.
+        what: String,
     },
     /// None there.
     Missing {
@@ -26,8 +29,12 @@ pub enum Found {
 
 impl Found {
     /// Looks into the workspace.
-    pub fn look(paths: &Paths, store: &Store) -> Result<Self, StoreError> {
-        let source = match Source::of_workspace(&paths.workspace) {
+    pub fn look(
+        environment: &Environment,
+        paths: &Paths,
+        store: &Store,
+    ) -> Result<Self, StoreError> {
+        let source = match Source::of_workspace(environment, &paths.workspace) {
             Ok(source) => source,
             Err(SourceError::Missing(_)) => {
                 return Ok(Self::Missing {
@@ -38,8 +45,10 @@ impl Found {
         };
         Ok(match store.trusted(CONFIG_FILE)? {
             Some(digest) if digest == source.digest => Self::Trusted(Box::new(source)),
-            Some(_) => Self::Untrusted { changed: true },
-            None => Self::Untrusted { changed: false },
+            trusted => Self::Untrusted {
+                changed: trusted.is_some(),
+                what: source.what(),
+            },
         })
     }
 
@@ -48,15 +57,22 @@ impl Found {
         match self {
             Self::Trusted(source) => {
                 format!(
-                    "{CONFIG_FILE} trusted ({} tools)",
+                    "{} trusted ({} tools)",
+                    source.what(),
                     source.config.tools.len()
                 )
             }
-            Self::Untrusted { changed: true } => format!(
-                "{CONFIG_FILE} changed since it was trusted: look at it, then run `callgate trust`"
+            Self::Untrusted {
+                changed: true,
+                what,
+            } => format!(
+                "{what} changed since it was trusted: look at it, then run `callgate trust`"
             ),
-            Self::Untrusted { changed: false } => format!(
-                "{CONFIG_FILE} is not trusted yet, so only built-in tools are served: \
+            Self::Untrusted {
+                changed: false,
+                what,
+            } => format!(
+                "{what} is not trusted yet, so only built-in tools are served: \
                  look at it, then run `callgate trust`"
             ),
             Self::Missing { hint } => {

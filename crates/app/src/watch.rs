@@ -10,7 +10,7 @@ use callgate_store::StoreError;
 use crate::compose::{Builtins, Parts, chain, warnings};
 use crate::show;
 use crate::trust::Found;
-use crate::workspace::{CONFIG_FILE, Source};
+use crate::workspace::{CONFIG_FILE, Memo, SourceError, digest_now};
 
 /// How often the configuration is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -26,14 +26,16 @@ pub struct Watched {
 impl Watched {
     /// How things are now.
     pub fn now(parts: &Parts<'_>) -> Result<Self, StoreError> {
+        Self::look(parts, &mut Memo::default())
+    }
+
+    fn look(parts: &Parts<'_>, memo: &mut Memo) -> Result<Self, StoreError> {
         let file = parts.paths.workspace.join(CONFIG_FILE);
         let config = std::fs::metadata(&file)
             .ok()
             .and_then(|meta| meta.modified().ok().map(|at| (at, meta.len())));
-        // The digest covers the files it refers to as well; they are few and small.
-        let digest = Source::of_workspace(&parts.paths.workspace)
-            .ok()
-            .map(|source| source.digest);
+        // The digest covers the files it refers to as well; they are few and small, or packs.
+        let digest = digest_now(parts.environment, &parts.paths.workspace, memo);
         let trusted = parts.store.trusted(CONFIG_FILE)?;
         Ok(Self {
             config,
@@ -47,9 +49,10 @@ impl Watched {
     pub async fn follow(mut self, parts: &Parts<'_>, gate: &Gate, then: &dyn Fn(bool)) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut memo = Memo::default();
         loop {
             tick.tick().await;
-            let Ok(seen) = Self::now(parts) else {
+            let Ok(seen) = Self::look(parts, &mut memo) else {
                 continue; // the state can not be read just now: nothing is known to have changed
             };
             if seen == self {
@@ -58,7 +61,7 @@ impl Watched {
             let revoked = self.trusted.is_some() && seen.trusted.is_none();
             self = seen;
             if revoked {
-                withdraw(parts, gate);
+                withdraw(parts, gate, "trust was taken back");
             } else {
                 reload(parts, gate);
             }
@@ -67,12 +70,12 @@ impl Watched {
     }
 }
 
-/// The trust was taken back: only the built-in tools are left.
-fn withdraw(parts: &Parts<'_>, gate: &Gate) {
+/// The owner's word was taken back: only the built-in tools are left.
+fn withdraw(parts: &Parts<'_>, gate: &Gate, why: &str) {
     match parts.builtins() {
         Ok(setup) => {
             gate.replace(setup);
-            show::say("trust was taken back: only built-in tools are served");
+            show::say(&format!("{why}: only built-in tools are served"));
         }
         Err(error) => show::complain(&format!("reload: {}", chain(&error))),
     }
@@ -80,7 +83,7 @@ fn withdraw(parts: &Parts<'_>, gate: &Gate) {
 
 /// Puts a new trusted configuration in place; anything else keeps the old one and says why.
 fn reload(parts: &Parts<'_>, gate: &Gate) {
-    let found = match Found::look(&parts.paths, &parts.store) {
+    let found = match Found::look(parts.environment, &parts.paths, &parts.store) {
         Ok(found) => found,
         Err(error) => return show::complain(&format!("reload: {}", chain(&error))),
     };
@@ -97,6 +100,10 @@ fn reload(parts: &Parts<'_>, gate: &Gate) {
                 show::complain(&format!("kept the old configuration: {}", chain(&error)));
             }
         },
+        // A key or a permission is gone, which is the owner's doing as much as a trust is.
+        Found::Broken(SourceError::Refused { refusal, .. }) if refusal.owners => {
+            withdraw(parts, gate, &note);
+        }
         Found::Untrusted { .. } | Found::Broken(_) | Found::Missing { .. } => {
             show::complain(&format!("kept the old configuration: {note}"));
         }

@@ -11,9 +11,14 @@ use rustix::fs::{Mode, OFlags};
 use serde_json::{Map, Value};
 
 use crate::config::{self, Config, RunnerConfig, SchemaSource, ToolConfig};
+use crate::environment::Environment;
+use crate::pack::{OwnerError, Refusal};
+use crate::project;
 
 /// The configuration's usual name.
 pub const CONFIG_FILE: &str = "callgate.toml";
+/// A pack's manifest.
+const PACK_FILE: &str = "pack.yaml";
 /// A toolpack's usual names.
 const MANIFEST_FILES: [&str; 2] = ["toolpack.json", "manifest.json"];
 
@@ -51,16 +56,50 @@ pub enum SourceError {
     /// A file is not what it should be.
     #[error("{}: {reason}", path.display())]
     Wrong { path: PathBuf, reason: String },
+    /// A pack that does not count.
+    #[error("{}: {refusal}", path.display())]
+    Refused {
+        path: PathBuf,
+        refusal: Box<Refusal>,
+    },
+    /// What the owner says of packs can not be known.
+    #[error(transparent)]
+    Owner(Box<OwnerError>),
 }
 
 impl Source {
-    /// Reads the configuration of a workspace folder.
-    pub fn of_workspace(root: &Path) -> Result<Self, SourceError> {
-        let file = root.join(CONFIG_FILE);
-        if !file.is_file() {
-            return Err(SourceError::Missing(root.to_owned()));
+    /// What was read, for lines to people.
+    pub fn what(&self) -> String {
+        let project = project::exists(&self.root);
+        match (self.file.is_file(), project) {
+            (true, true) => format!("{CONFIG_FILE}, with the project beside it,"),
+            (true, false) => CONFIG_FILE.to_owned(),
+            (false, _) => "the project here".to_owned(),
         }
-        Reader::new(root).toml(file)
+    }
+
+    /// Reads the configuration of a workspace folder, and with it the tools of the project
+    /// that is there.
+    pub fn of_workspace(environment: &Environment, root: &Path) -> Result<Self, SourceError> {
+        let file = root.join(CONFIG_FILE);
+        let project = project::exists(root);
+        let mut reader = Reader::new(root);
+        let mut config = match file.is_file() {
+            true => reader.config(&file)?,
+            false if project => Config::default(),
+            false => return Err(SourceError::Missing(root.to_owned())),
+        };
+        if project {
+            config
+                .tools
+                .extend(project::read(&mut reader, environment)?);
+        }
+        let file = if file.is_file() {
+            file
+        } else {
+            root.to_owned()
+        };
+        Ok(reader.done(file, config))
     }
 
     /// Reads what a toolhost's plugin path names: a folder or its manifest. T-11.
@@ -72,13 +111,19 @@ impl Source {
                 .find(|file| file.is_file());
             return match found {
                 Some(file) => Self::of_plugin(&file),
+                None if path.join(PACK_FILE).is_file() => Self::of_pack(path),
                 None => Err(SourceError::Wrong {
                     path: path.to_owned(),
-                    reason: format!("no {CONFIG_FILE}, toolpack.json or manifest.json inside"),
+                    reason: format!(
+                        "no {CONFIG_FILE}, toolpack.json, manifest.json or {PACK_FILE} inside"
+                    ),
                 }),
             };
         }
         let root = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+        if path.file_name().is_some_and(|name| name == PACK_FILE) {
+            return Self::of_pack(&root);
+        }
         let reader = Reader::new(&root);
         if path
             .extension()
@@ -89,10 +134,53 @@ impl Source {
             reader.manifest_alone(path.to_owned())
         }
     }
+
+    /// The tools of one pack, which counts because it was named.
+    fn of_pack(folder: &Path) -> Result<Self, SourceError> {
+        let mut reader = Reader::new(folder);
+        let config = Config {
+            tools: project::of_pack(&mut reader)?,
+            ..Config::default()
+        };
+        Ok(reader.done(folder.join(PACK_FILE), config))
+    }
+}
+
+/// What a project added to the digest when it was last read, and its stamp then. Nothing is
+/// added by one that does not load.
+#[derive(Default)]
+pub struct Memo(Option<(Digest, Option<Vec<u8>>)>);
+
+/// The digest of a workspace's configuration, for whoever asks every second: the packs of a
+/// project are only read when something about them changed. `None` if it does not load.
+pub fn digest_now(environment: &Environment, root: &Path, memo: &mut Memo) -> Option<Digest> {
+    let file = root.join(CONFIG_FILE);
+    let project = project::exists(root);
+    let mut reader = Reader::new(root);
+    match file.is_file() {
+        true => drop(reader.config(&file).ok()?),
+        false if project => {}
+        false => return None,
+    }
+    if project {
+        let stamp = project::stamp(environment, root);
+        let known = memo.0.take().filter(|(known, _)| *known == stamp);
+        let added = match known {
+            Some((_, added)) => added,
+            None => {
+                let mut alone = Reader::new(root);
+                let read = project::read(&mut alone, environment);
+                read.ok().map(|_| alone.hasher)
+            }
+        };
+        memo.0 = Some((stamp, added.clone()));
+        reader.hasher.extend(added?);
+    }
+    Some(Digest::of_bytes(&reader.hasher))
 }
 
 /// Reads files and remembers what was in them for the digest.
-struct Reader {
+pub struct Reader {
     root: PathBuf,
     files: Vec<PathBuf>,
     hasher: Vec<u8>,
@@ -141,10 +229,8 @@ impl Reader {
         }
         self.files.push(path.to_owned());
         let name = path.strip_prefix(&self.root).unwrap_or(path);
-        for part in [name.as_os_str().as_encoded_bytes(), text.as_bytes()] {
-            self.hasher.extend_from_slice(&part.len().to_be_bytes());
-            self.hasher.extend_from_slice(part);
-        }
+        let parts = [name.as_os_str().as_encoded_bytes(), text.as_bytes()];
+        parts.into_iter().for_each(|part| self.digest(part));
         Ok(text)
     }
 
@@ -159,21 +245,51 @@ impl Reader {
         Ok(self.root.join(name))
     }
 
+    /// The folder it reads in.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A file that need not be there.
+    pub fn optional(&mut self, name: &str) -> Result<Option<String>, SourceError> {
+        let path = self.root.join(name);
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            _ => self.read(&path).map(Some),
+        }
+    }
+
+    /// Makes what was found under a name a part of the digest.
+    pub fn note(&mut self, name: &str, found: &[u8]) {
+        self.digest(name.as_bytes());
+        self.digest(found);
+    }
+
+    fn digest(&mut self, part: &[u8]) {
+        self.hasher.extend_from_slice(&part.len().to_be_bytes());
+        self.hasher.extend_from_slice(part);
+    }
+
     fn toml(mut self, file: PathBuf) -> Result<Source, SourceError> {
+        let config = self.config(&file)?;
+        Ok(self.done(file, config))
+    }
+
+    fn config(&mut self, file: &Path) -> Result<Config, SourceError> {
         let wrong = |path: &Path, reason: String| SourceError::Wrong {
             path: path.to_owned(),
             reason,
         };
-        let text = self.read(&file)?;
-        let mut config = config::parse(&text).map_err(|error| wrong(&file, error))?;
+        let text = self.read(file)?;
+        let mut config = config::parse(&text).map_err(|error| wrong(file, error))?;
         let mut aids = config.tools.iter().filter_map(|tool| tool.aid.as_deref());
         if let Some(aid) = aids.find(|aid| !is_aid(aid)) {
             let reason = format!("aid {aid:?} is not of the form AID.NAME.v1");
-            return Err(wrong(&file, reason));
+            return Err(wrong(file, reason));
         }
         if let Some(tool) = config.tools.iter().find(|tool| tool.runner.is_none()) {
             return Err(wrong(
-                &file,
+                file,
                 format!(
                     "tool `{}`: say how it runs: runner = {{ kind = … }}",
                     tool.name
@@ -196,7 +312,7 @@ impl Reader {
         for resource in &mut config.resources {
             self.load_text(&mut resource.file, &mut resource.text)?;
         }
-        Ok(self.done(file, config))
+        Ok(config)
     }
 
     /// Puts a schema file's content in place of its path.

@@ -72,7 +72,9 @@ fn after(fault: &Fault) -> Option<Fault> {
         Fault::OutcomeUnknown { .. } => Fault::RateLimited { retry_after: time },
         Fault::RateLimited { .. } => Fault::BreakerOpen { retry_after: time },
         Fault::BreakerOpen { .. } => Fault::Unavailable { reason: text() },
-        Fault::Unavailable { .. } => Fault::Unenforceable { missing: text() },
+        Fault::Unavailable { .. } => Fault::Unenforceable {
+            missing: Vec::new(),
+        },
         Fault::Unenforceable { .. } => Fault::GuaranteeBlocked { guarantee: text() },
         Fault::GuaranteeBlocked { .. } => Fault::TooLarge {
             what: text(),

@@ -9,14 +9,25 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::SystemTime;
 
+use callgate_call::{
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, Job, ManualClock, RunFuture, Runner,
+    Timestamp, Tool, Wire,
+};
+use callgate_gate::{Catalog, Gate, Setup};
+use callgate_store::{Options, Store};
 use serde_json::{Value, json};
 use support::bridge::Frames;
-use support::callgate;
-use support::drive::{Host, Serve, chain, cli, verified};
-use support::mcp::{initialize, legacy_call, mcp, modern_call, post_mcp};
+use support::drive::{Host, Serve, chain, cli, post_bytes, run_with, signal, verified};
+use support::mcp::{initialize, legacy_call, mcp, modern_call, post_mcp, post_open};
+use support::seen::{Seen, bridge_seen, gate_seen, mcp_seen, protocol_seen, toolhost_seen};
+use support::web::{Request, hear};
 use support::workspace::{effects, trusted_with};
+use support::{callgate, wait_for};
 
 const CONFIG: &str = r#"
 [leases]
@@ -73,25 +84,23 @@ fn config() -> String {
     config
 }
 
-const WIRES: [&str; 6] = [
+const WIRES: [&str; 8] = [
     "toolhost",
     "gate",
     "mcp",
     "mcp-legacy",
     "mcp-http",
     "bridge",
+    "tool",
+    "service",
 ];
 
-/// What came of a call, in words all wires share.
-#[derive(Clone, Debug, PartialEq)]
-enum Seen {
-    Output { value: Value, replayed: bool },
-    Fault(String),
-}
-
 /// One open conversation on each wire, all of one user.
-struct Wires {
+struct Wires<'a> {
+    folder: &'a support::Folder,
     toolhost: Host,
+    /// The same wire for the built-in tools: a host has those of one plugin.
+    builtins: Host,
     modern: Host,
     legacy: Host,
     bridge: Frames,
@@ -100,8 +109,8 @@ struct Wires {
     token: String,
 }
 
-impl Wires {
-    fn open(folder: &support::Folder) -> Self {
+impl<'a> Wires<'a> {
+    fn open(folder: &'a support::Folder) -> Self {
         let serve = Serve::spawn(
             callgate(folder).args(["serve", "--port", "0"]),
             folder.join("state/gate.sock"),
@@ -114,7 +123,9 @@ impl Wires {
         let mut legacy = mcp(folder, &[]);
         legacy.ask(&initialize(0));
         Self {
+            folder,
             toolhost: Host::start(folder, "."),
+            builtins: Host::start(folder, "builtin"),
             modern: mcp(folder, &["--standalone"]),
             legacy,
             bridge: Frames::connect(&folder.join("state/bridge.sock")),
@@ -142,7 +153,11 @@ impl Wires {
                 if !lease.is_empty() {
                     request["_lease_token"] = lease.into();
                 }
-                toolhost_seen(&self.toolhost.ask(&request))
+                let host = match tool.starts_with("memory/") {
+                    true => &mut self.builtins,
+                    false => &mut self.toolhost,
+                };
+                toolhost_seen(&host.ask(&request))
             }
             "gate" => {
                 let mut request = json!({ "tool": tool, "input": input });
@@ -184,117 +199,52 @@ impl Wires {
                 assert!(self.bridge.send(request.to_string().as_bytes()));
                 bridge_seen(&self.bridge.message().expect("an answer"))
             }
+            "tool" => {
+                let bytes = local_request(tool, input, meta).to_string().into_bytes();
+                let ran = run_with(callgate(self.folder).arg("tool"), &bytes);
+                protocol_seen(&ran.json())
+            }
+            "service" => {
+                let mut stream = self.post_tools(tool, input, meta);
+                let reply = hear(&mut stream);
+                assert_eq!(reply.status, 200, "{reply:?}");
+                protocol_seen(&reply.json())
+            }
             other => panic!("no wire {other}"),
         }
     }
+
+    /// `POST /tools` with the owner's token, to be answered.
+    fn post_tools(&self, tool: &str, input: &Value, meta: Value) -> std::net::TcpStream {
+        let mut request = meta;
+        request["protocol_version"] = 1.into();
+        request["tool_name"] = tool.into();
+        request["payload"] = input.clone();
+        request["callgate/call"] = true.into();
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).expect("connect");
+        let bytes = Request::new("POST /tools", request.to_string().as_bytes())
+            .by(&self.token)
+            .bytes("connection: close\r\n");
+        stream.write_all(&bytes).expect("write");
+        stream
+    }
+}
+
+/// What `callgate tool` takes. A tool that has no entry is meant by its name.
+fn local_request(tool: &str, input: &Value, meta: Value) -> Value {
+    let mut request = meta;
+    request["protocol_version"] = 1.into();
+    request["tool"] = tool.into();
+    request["entry"] = tool.into();
+    request["payload"] = input.clone();
+    request["callgate/call"] = true.into();
+    request
 }
 
 /// A client that can not be asked anything.
 fn no_asking(mut meta: Value) -> Value {
     meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
     meta
-}
-
-fn gate_seen(reply: &Value) -> Seen {
-    match reply["fault"]["kind"].as_str() {
-        Some(kind) => Seen::Fault(kind.to_owned()),
-        None => Seen::Output {
-            value: reply["output"].clone(),
-            replayed: reply["idempotent_hit"] == true,
-        },
-    }
-}
-
-fn mcp_seen(reply: &Value) -> Seen {
-    if reply["error"]["code"] == -32602 {
-        return Seen::Fault("unknown_tool".to_owned());
-    }
-    let call = &reply["result"]["_meta"]["callgate/call"];
-    match call["fault"].as_str() {
-        Some(kind) => {
-            assert_eq!(reply["result"]["isError"], true, "{reply}");
-            Seen::Fault(kind.to_owned())
-        }
-        None => Seen::Output {
-            value: content_value(&reply["result"]),
-            replayed: call["replayed"] == true,
-        },
-    }
-}
-
-fn content_value(result: &Value) -> Value {
-    let text = result["content"][0]["text"].as_str();
-    let text = text.unwrap_or_else(|| panic!("no text: {result}"));
-    serde_json::from_str(text).expect("JSON in a text")
-}
-
-/// Several faults share a type here; the message tells them apart.
-fn bridge_seen(reply: &Value) -> Seen {
-    let Some(error) = reply.get("error") else {
-        return Seen::Output {
-            value: content_value(&reply["result"]),
-            replayed: reply["result"]["_meta"]["callgate/call"]["replayed"] == true,
-        };
-    };
-    let message = error["message"].as_str().unwrap_or_default();
-    let kind = match error["type"].as_str().unwrap_or_default() {
-        "ToolNotFoundError" => "unknown_tool",
-        "ValueError" => "bad_input",
-        "PermissionError" if message.starts_with("denied") => "denied",
-        "PermissionError" if message.starts_with("needs approval") => "needs_approval",
-        "PermissionError" if message.starts_with("lease_required") => "lease_required",
-        "PermissionError" if message.starts_with("lease_rejected") => "lease_rejected",
-        "ConflictError" => "conflict",
-        "OutcomeUnknownError" => "outcome_unknown",
-        "RateLimitError" => "rate_limited",
-        "ToolUnavailableError" if message.starts_with("breaker open") => "breaker_open",
-        "ToolUnavailableError" => "unavailable",
-        "IPCMessageSizeError" => "too_large",
-        "TimeoutError" => "timeout",
-        "ToolCrashError" => "crash",
-        "ToolOutputError" => "bad_output",
-        "OwnError" => "tool_failed",
-        other => panic!("type {other}: {reply}"),
-    };
-    Seen::Fault(kind.to_owned())
-}
-
-/// The contract has three words for all faults; the message tells the rest.
-fn toolhost_seen(reply: &Value) -> Seen {
-    if reply["status"] == "OK" {
-        let text = reply["output_json"].as_str().expect("an output");
-        return Seen::Output {
-            value: serde_json::from_str(text).expect("JSON"),
-            replayed: reply["idempotent_hit"] == true,
-        };
-    }
-    let error = reply["error"].as_str().unwrap_or_default();
-    let status = reply["status"].as_str().unwrap_or("refused");
-    let kind = match (status, error) {
-        ("refused", "lease_required") => "lease_required",
-        ("refused", "lease_rejected") => "lease_rejected",
-        ("refused", error) if error.starts_with("tool not found") => "unknown_tool",
-        ("INVALID_PICK", _) => "bad_input",
-        ("BREAKER_TRIP", error) if error.starts_with("rate limited") => "rate_limited",
-        ("BREAKER_TRIP", error) if error.starts_with("breaker open") => "breaker_open",
-        ("BREAKER_TRIP", error) if error.starts_with("unavailable") => "unavailable",
-        ("TOOL_ERROR", error) => [
-            ("denied", "denied"),
-            ("needs approval", "needs_approval"),
-            ("idempotency_conflict", "conflict"),
-            ("outcome unknown", "outcome_unknown"),
-            ("output exceeds", "too_large"),
-            ("timed out", "timeout"),
-            ("exit 3", "crash"),
-            ("bad output", "bad_output"),
-            ("own words", "tool_failed"),
-        ]
-        .into_iter()
-        .find_map(|(words, kind)| error.starts_with(words).then_some(kind))
-        .unwrap_or_else(|| panic!("{reply}")),
-        _ => panic!("{reply}"),
-    };
-    Seen::Fault(kind.to_owned())
 }
 
 /// F, G-3, G-11: a tool registered once is callable over every wire under the same rules.
@@ -315,6 +265,11 @@ fn the_same_rules_on_every_wire() {
         ("work", json!({ "do": "garbage" }), "bad_output"),
         ("work", json!({ "do": "fail" }), "tool_failed"),
         ("work", json!({ "do": "flood" }), "too_large"),
+        (
+            "memory/query",
+            json!({ "query": "x", "k": "0" }),
+            "bad_value",
+        ),
     ];
     for wire in WIRES {
         for (tool, input, kind) in &faults {
@@ -332,8 +287,11 @@ fn the_same_rules_on_every_wire() {
             wires.call(wire, &limited, &json!({}), "", ""),
             Seen::Output { .. }
         ));
-        let seen = wires.call(wire, &limited, &json!({}), "", "");
-        assert_eq!(seen, Seen::Fault("rate_limited".to_owned()), "{wire}");
+        // Rates are counted by each process for itself (G-7), and `callgate tool` is one a call.
+        if wire != "tool" {
+            let seen = wires.call(wire, &limited, &json!({}), "", "");
+            assert_eq!(seen, Seen::Fault("rate_limited".to_owned()), "{wire}");
+        }
 
         let lease = cli(&folder, &["lease", "grant", "leased", "--json"])
             .good()
@@ -391,6 +349,7 @@ fn the_same_rules_on_every_wire() {
 
     let Wires {
         toolhost,
+        builtins,
         modern,
         legacy,
         serve,
@@ -398,7 +357,9 @@ fn the_same_rules_on_every_wire() {
         ..
     } = wires;
     drop(bridge);
-    assert!(toolhost.end().success() && modern.end().success() && legacy.end().success());
+    for host in [toolhost, builtins, modern, legacy] {
+        assert!(host.end().success());
+    }
     assert!(serve.stop().success());
     verified(&folder);
     same_records(&chain(&folder));
@@ -417,6 +378,208 @@ fn a_breaker_opens_on_every_wire() {
         assert_eq!(seen, Seen::Fault("breaker_open".to_owned()), "{wire}");
     }
     assert_eq!(effects(&folder), 1);
+}
+
+/// Ends as it was told to.
+struct Ends(Fault);
+
+impl Runner for Ends {
+    fn run<'a>(&'a self, _: Job<'a>) -> RunFuture<'a> {
+        Box::pin(async { Err(self.0.clone()) })
+    }
+
+    fn kind(&self) -> &'static str {
+        "test"
+    }
+}
+
+/// Records an end of `work` under a key of this user's, by a gate with another `work`.
+async fn record_end(folder: &support::Folder, input: &Value, key: &str, fault: Fault) {
+    let since = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
+    let now = u64::try_from(since.as_millis()).expect("not so late");
+    let clock = Arc::new(ManualClock::at(Timestamp(now)));
+    let store = Store::open(&folder.join("state"), Options::default(), clock.clone());
+    let mut catalog = Catalog::default();
+    catalog
+        .add(Tool::new("work", Arc::new(Ends(fault))))
+        .expect("a tool");
+    let setup = Setup {
+        catalog,
+        ..Setup::default()
+    };
+    // The tool has no child: the spawner is never started.
+    let spawner = callgate_sandbox::Spawner::new("/proc/self/exe".into());
+    let planner = Arc::new(callgate_sandbox::Confinement::new(spawner));
+    let store = Arc::new(store.expect("the state"));
+    let gate = Gate::new(setup, store, planner, clock, 7);
+    let caller = Caller::uid(rustix::process::geteuid().as_raw());
+    let input = Document::from_value(input.clone());
+    let (id, cancel) = (gate.next_id(), Cancel::new());
+    let mut call = Call::new(id, "work", input, caller, Wire::Gate, cancel);
+    call.key = IdempotencyKey::new(key);
+    assert!(gate.call(&call).await.result.is_err());
+}
+
+/// F, G-3: no tool of today ends so, but one of another version may have: what is recorded is
+/// told on every wire in its words.
+#[tokio::test]
+async fn recorded_ends_are_told_on_every_wire() {
+    let config = config();
+    let folder = trusted_with(&[("callgate.toml", &config), ("work.sh", WORK)]);
+    let (input, key) = (json!({ "do": "read" }), "not-found");
+    let message = "no such thing: notes.txt".to_owned();
+    record_end(&folder, &input, key, Fault::NotFound { message }).await;
+    let mut wires = Wires::open(&folder);
+    for wire in WIRES {
+        let seen = wires.call(wire, "work", &input, key, "");
+        assert_eq!(seen, Seen::Fault("not_found".to_owned()), "{wire}");
+    }
+    assert_eq!(effects(&folder), 0);
+}
+
+/// Starts a call that hangs and takes it back, the way a caller of the wire does.
+fn cancel(folder: &support::Folder, wires: &mut Wires<'_>, wire: &str) {
+    let input = json!({ "do": "hang" });
+    let before = effects(folder);
+    let runs = || wait_for("the effect", || (effects(folder) > before).then_some(()));
+    let take_back = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 9 },
+    });
+    match wire {
+        "toolhost" => {
+            let mut host = Host::start(folder, ".");
+            host.send(&json!({ "aid": callgate_call::aid_of_name("work"), "inputs": input }));
+            runs();
+            signal(host.pid(), rustix::process::Signal::TERM);
+            let seen = toolhost_seen(&host.reply());
+            assert_eq!(seen, Seen::Fault("cancelled".to_owned()));
+        }
+        "gate" => {
+            let body = json!({ "tool": "work", "input": input }).to_string();
+            let mut stream =
+                std::os::unix::net::UnixStream::connect(&wires.serve.socket).expect("the gate");
+            let sent = stream.write_all(&post_bytes(body.as_bytes()));
+            sent.expect("the gate reads");
+            runs();
+        }
+        "mcp" => {
+            let call = modern_call(9, "work", &input, &json!({}));
+            wires.modern.send(&call);
+            runs();
+            wires.modern.send(&take_back);
+        }
+        "mcp-legacy" => {
+            wires
+                .legacy
+                .send(&legacy_call(9, "work", &input, &json!({})));
+            runs();
+            wires.legacy.send(&take_back);
+        }
+        "mcp-http" => {
+            let authorization = format!("Bearer {}", wires.token);
+            let call = modern_call(9, "work", &input, &json!({}));
+            let open = post_open(wires.port, &call, &[("authorization", &authorization)]);
+            runs();
+            drop(open);
+        }
+        "bridge" => {
+            let mut frames = Frames::connect(&folder.join("state/bridge.sock"));
+            let request = support::bridge::request("work", &input);
+            assert!(frames.send(request.to_string().as_bytes()));
+            runs();
+        }
+        "tool" => {
+            let mut child = callgate(folder)
+                .arg("tool")
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .expect("start the program");
+            let request = local_request("work", &input, json!({})).to_string();
+            let mut stdin = child.stdin.take().expect("piped");
+            stdin.write_all(request.as_bytes()).expect("it reads");
+            drop(stdin);
+            runs();
+            signal(child.id(), rustix::process::Signal::TERM);
+            let reply = child.wait_with_output().expect("its end").stdout;
+            let seen = protocol_seen(&serde_json::from_slice(&reply).expect("a reply"));
+            assert_eq!(seen, Seen::Fault("cancelled".to_owned()));
+        }
+        "service" => {
+            let open = wires.post_tools("work", &input, json!({}));
+            runs();
+            drop(open);
+        }
+        other => panic!("no wire {other}"),
+    }
+}
+
+/// F-22: a caller that goes away, or takes its call back, ends it on every wire, and nothing is
+/// told to it but on the toolhost's and by `callgate tool`, which end; a key that was ended so says
+/// it everywhere.
+#[test]
+fn cancelled_on_every_wire() {
+    let config = config();
+    let folder = trusted_with(&[("callgate.toml", &config), ("work.sh", WORK)]);
+    let mut wires = Wires::open(&folder);
+    for wire in WIRES {
+        cancel(&folder, &mut wires, wire);
+    }
+    let ended = wait_for("the ends", || {
+        let records = chain(&folder);
+        let mut ended = BTreeMap::new();
+        for end in records.iter().filter(|r| r["fault"] == "cancelled") {
+            let start = records
+                .iter()
+                .find(|r| r["kind"] == "start" && r["call"] == end["call"]);
+            let wire = start.and_then(|start| start["wire"].as_str());
+            *ended.entry(wire.expect("a wire").to_owned()).or_insert(0) += 1;
+        }
+        (ended.values().sum::<usize>() == WIRES.len()).then_some(ended)
+    });
+    // Both eras are one wire.
+    let once = ["bridge", "gate", "mcp-http", "service", "tool", "toolhost"];
+    let once = once.map(|wire| (wire.to_owned(), 1));
+    let twice = ("mcp".to_owned(), 2);
+    assert_eq!(ended, once.into_iter().chain([twice]).collect());
+
+    let mut host = mcp(&folder, &["--standalone"]);
+    let input = json!({ "do": "hang" });
+    let key = json!({ "callgate/idempotencyKey": "taken-back" });
+    host.send(&modern_call(1, "work", &input, &key));
+    wait_for("the effect", || {
+        (effects(&folder) == WIRES.len() + 1).then_some(())
+    });
+    signal(host.pid(), rustix::process::Signal::TERM);
+    assert!(host.end().success());
+    for wire in WIRES {
+        let seen = wires.call(wire, "work", &input, "taken-back", "");
+        assert_eq!(seen, Seen::Fault("cancelled".to_owned()), "{wire}");
+    }
+    assert_eq!(effects(&folder), WIRES.len() + 1);
+}
+
+/// F-23: a journal that somebody has cut is not written to any more, and every wire says that
+/// this is no fault of the caller's; nothing runs that could not be recorded.
+#[test]
+fn internal_on_every_wire() {
+    let config = config();
+    let folder = trusted_with(&[("callgate.toml", &config), ("work.sh", WORK)]);
+    let mut wires = Wires::open(&folder);
+    for wire in WIRES {
+        let seen = wires.call(wire, "work", &json!({}), "", "");
+        assert!(matches!(seen, Seen::Output { .. }), "{wire}: {seen:?}");
+    }
+    let segments = std::fs::read_dir(folder.join("state/journal")).expect("a journal");
+    for segment in segments.flatten() {
+        let file = std::fs::File::options().write(true).open(segment.path());
+        file.and_then(|file| file.set_len(64)).expect("cut it");
+    }
+    for wire in WIRES {
+        let seen = wires.call(wire, "work", &json!({}), "", "");
+        assert_eq!(seen, Seen::Fault("internal".to_owned()), "{wire}");
+    }
+    assert_eq!(effects(&folder), WIRES.len());
 }
 
 /// What the chain says of a plain call is the same for every wire but its name and what is
@@ -446,6 +609,8 @@ fn same_records(records: &[Value]) {
         }
     }
     assert_eq!(shapes.len(), 1, "{shapes:#?}");
-    let wanted = ["bridge", "gate", "mcp", "mcp-http", "toolhost"];
+    let wanted = [
+        "bridge", "gate", "mcp", "mcp-http", "service", "tool", "toolhost",
+    ];
     assert!(wires.iter().eq(wanted), "{wires:?}");
 }

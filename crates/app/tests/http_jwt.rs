@@ -10,8 +10,10 @@
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use ring::signature::KeyPair as _;
 use serde_json::{Value, json};
 use support::drive::{chain, cli, verified};
@@ -20,6 +22,8 @@ use support::web::{
     token, trusted,
 };
 use support::{Folder, wait_for};
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// Where in the files below a text is.
 fn files_with(folder: &Path, text: &str) -> Vec<String> {
@@ -284,4 +288,75 @@ fn a_silent_issuer_is_no_reason_to_throw_a_token_away() {
     }
     assert_eq!(web.tools(&owner(&folder)).len(), 7, "the others are let in");
     assert!(web.serve.stop().success());
+}
+
+/// An authority made for the test: its certificate, and a server it vouches for.
+struct Authority {
+    pem: String,
+    server: Arc<ServerConfig>,
+}
+
+impl Authority {
+    /// Vouches for the server of `name`.
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let own = params.self_signed(&key).expect("a certificate");
+        let issuer = rcgen::Issuer::new(params, key);
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let vouched = params.signed_by(&key, &issuer).expect("a certificate");
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let server = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![vouched.der().clone()], key);
+        let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, own.der());
+        Self {
+            pem: format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n"),
+            server: Arc::new(server.expect("a server")),
+        }
+    }
+
+    /// An issuer behind that server.
+    fn issuer(&self) -> Issuer {
+        let server = Arc::clone(&self.server);
+        Issuer::start_over("https", move |stream| {
+            let connection = ServerConnection::new(Arc::clone(&server)).expect("a connection");
+            Box::new(StreamOwned::new(connection, stream))
+        })
+    }
+}
+
+/// Keys over TLS: from a server that an authority of this machine vouches for, by its name, and
+/// from no other. Nobody is let in by keys that anybody could have put there.
+#[test]
+fn keys_come_over_tls_from_a_trusted_server_only() {
+    let (known, unknown) = (Authority::new("127.0.0.1"), Authority::new("127.0.0.1"));
+    let misnamed = Authority::new("other.test");
+    for (what, authority, believed, good) in [
+        ("a server that is vouched for", &known, &known, true),
+        ("by an authority nobody knows", &unknown, &known, false),
+        ("under another name", &misnamed, &misnamed, false),
+    ] {
+        let issuer = authority.issuer();
+        let folder = with_issuer(&issuer);
+        let roots = folder.write("roots.pem", &believed.pem);
+        let web = Web::start_with(&folder, |command| {
+            command.env("SSL_CERT_FILE", &roots);
+        });
+        let token = issuer.token(&issuer.claims("tools:slow"));
+        if good {
+            assert_eq!(web.tools(&token), ["slow"], "{what}");
+        } else {
+            let reply = web.ask(Some(&token), "tools/list", json!({}));
+            assert_eq!(reply.status, 503, "{what}: {reply:?}");
+            assert!(reply.header("retry-after").is_some());
+            let said = web.serve.said();
+            assert!(said.contains("certificate"), "{what}: {said}");
+        }
+        let asked = issuer.asked.load(Ordering::SeqCst);
+        assert_eq!(asked, usize::from(good), "{what}");
+        assert!(web.serve.stop().success());
+    }
 }

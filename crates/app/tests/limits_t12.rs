@@ -72,6 +72,8 @@ enum Limits {
 struct Place {
     folder: Folder,
     uid: u32,
+    /// Where the state is, inside.
+    state: &'static str,
 }
 
 impl Place {
@@ -90,7 +92,11 @@ impl Place {
         folder.write("append.sh", APPEND);
         folder.write("greet.py", GREET);
         std::fs::copy(support::program(), folder.join("callgate")).expect("copy the program");
-        let place = Self { folder, uid };
+        let place = Self {
+            folder,
+            uid,
+            state: "state",
+        };
         let config = CONFIG.replace("PYTHON", &place.python());
         place.folder.write("callgate.toml", &config);
         let path = place.folder.path();
@@ -134,7 +140,7 @@ impl Place {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.folder.path())
-            .env("CALLGATE_STATE", self.folder.join("state"))
+            .env("CALLGATE_STATE", self.folder.join(self.state))
             .current_dir(self.folder.path());
         command
     }
@@ -450,6 +456,41 @@ fn when_the_state_is_read_only() {
     assert!(host.end().success());
     chmod_all(&state, 0o700, 0o600);
     place.verified();
+}
+
+/// T-12: there is no state and can be none, in a folder that takes nothing and in one that is
+/// out of reach. Nothing was ever recorded, so nothing is replayed, and a lease opens nothing.
+#[test]
+fn when_the_state_can_never_be_made() {
+    for mode in [0o500, 0o000] {
+        let place = Place {
+            state: "closed/state",
+            ..Place::new()
+        };
+        let closed = place.folder.join("closed");
+        std::fs::create_dir(&closed).expect("a folder");
+        std::os::unix::fs::chown(&closed, Some(place.uid), None).expect("give it away");
+        chmod_all(&closed, mode, mode);
+        unwritable(&place, Limits::None);
+        python_is_served(&place, Limits::None);
+        let plugin = place.folder.path().to_str().expect("a text path");
+        let before = place.effects();
+        let served = place.run_tool(Limits::None, plugin, "AID.TEST.APPEND.v1", &json!({}));
+        assert_eq!(status(&served), ("OK", false), "{served}");
+        let keyed = json!({ "idempotency_key": "k" });
+        let refused = place.run_tool(Limits::None, plugin, "AID.TEST.APPEND.v1", &keyed);
+        assert_eq!(status(&refused), ("BREAKER_TRIP", false), "{refused}");
+        let note = json!({ "inputs": { "text": "x" } });
+        let refused = place.run_tool(Limits::None, "builtin", "AID.MEMORY.APPEND.v1", &note);
+        assert_eq!(status(&refused), ("BREAKER_TRIP", false), "{refused}");
+        assert_eq!(place.effects(), before + 1);
+        // Those who keep a record of all they do need one to start.
+        let ran = place.run(Limits::None, &["mcp", "--standalone"], &Value::Null);
+        assert_ne!(ran.code(), 0);
+        assert!(ran.err.contains("open state folder"), "{ran:?}");
+        chmod_all(&closed, 0o700, 0o600);
+        assert_eq!(std::fs::read_dir(&closed).expect("it").count(), 0);
+    }
 }
 
 /// T-12: the state could never be written since a pack with Python tools came: its worker has no

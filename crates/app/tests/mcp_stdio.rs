@@ -198,3 +198,69 @@ fn a_dead_client_leaves_nothing() {
         processes.iter().all(|&pid| !is_alive(pid)).then_some(())
     });
 }
+
+/// What was asked before the end of input is answered after it, by `echo … | callgate mcp` as by
+/// anybody: alone, and attached to a gate.
+#[test]
+fn what_runs_at_the_end_of_input_is_answered() {
+    for attached in [false, true] {
+        let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+        let serve = attached.then(|| support::drive::Serve::start(&folder));
+        let args: &[&str] = if attached { &[] } else { &["--standalone"] };
+        let mut child = callgate(&folder)
+            .arg("mcp")
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the server");
+        let mut stdin = child.stdin.take().expect("piped");
+        // Somebody who listens holds up nothing.
+        let mut listen = modern(json!(1), "subscriptions/listen");
+        listen["params"]["notifications"] = json!({ "toolsListChanged": true });
+        let call = modern_call(2, "one", &json!({}), &json!({}));
+        write!(stdin, "{listen}\n{call}").expect("it reads");
+        drop(stdin);
+        wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
+        folder.write("go", "");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let answers: Vec<Value> = lines
+            .map(|line| serde_json::from_str(&line.expect("a line")).expect("a message"))
+            .filter(|message: &Value| message["id"] == 2)
+            .collect();
+        assert_eq!(answers.len(), 1, "attached: {attached}");
+        let text = &answers[0]["result"]["content"][0]["text"];
+        assert_eq!(text, r#"{"done":true}"#, "attached: {attached}");
+        assert!(end_of(&mut child, "the server").success());
+        if let Some(serve) = serve {
+            assert!(serve.stop().success());
+        }
+    }
+}
+
+/// A tool that hangs, or a question nobody can answer any more, does not outlive the end of
+/// input for long.
+#[test]
+fn what_hangs_at_the_end_of_input_is_ended() {
+    let hangs = "read -r input\necho started >> effects\nexec sleep 1000\n";
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", hangs)]);
+    let serve = support::drive::Serve::start(&folder);
+    let mut host = mcp(&folder, &[]);
+    host.send(&modern_call(1, "one", &json!({}), &json!({})));
+    wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
+    assert!(host.end().success());
+    wait_for("the tool's end", || {
+        let words = |&pid: &u32| support::processes::words_of(pid).contains("1000");
+        (!descendants(serve.pid()).iter().any(words)).then_some(())
+    });
+    assert!(serve.stop().success());
+
+    let asked = format!("{ONE}\n[[policy]]\ntools = [\"one\"]\ndecision = \"ask\"\n");
+    let folder = trusted(&asked);
+    let mut host = mcp(&folder, &["--standalone"]);
+    host.ask(&initialize(0));
+    host.send(&legacy_call(1, "one", &json!({}), &json!({})));
+    assert_eq!(host.reply()["method"], "elicitation/create");
+    assert!(host.end().success());
+    assert_eq!(effects(&folder), 0);
+}

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::Held;
+
 /// Why a call did not give an output.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
@@ -24,7 +26,7 @@ pub enum Fault {
         "needs approval {approval}: ask the owner to run `callgate approvals grant {approval}`"
     )]
     NeedsApproval { approval: String },
-    #[error("needs answers of the caller's user: {}", names(requests))]
+    #[error("needs answers of the caller's user: {}", questions(requests))]
     NeedsInput {
         requests: Map<String, Value>,
         state: Option<Value>,
@@ -43,8 +45,8 @@ pub enum Fault {
     BreakerOpen { retry_after: Duration },
     #[error("unavailable: {reason}")]
     Unavailable { reason: String },
-    #[error("cannot be enforced here: {missing}")]
-    Unenforceable { missing: String },
+    #[error("cannot be enforced here: {}", not_kept(missing))]
+    Unenforceable { missing: Vec<Held> },
     #[error("blocked by guarantee {guarantee}")]
     GuaranteeBlocked { guarantee: String },
     #[error("{what} exceeds {}", limit_words(*max_bytes))]
@@ -75,12 +77,22 @@ fn bad_input(field: &str, reason: &str) -> String {
     }
 }
 
-fn names(requests: &Map<String, Value>) -> String {
-    requests
-        .keys()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ")
+/// What is asked, in its own words where it has some.
+fn questions(requests: &Map<String, Value>) -> String {
+    let words = requests.iter().map(|(key, request)| {
+        let message = request.pointer("/params/message").and_then(Value::as_str);
+        message.unwrap_or(key)
+    });
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// `no_network (needs a network namespace)`, one after the other.
+fn not_kept(missing: &[Held]) -> String {
+    let words = |held: &Held| match held.missing.as_str() {
+        "" => held.guarantee.name().to_owned(),
+        reason => format!("{} ({reason})", held.guarantee.name()),
+    };
+    missing.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
 fn limit_words(bytes: u64) -> String {
@@ -204,6 +216,10 @@ impl Fault {
                 content: Some(content),
                 ..
             } => json!({ "type": error_type, "content": content }),
+            Self::Unenforceable { missing } => {
+                let names: Vec<&str> = missing.iter().map(|held| held.guarantee.name()).collect();
+                json!({ "missing": names })
+            }
             Self::GuaranteeBlocked { guarantee } => json!({ "guarantee": guarantee }),
             Self::BadRequest { .. }
             | Self::BadValue { .. }
@@ -211,7 +227,6 @@ impl Fault {
             | Self::Denied { .. }
             | Self::Conflict { .. }
             | Self::Unavailable { .. }
-            | Self::Unenforceable { .. }
             | Self::Crash { .. }
             | Self::BadOutput { .. }
             | Self::Cancelled
@@ -349,6 +364,32 @@ mod tests {
                 fault
             );
         }
+    }
+
+    /// F-15: each guarantee, and what it lacks.
+    #[test]
+    fn what_is_not_kept_in_words() {
+        let held = |guarantee, missing: &str| Held {
+            guarantee,
+            asker: crate::Asker::Tool,
+            level: crate::Level::None,
+            mechanisms: Vec::new(),
+            missing: missing.to_owned(),
+        };
+        let fault = Fault::Unenforceable {
+            missing: vec![
+                held(crate::Guarantee::NoNetwork, "no seccomp"),
+                held(crate::Guarantee::NoEnvRead, ""),
+            ],
+        };
+        assert_eq!(
+            fault.to_string(),
+            "cannot be enforced here: no_network (no seccomp), no_env_read"
+        );
+        assert_eq!(
+            fault.data(),
+            json!({ "missing": ["no_network", "no_env_read"] })
+        );
     }
 
     /// T-19: the words of the limit.

@@ -7,6 +7,7 @@ mod clock;
 mod document;
 mod fault;
 mod guarantee;
+mod origin;
 mod outcome;
 mod plan;
 mod runner;
@@ -19,14 +20,17 @@ mod tool;
 pub use call::{
     Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
 };
-pub use canonical::{Digest, canonical_json};
+pub use canonical::{Digest, canonical_json, is_plain};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
 pub use fault::{Fault, LeaseRefusal, chain};
 pub use guarantee::{Asker, Guarantee, Guarantees};
+pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};
-pub use plan::{Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner};
-pub use runner::{Job, Log, LogLevel, NoSink, Patience, Progress, RunFuture, Runner, Sink, Stream};
+pub use plan::{Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner, Roots};
+pub use runner::{
+    Job, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink, Stream,
+};
 pub use scope::{BearerToken, Scope, fits, fits_any};
 pub use secrets::Secrets;
 pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};

@@ -45,6 +45,8 @@ pub struct Needs {
     pub kept: Vec<PathBuf>,
     /// What is the gate's and not even to be read, absolute: state, sockets, configuration.
     pub hidden: Vec<PathBuf>,
+    /// Where it is kept within its workspace; nothing said lets it read all of that.
+    pub roots: Option<Roots>,
     /// Whom it may reach.
     pub network: Network,
     /// Runs even where a promise cannot be kept; recorded as an override.
@@ -55,6 +57,56 @@ pub struct Needs {
     pub strict: bool,
     /// What one call leaves behind for the next.
     pub isolation: Isolation,
+}
+
+impl Needs {
+    /// The same with nothing outside `roots`: writes stay inside the first of them, reads inside
+    /// any. What was not allowed before is not allowed by being named here.
+    #[must_use]
+    pub fn within(&self, roots: &Roots) -> Self {
+        let write = std::slice::from_ref(&roots.root);
+        Self {
+            reads: roots.readable(&self.reads),
+            writes: narrowed(&self.writes, write),
+            roots: Some(roots.clone()),
+            ..self.clone()
+        }
+    }
+}
+
+/// Where a call is to be kept, beyond what its tool declares. Absolute paths without links. TP-12.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// Writes stay inside; reads may be here.
+    pub root: PathBuf,
+    /// Reads may be here too.
+    pub reads: Vec<PathBuf>,
+}
+
+impl Roots {
+    /// What of `paths` may be read.
+    #[must_use]
+    pub fn readable(&self, paths: &[PathBuf]) -> Vec<PathBuf> {
+        let write = std::slice::from_ref(&self.root);
+        narrowed(paths, &[write, &self.reads].concat())
+    }
+}
+
+/// What is in both: each path of `allowed` that lies in a root, and each root that lies in one.
+fn narrowed(allowed: &[PathBuf], roots: &[PathBuf]) -> Vec<PathBuf> {
+    let mut both = Vec::new();
+    for path in allowed {
+        for root in roots {
+            if path.starts_with(root) {
+                both.push(path.clone());
+            } else if root.starts_with(path) {
+                both.push(root.clone());
+            }
+        }
+    }
+    both.sort();
+    both.dedup();
+    both
 }
 
 /// Whom a tool may reach.
@@ -155,4 +207,40 @@ pub trait Planner: Send + Sync {
     /// What a plan for `tool` would enforce, and for what it would be refused: one entry for
     /// each of the seven, asked for or not.
     fn outlook(&self, tool: &Tool) -> Vec<Held>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TP-12: roots narrow and never widen.
+    #[test]
+    fn roots_narrow() {
+        let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let needs = Needs {
+            reads: paths(&["/data", "/app/in"]),
+            writes: paths(&["/app", "/var/out"]),
+            ..Needs::default()
+        };
+        let roots = Roots {
+            root: "/app/sub".into(),
+            reads: paths(&["/data/one", "/etc"]),
+        };
+        let kept = needs.within(&roots);
+        assert_eq!(kept.writes, paths(&["/app/sub"]));
+        assert_eq!(kept.reads, paths(&["/data/one"]));
+        let wide = Roots {
+            root: "/".into(),
+            reads: Vec::new(),
+        };
+        let mut sorted = needs.clone();
+        sorted.reads.sort();
+        sorted.roots = Some(wide.clone());
+        assert_eq!(needs.within(&wide), sorted);
+        let sibling = Roots {
+            root: "/application".into(),
+            reads: Vec::new(),
+        };
+        assert_eq!(needs.within(&sibling).writes, Vec::<PathBuf>::new());
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Call, Fault, Output, Plan, Tool};
+use crate::{Call, Fault, Held, Output, Plan, Tool};
 
 /// One admitted call on its way to a runner.
 #[derive(Clone, Copy)]
@@ -28,11 +28,27 @@ pub struct Job<'a> {
 /// The future a runner hands back.
 pub type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<Output, Fault>> + Send + 'a>>;
 
+/// The future of a plan that a runner makes itself.
+pub type PlanFuture<'a> = Pin<Box<dyn Future<Output = Result<Plan, Fault>> + Send + 'a>>;
+
 /// Carries a tool out. Ends with the call: whatever it started for it is gone when the
 /// future is ready, and is being ended when the future is dropped.
 pub trait Runner: Send + Sync {
     /// Runs one call.
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a>;
+
+    /// What will hold a tool that is no child of ours: the runner asks whoever carries it out,
+    /// and refuses as a `Planner` does. Nothing: the planner plans.
+    fn plan<'a>(&'a self, call: &'a Call, tool: &'a Tool) -> Option<PlanFuture<'a>> {
+        let _ = (call, tool);
+        None
+    }
+
+    /// The same for `Planner::outlook`, as far as it is known without asking.
+    fn outlook(&self, tool: &Tool) -> Option<Vec<Held>> {
+        let _ = tool;
+        None
+    }
 
     /// True if the tool runs inside this process and changes nothing outside its answer.
     /// Its start needs no record of its own before it runs.
@@ -70,6 +86,12 @@ pub trait Sink: Send + Sync {
     /// Words for whoever watches the call.
     fn log(&self, log: &Log) {
         let _ = log;
+    }
+
+    /// Something about how the call is carried out, for its trace: `python_path`,
+    /// `service_url` …
+    fn fact(&self, name: &'static str, value: &str) {
+        let _ = (name, value);
     }
 
     /// The answer will take a while: the connection it was asked by may be let go of.

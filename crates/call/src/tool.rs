@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{Digest, Needs, Runner};
+use crate::{Digest, Needs, Origin, Runner};
 
 /// Calls at the same time of a tool that does not say.
 const CONCURRENCY_MAX_DEFAULT: usize = 1024;
@@ -14,6 +14,7 @@ const CONCURRENCY_MAX_DEFAULT: usize = 1024;
 const TIMEOUT_CAP_DEFAULT: Duration = Duration::from_secs(3600);
 
 /// A tool as the gate holds it.
+#[derive(Clone)]
 pub struct Tool {
     /// Canonical name: `files/read`.
     pub name: ToolName,
@@ -59,6 +60,10 @@ pub struct Tool {
     pub tasks: Tasks,
     /// What its child needs and is kept from; nothing for a tool that has no child.
     pub needs: Option<Arc<Needs>>,
+    /// Where it was found, for a tool of a pack or a binding.
+    pub origin: Option<Arc<Origin>>,
+    /// The code it runs, as its runner names it: `module:function`.
+    pub entry: Option<String>,
     /// How it is carried out.
     pub runner: Arc<dyn Runner>,
 }
@@ -90,6 +95,8 @@ impl Tool {
             gives_content: false,
             tasks: Tasks::default(),
             needs: None,
+            origin: None,
+            entry: None,
             runner,
         }
     }

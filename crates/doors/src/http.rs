@@ -160,7 +160,10 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
     };
     // A caller that hangs up ends its call: the guard goes when the connection's future does.
     // With a key the call runs on, because its caller will come back and ask.
-    let _ends_with_connection = call.key.is_none().then(|| call.cancel.clone().drop_guard());
+    let _ends_with_connection = call
+        .key
+        .is_none()
+        .then(|| Cancel::clone(&call.cancel).drop_guard());
     let gate = Arc::clone(&door.gate);
     // A task of its own, so that the outcome is recorded whatever becomes of the connection.
     match door
@@ -322,6 +325,13 @@ pub fn tool_body(tool: &Tool) -> Value {
     }
     if let Some(timeout) = tool.timeout {
         body["timeout_ms"] = json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+    }
+    if let Some(origin) = &tool.origin {
+        body["resolved_source"] = json!(origin.source.as_str());
+        body["entry"] = json!(origin.entry);
+        if let Some(pack) = &origin.pack {
+            body["pack"] = json!({ "id": pack.id, "name": pack.name, "version": pack.version });
+        }
     }
     if let Some(rate) = tool.rate_limit {
         body["rate_limit"] = json!({ "per_second": rate.per_second, "burst": rate.burst });

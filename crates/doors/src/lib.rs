@@ -8,5 +8,8 @@ mod enforcement;
 pub mod http;
 pub mod mcp;
 pub mod pipe;
+pub mod service;
 pub mod tcp;
+pub mod tool;
 pub mod toolhost;
+pub mod web;

@@ -103,6 +103,21 @@ impl PipeWriter {
         Ok(())
     }
 
+    /// Ready once nobody can read what is written. A regular file is always read.
+    pub async fn unheard(&self) {
+        while let Some(ready) = &self.ready {
+            let Ok(mut guard) = ready.writable().await else {
+                break;
+            };
+            // A reader that leaves is told in any case, whatever one asks for.
+            if is_ready(self.fd.as_fd(), PollFlags::empty()).unwrap_or(true) {
+                return;
+            }
+            guard.clear_ready();
+        }
+        std::future::pending().await
+    }
+
     /// Writes as much as there is room for; `AGAIN` if there is none.
     fn write_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
         // Says "do not wait" for this one write: the flag of the descriptor is not ours.
@@ -228,6 +243,30 @@ mod tests {
         let mut some = [0; 1 << 16];
         reader.read_exact(&mut some).unwrap();
         writer.write_all(b"x").unwrap();
+    }
+
+    /// A reader that leaves is noticed without a write, before the wait and during it.
+    #[tokio::test]
+    async fn a_reader_that_leaves_is_noticed() {
+        let (reader, writer) = io::pipe().unwrap();
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        for (ours, theirs) in [
+            (OwnedFd::from(writer), OwnedFd::from(reader)),
+            (near.into(), far.into()),
+        ] {
+            let pipe = PipeWriter::new(ours.as_fd()).unwrap();
+            let mut unheard = std::pin::pin!(pipe.unheard());
+            tokio::select! {
+                biased;
+                () = &mut unheard => panic!("it is there"),
+                () = tokio::task::yield_now() => {}
+            }
+            pipe.write_all(b"x").await.unwrap();
+            drop(theirs);
+            unheard.await;
+            pipe.unheard().await;
+            assert!(pipe.write_all(b"x").await.is_err());
+        }
     }
 
     fn memory() -> OwnedFd {

@@ -25,6 +25,44 @@ pub struct Entry {
     pub(crate) traffic: Traffic,
 }
 
+impl Entry {
+    /// A tool that stands in no catalog.
+    pub fn new(tool: Tool) -> Result<Self, CatalogError> {
+        let compile = |which: &'static str, schema| {
+            Schema::compile(schema).map_err(|source| CatalogError::Schema {
+                tool: tool.name.clone(),
+                which,
+                source,
+            })
+        };
+        let input = compile("input_schema", &tool.input_schema)?;
+        let output = match &tool.output_schema {
+            Some(schema) => Some(compile("output_schema", schema)?),
+            None => None,
+        };
+        Ok(Self::with(tool, input, output))
+    }
+
+    fn with(tool: Tool, input: Schema, output: Option<Schema>) -> Self {
+        let traffic = Traffic::new(&tool);
+        Self {
+            tool,
+            input,
+            output,
+            traffic,
+        }
+    }
+}
+
+/// Makes tools of code that is not registered, where the owner allows that.
+pub trait Entries: Send + Sync {
+    /// The tool that runs `entry` (`module:function`); `None` if that is not allowed.
+    fn find(&self, entry: &str) -> Option<Result<Arc<Entry>, Fault>>;
+
+    /// Ends what outlives calls.
+    fn stop(&self);
+}
+
 /// Why a tool can not join a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -53,34 +91,18 @@ pub enum CatalogError {
 impl Catalog {
     /// Adds a tool under all its names.
     pub fn add(&mut self, tool: Tool) -> Result<(), CatalogError> {
-        let compile = |which: &'static str, schema| {
-            Schema::compile(schema).map_err(|source| CatalogError::Schema {
-                tool: tool.name.clone(),
-                which,
-                source,
-            })
-        };
-        let input = compile("input_schema", &tool.input_schema)?;
-        let output = match &tool.output_schema {
-            Some(schema) => Some(compile("output_schema", schema)?),
-            None => None,
-        };
-        self.enter(tool, input, output)
+        self.enter(Entry::new(tool)?)
     }
 
     /// Adds a built-in tool, whose schemas are compiled when they are first needed.
     pub fn add_builtin(&mut self, tool: Tool) -> Result<(), CatalogError> {
         let input = Schema::builtin(&tool.input_schema);
         let output = tool.output_schema.as_ref().map(Schema::builtin);
-        self.enter(tool, input, output)
+        self.enter(Entry::with(tool, input, output))
     }
 
-    fn enter(
-        &mut self,
-        tool: Tool,
-        input: Schema,
-        output: Option<Schema>,
-    ) -> Result<(), CatalogError> {
+    fn enter(&mut self, entry: Entry) -> Result<(), CatalogError> {
+        let tool = &entry.tool;
         let index = self.entries.len();
         let host_name = host_name(&tool.name);
         let mut names: Vec<&String> = [&tool.name, &tool.aid, &host_name]
@@ -101,13 +123,7 @@ impl Catalog {
         for name in names {
             self.by_name.insert(name.clone(), index);
         }
-        let traffic = Traffic::new(&tool);
-        self.entries.push(Arc::new(Entry {
-            tool,
-            input,
-            output,
-            traffic,
-        }));
+        self.entries.push(Arc::new(entry));
         Ok(())
     }
 

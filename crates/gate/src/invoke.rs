@@ -4,21 +4,21 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
     Artifact, Call, CallId, CallIds, Caller, Changes, Clock, Enforcement, Fault, Job, LeaseToken,
-    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Tool, Wire,
-    chain,
+    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp,
+    Tool, Wire, chain,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
     Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
 };
+use serde_json::{Map, Value};
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{Catalog, Entries, Entry};
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
 use crate::tokens::Strangers;
@@ -29,6 +29,8 @@ use crate::watched::Watched;
 pub struct Setup {
     /// The tools.
     pub catalog: Catalog,
+    /// Code that may be run beside them.
+    pub entries: Option<Arc<dyn Entries>>,
     /// Who may call them.
     pub policy: Policy,
     /// When a failing tool is left alone.
@@ -45,7 +47,7 @@ pub struct Setup {
 pub struct Gate {
     pub(crate) setup: ArcSwap<Setup>,
     pub(crate) store: Arc<Store>,
-    planner: Arc<dyn Planner>,
+    pub(crate) planner: Arc<dyn Planner>,
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
     pub(crate) changes: Changes,
@@ -104,11 +106,22 @@ impl Gate {
     /// settled; many calls may share one settling.
     pub async fn invoke(&self, call: &Call) -> Answer {
         let setup = self.setup.load_full();
-        let (result, replayed, enforcement, ticket) = match self.pass(&setup, call).await {
+        let found = setup.catalog.find(&call.tool).map(|entry| &**entry);
+        self.invoke_in(&setup, call, found).await
+    }
+
+    /// The same for a tool that the door has found, or has not.
+    pub async fn invoke_found(&self, call: &Call, found: Result<&Entry, Fault>) -> Answer {
+        let setup = self.setup.load_full();
+        self.invoke_in(&setup, call, found).await
+    }
+
+    async fn invoke_in(&self, setup: &Setup, call: &Call, found: Result<&Entry, Fault>) -> Answer {
+        let (result, replayed, enforcement, ticket) = match self.pass(setup, call, found).await {
             Ok(Left::Ran(result, enforcement, ticket)) => (result, false, enforcement, ticket),
             Ok(Left::Replayed(result, ticket)) => (result, true, Enforcement::default(), ticket),
             Err(fault) => {
-                let ticket = self.record_refusal(&setup, call, &fault);
+                let ticket = self.record_refusal(setup, call, &fault);
                 (Err(fault), false, Enforcement::default(), ticket)
             }
         };
@@ -125,8 +138,13 @@ impl Gate {
     }
 
     /// The stages. An error is a refusal: nothing has run.
-    async fn pass(&self, setup: &Setup, call: &Call) -> Result<Left, Fault> {
-        let entry = setup.catalog.find(&call.tool)?;
+    async fn pass(
+        &self,
+        setup: &Setup,
+        call: &Call,
+        found: Result<&Entry, Fault>,
+    ) -> Result<Left, Fault> {
+        let entry = found?;
         let tool = &entry.tool;
         if call.scope.as_ref().is_some_and(|scope| !scope.allows(tool)) {
             return Err(Fault::UnknownTool {
@@ -143,7 +161,7 @@ impl Gate {
             }
             let lease = setup.policy.lease(call, tool)?;
             let _places = self.admit(setup, call, entry)?;
-            let plan = self.planner.plan(call, tool)?;
+            let plan = self.plan(call, tool).await?;
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
@@ -154,8 +172,7 @@ impl Gate {
             }
             let began = self.clock.now();
             let result = self.run(setup, call, entry, &plan).await;
-            let took = self.clock.now().since(began);
-            let (result, ticket) = self.finish(&start, lazy, result, took);
+            let (result, ticket) = self.finish(&start, lazy, result, began);
             return Ok(Left::Ran(result, plan.enforcement, ticket));
         }
     }
@@ -215,6 +232,14 @@ impl Gate {
             && start.lease.is_none()
             && !start.needs_approval
             && (start.key.is_none() || self.store.writes_well())
+    }
+
+    /// What will hold the tool. One that is no child of ours is asked after by its runner.
+    async fn plan(&self, call: &Call, tool: &Tool) -> Result<Plan, Fault> {
+        match tool.runner.plan(call, tool) {
+            Some(plan) => plan.await,
+            None => self.planner.plan(call, tool),
+        }
     }
 
     /// Claims the key, spends lease and approval and records the start, as one change that is
@@ -290,7 +315,7 @@ impl Gate {
         start: &Start<'_>,
         lazy: bool,
         result: Result<Output, Fault>,
-        took: Duration,
+        began: Timestamp,
     ) -> (Result<Output, Fault>, Ticket) {
         failpoint("finish.before");
         let (message, data);
@@ -325,7 +350,7 @@ impl Gate {
             health,
             enforcement: start.enforcement,
             unsafe_override: start.unsafe_override,
-            took,
+            began,
             keep,
             trace_id: start.trace_id,
         };
@@ -541,6 +566,13 @@ fn clean(output: &mut Output, secrets: &Secrets) {
 
 /// A tool's own words, without secrets and no longer than anyone reads.
 fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
+    if let Fault::NeedsInput { requests, state } = fault {
+        // Still a question when it is clean. The state goes out sealed.
+        return Fault::NeedsInput {
+            requests: cleaned_questions(requests, secrets),
+            state,
+        };
+    }
     const MESSAGE_BYTES_MAX: usize = 16 * 1024;
     let (message, mut data) = (fault.to_string(), fault.data());
     let clean = secrets.cleaned(&message);
@@ -554,6 +586,14 @@ fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
         .find(|&at| text.is_char_boundary(at));
     text.truncate(cut.unwrap_or(0));
     Fault::recorded(fault.kind(), &text, &data)
+}
+
+fn cleaned_questions(requests: Map<String, Value>, secrets: &Secrets) -> Map<String, Value> {
+    let clean = |(key, mut request): (String, Value)| {
+        secrets.clean_value(&mut request);
+        (secrets.clean(&key).into_owned(), request)
+    };
+    requests.into_iter().map(clean).collect()
 }
 
 pub(crate) fn internal(error: &StoreError) -> Fault {

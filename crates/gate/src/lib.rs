@@ -19,7 +19,7 @@ pub use admit::BreakerPolicy;
 pub use callgate_store::{
     Approval, ApprovalState, Lease, LeaseCounts, LeaseState, Ticket, Token, TokenState,
 };
-pub use catalog::{Catalog, CatalogError, Entry};
+pub use catalog::{Catalog, CatalogError, Entries, Entry};
 pub use invoke::{Answer, Gate, Setup};
 pub use leases::{LeaseGranted, LeaseRequest};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use callgate_call::{CallId, Caller, Change, Changes, Fault, Scope, Shelf, Tool};
+use callgate_call::{CallId, Caller, Change, Changes, Fault, Held, Scope, Shelf, Tool};
 use callgate_store::{Filter, Store};
 use serde_json::Value;
 
@@ -16,6 +16,29 @@ impl Gate {
     #[must_use]
     pub fn catalog(&self) -> CatalogRef {
         CatalogRef(self.setup.load_full())
+    }
+
+    /// The tool that runs code which is not registered; `None` where the owner does not allow
+    /// this code.
+    #[must_use]
+    pub fn entry(&self, entry: &str) -> Option<Result<Arc<Entry>, Fault>> {
+        let setup = self.setup.load();
+        setup.entries.as_ref()?.find(entry)
+    }
+
+    /// What would hold a tool of this caller's to each of the seven guarantees.
+    pub fn outlook(
+        &self,
+        name: &str,
+        caller: &Caller,
+        scope: Option<&Scope>,
+    ) -> Result<(Arc<Entry>, Vec<Held>), Fault> {
+        let entry = self.visible(name, caller, scope)?;
+        let held = match entry.tool.runner.outlook(&entry.tool) {
+            Some(held) => held,
+            None => self.planner.outlook(&entry.tool),
+        };
+        Ok((entry, held))
     }
 
     /// True if policy wants a person to see calls of this tool by this caller first.
@@ -117,6 +140,9 @@ impl Gate {
         let new = Arc::new(setup);
         let old = self.setup.swap(Arc::clone(&new));
         old.catalog.stop();
+        if let Some(entries) = &old.entries {
+            entries.stop();
+        }
         for change in [Change::Tools, Change::Prompts, Change::Resources] {
             self.changes.tell(change);
         }

@@ -40,6 +40,10 @@ impl Sink for Watched<'_> {
         self.sink.log(&log);
     }
 
+    fn fact(&self, name: &'static str, value: &str) {
+        self.sink.fact(name, &self.secrets.clean(value));
+    }
+
     fn linger(&self) {
         self.sink.linger();
     }

@@ -752,7 +752,17 @@ async fn output_is_checked() {
 #[tokio::test]
 async fn secrets_never_leave() {
     let secret = "s3cr3t-value-77";
-    let leak = move |_: &Job<'_>| Ok(Output::from_value(json!({"env": format!("KEY={secret}")})));
+    let leak = move |job: &Job<'_>| {
+        let words = format!("KEY={secret}");
+        if job.call.input.value().get("n").is_some() {
+            let request = json!({"method": "elicitation/create", "params": {"message": words}});
+            return Err(Fault::NeedsInput {
+                requests: [(secret.to_owned(), request)].into_iter().collect(),
+                state: None,
+            });
+        }
+        Ok(Output::from_value(json!({"env": words})))
+    };
     let b = bench(
         "secrets",
         Wanted {
@@ -765,6 +775,11 @@ async fn secrets_never_leave() {
         b.result(&b.keyed(json!({}), "k")).await,
         Ok(json!({"env": "KEY=[secret]"}))
     );
+    // A question stays a question.
+    let asked = b.result(&b.call(json!({"n": 1}))).await.unwrap_err();
+    assert_eq!(asked.kind(), "needs_input");
+    let wanted = json!({"method": "elicitation/create", "params": {"message": "KEY=[secret]"}});
+    assert_eq!(asked.data(), json!({"requests": {"[secret]": wanted}}));
     b.gate.store().close().unwrap();
     let mut stack = vec![b.dir.clone()];
     while let Some(path) = stack.pop() {

@@ -47,6 +47,7 @@ fn answer(request: &Value, served: u64, replies: &mut File) {
             let error = json!({ "type": "ValueError", "message": "no good" });
             format!("{}\n", json!({ "call": call, "error": error }))
         }
+        "ask" => format!("{}\n", json!({ "call": call, "ask": input["questions"] })),
         "slots" => slots(request),
         "null" => reply(Value::Null),
         "huge" => reply(

@@ -1,21 +1,26 @@
 //! Long-lived workers, one JSON line each way on a private descriptor.
 //!
 //! ```text
-//! {"call":"…","tool":"greet","entry":"tools.sample:greet","input":{…}[,"slots":{…}]}
+//! {"call":"…","tool":"greet","entry":"tools.sample:greet","input":{…}[,"slots":{…}][,"answers":{…}]}
 //! {"call":"…","progress":{"progress":1[,"total":3,"message":"…"]}}
 //! {"call":"…","log":{"level":"info","data":…[,"logger":"…"]}}
 //! {"call":"…","output":…[,"slots":{…},"removed_slots":[…]]}
 //! {"call":"…","error":{"type":"…","message":"…"}}
+//! {"call":"…","ask":{"branch":{"message":"Which branch?","schema":{…}}}}
+//! {"call":"…","exit":3}
 //! ```
 //!
-//! Reports may come before the answer, any number of them. Nothing keeps one call's leavings
-//! in a worker from the next one, unless the plan asks for a worker to each call. A worker
-//! only ever serves calls that are to be held to the same. A call costs no task and no copy
+//! Reports may come before the answer, any number of them. What keeps one call from the next
+//! is the pool's isolation: nothing (`worker`), a fork of its own for each call, of whose end
+//! the worker tells (`call`), or a worker for each call (`cold`). A worker is confined from
+//! its birth, so that calls with other needs never share one. A call costs no task and no copy
 //! beside the one line each way.
 
-mod health;
+mod ask;
+pub(crate) mod health;
 mod report;
-mod worker;
+mod verdict;
+pub(crate) mod worker;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,16 +29,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use callgate_call::{Fault, Isolation, Job, Needs, Output, Plan, RunFuture, Runner};
-use callgate_sandbox::{Limits, Spawner, Spec};
+use callgate_call::{Fault, Guarantee, Isolation, Job, Output, RunFuture, Runner};
+use callgate_sandbox::{Limits, Spawner, Spec, child_program};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::interpreter::{Interpreter, Resolved};
 use crate::process::{confine, within};
-use crate::python::Python;
 use health::{Health, Rules, Start};
-use worker::{Found, Served, Worker};
+use worker::{Fitness, Found, Served, Worker};
+
+/// Tells a worker to fork for each call.
+const ISOLATION_VARIABLE: &str = "CALLGATE_ISOLATION";
+
+/// Where a zygote finds the program that it confines its children with.
+const FILTER_VARIABLE: &str = "CALLGATE_FILTER";
 
 /// What a pool's workers are and how they are kept.
 #[derive(Clone, Debug)]
@@ -48,6 +59,8 @@ pub struct PoolSettings {
     pub cwd: PathBuf,
     /// What each of its processes may take.
     pub limits: Limits,
+    /// What keeps one call from the next, where a call's plan does not say.
+    pub isolation: Isolation,
     /// Workers at the same time; one call each.
     pub workers_max: usize,
     /// Calls waiting for a worker; beyond, `Unavailable`.
@@ -78,6 +91,7 @@ impl PoolSettings {
             secrets: BTreeMap::new(),
             cwd,
             limits: Limits::default(),
+            isolation: Isolation::Worker,
             workers_max: 4,
             queue_max: 64,
             backoff_min: Duration::from_millis(100),
@@ -97,8 +111,8 @@ pub struct Pool {
     spawner: Arc<Spawner>,
     settings: PoolSettings,
     /// Where the command is found out with the first worker.
-    python: Option<Python>,
-    command: OnceCell<Vec<OsString>>,
+    interpreter: Option<Interpreter>,
+    resolved: OnceCell<Resolved>,
     /// One permit per worker that may be at work.
     turns: Semaphore,
     waiting: AtomicUsize,
@@ -121,13 +135,13 @@ impl Pool {
     /// A pool without workers; they start with the first calls.
     #[must_use]
     pub fn new(spawner: Arc<Spawner>, settings: PoolSettings) -> Arc<Self> {
-        Self::with_python(spawner, settings, None)
+        Self::with_interpreter(spawner, settings, None)
     }
 
-    pub(crate) fn with_python(
+    pub(crate) fn with_interpreter(
         spawner: Arc<Spawner>,
         settings: PoolSettings,
-        python: Option<Python>,
+        interpreter: Option<Interpreter>,
     ) -> Arc<Self> {
         let rules = Rules {
             backoff_min: settings.backoff_min,
@@ -145,8 +159,8 @@ impl Pool {
             spawner,
             turns: Semaphore::new(settings.workers_max.max(1)),
             settings,
-            python,
-            command: OnceCell::new(),
+            interpreter,
+            resolved: OnceCell::new(),
             waiting: AtomicUsize::new(0),
             state: Mutex::new(state),
             own: own.clone(),
@@ -169,12 +183,14 @@ impl Pool {
 
     async fn call(&self, entry: &str, job: Job<'_>) -> Result<Output, Fault> {
         let deadline = Instant::now() + job.timeout.until();
+        let fitness = self.fitness(job);
         let turn = self.turn(job, deadline).await?;
-        let mut worker = self.worker(job, deadline).await?;
+        let mut worker = self.worker(&fitness, job, deadline).await?;
+        self.tell_facts(&fitness, job);
         let served = worker
             .serve(entry, job, deadline, self.settings.output_bytes_max)
             .await;
-        let result = self.settle(worker, served, job.plan);
+        let result = self.settle(worker, served);
         drop(turn);
         result
     }
@@ -197,9 +213,35 @@ impl Pool {
         Ok(turn.expect("the semaphore is never closed"))
     }
 
+    /// What a worker for this call must be.
+    fn fitness(&self, job: Job<'_>) -> Fitness {
+        let needs = job.plan.confinement.clone();
+        let isolation = needs
+            .as_deref()
+            .map_or(self.settings.isolation, |needs| needs.isolation);
+        let forks = self.interpreter.as_ref().is_some_and(|one| one.forks);
+        let isolation = match isolation {
+            Isolation::Call if !forks => Isolation::Cold,
+            isolation => isolation,
+        };
+        Fitness { isolation, needs }
+    }
+
+    fn tell_facts(&self, fitness: &Fitness, job: Job<'_>) {
+        job.sink.fact("isolation", fitness.isolation.as_str());
+        for (name, value) in self.resolved.get().into_iter().flat_map(|one| &one.facts) {
+            job.sink.fact(name, value);
+        }
+    }
+
     /// An idle worker that is fit, or a new one.
-    async fn worker(&self, job: Job<'_>, deadline: Instant) -> Result<Worker, Fault> {
-        while let Some(mut worker) = self.take_idle(job.plan) {
+    async fn worker(
+        &self,
+        fitness: &Fitness,
+        job: Job<'_>,
+        deadline: Instant,
+    ) -> Result<Worker, Fault> {
+        while let Some(mut worker) = self.take_idle(fitness) {
             match worker.find().await {
                 Found::Ready => return Ok(worker),
                 Found::Unfit => {}
@@ -207,23 +249,28 @@ impl Pool {
             }
         }
         self.wait_for_start(job, deadline).await?;
+        drop(self.surplus());
         let generation = self.state().generation;
         within(job, deadline, async {
-            let spec = self.spec(job.plan).await?;
-            Worker::start(&self.spawner, spec, generation).await
+            let spec = self.spec(fitness).await?;
+            Worker::start(&self.spawner, spec, fitness.clone(), generation).await
         })
         .await?
     }
 
-    /// The worker used last among those that are held to what `plan` says.
-    fn take_idle(&self, plan: &Plan) -> Option<Worker> {
-        if !serves_many(plan) {
-            return None;
-        }
+    fn take_idle(&self, fitness: &Fitness) -> Option<Worker> {
         let idle = &mut self.state().idle;
-        let fits = |worker: &Worker| same(worker.confine(), plan.confinement.as_ref());
-        let at = idle.iter().rposition(fits)?;
+        let at = idle.iter().rposition(|one| one.fitness == *fitness)?;
         Some(idle.remove(at))
+    }
+
+    /// The idle workers, unfit for this call, that must make room for one that is: all there
+    /// are count against the bound.
+    fn surplus(&self) -> Vec<Worker> {
+        let free = self.turns.available_permits();
+        let idle = &mut self.state().idle;
+        let surplus = idle.len().saturating_sub(free);
+        idle.drain(..surplus).collect()
     }
 
     /// Waits as long as earlier crashes ask for, if the call has that long.
@@ -247,7 +294,7 @@ impl Pool {
         }
     }
 
-    async fn spec(&self, plan: &Plan) -> Result<Spec, Fault> {
+    async fn spec(&self, fitness: &Fitness) -> Result<Spec, Fault> {
         let PoolSettings {
             command,
             env,
@@ -256,22 +303,35 @@ impl Pool {
             limits,
             ..
         } = &self.settings;
-        let command = match &self.python {
-            None => command,
-            Some(python) => {
-                self.command
-                    .get_or_try_init(|| python.command(&self.spawner))
+        let command = match &self.interpreter {
+            None => command.clone(),
+            Some(interpreter) => {
+                let resolve = || interpreter.resolve(&self.spawner);
+                self.resolved
+                    .get_or_try_init(resolve)
                     .await?
+                    .command
+                    .clone()
             }
         };
-        let mut spec = Spec::new(command.clone(), cwd.clone());
-        confine(&mut spec, plan, env, secrets);
+        let mut spec = Spec::new(command, cwd.clone());
+        confine(&mut spec, fitness.needs.as_ref(), env, secrets);
+        if fitness.isolation == Isolation::Call {
+            spec.zygote = true;
+            let isolation = fitness.isolation.as_str();
+            spec.env.push((ISOLATION_VARIABLE.into(), isolation.into()));
+            // Its own forks are what the zygote is for; theirs are not.
+            if fitness.forbids(Guarantee::NoSubprocess) {
+                let program = hex(&child_program());
+                spec.env.push((FILTER_VARIABLE.into(), program.into()));
+            }
+        }
         spec.limits = limits.clone();
         Ok(spec)
     }
 
     /// Keeps the worker or lets it go, and keeps the books.
-    fn settle(&self, mut worker: Worker, served: Served, plan: &Plan) -> Result<Output, Fault> {
+    fn settle(&self, mut worker: Worker, served: Served) -> Result<Output, Fault> {
         let now = Instant::now();
         let mut state = self.state();
         match served {
@@ -279,13 +339,9 @@ impl Pool {
                 state.health.answered();
                 let fit = worker.generation == state.generation
                     && worker.calls < self.settings.calls_max
-                    && serves_many(plan);
+                    && worker.fitness.isolation != Isolation::Cold;
                 if fit {
                     worker.idle_since = now;
-                    // Idle workers of other confinements make room.
-                    if state.idle.len() >= self.settings.workers_max.max(1) {
-                        drop(state.idle.remove(0));
-                    }
                     state.idle.push(worker);
                     self.keep(&mut state);
                 }
@@ -342,21 +398,6 @@ impl Drop for Pool {
     }
 }
 
-/// True if a worker of this plan may serve the next call too.
-fn serves_many(plan: &Plan) -> bool {
-    let isolation = plan.enforcement.detail.as_ref().map(|d| d.isolation);
-    isolation.is_none_or(|isolation| isolation == Isolation::Worker)
-}
-
-/// True if workers of one are held to the same as workers of the other.
-fn same(one: Option<&Arc<Needs>>, other: Option<&Arc<Needs>>) -> bool {
-    match (one, other) {
-        (None, None) => true,
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
-        _ => false,
-    }
-}
-
 /// Ends idle workers in time. Ends itself when there are none; the pool stops it else.
 async fn keep(pool: Weak<Pool>) {
     while let Some(next) = pool.upgrade().and_then(|pool| pool.end_idle()) {
@@ -364,11 +405,15 @@ async fn keep(pool: Weak<Pool>) {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A place in the queue.
-struct Place<'a>(&'a AtomicUsize);
+pub(crate) struct Place<'a>(&'a AtomicUsize);
 
 impl<'a> Place<'a> {
-    fn take(waiting: &'a AtomicUsize, max: usize) -> Result<Self, Fault> {
+    pub fn take(waiting: &'a AtomicUsize, max: usize) -> Result<Self, Fault> {
         let before = waiting.fetch_add(1, Ordering::Relaxed);
         let place = Self(waiting);
         if before < max {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, Output, Patience, Plan, RunFuture, Runner, Sink, Stream};
+use callgate_call::{Fault, Job, Needs, Output, Patience, RunFuture, Runner, Sink, Stream};
 use callgate_sandbox::{Child, Ending, Limits, Spawner, Spec, held_env};
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
@@ -95,7 +95,7 @@ impl ProcessRunner {
             printed_bytes_max(self.settings.output_bytes_max, job),
         )?;
         let mut spec = Spec::new(command.clone(), cwd.clone());
-        confine(&mut spec, job.plan, env, secrets);
+        confine(&mut spec, job.plan.confinement.as_ref(), env, secrets);
         spec.limits = limits.clone();
         (spec.stdin, spec.stdout, spec.stderr) = (stdin.into(), stdout.into(), stderr.into());
         Ok((streams, spec))
@@ -147,12 +147,12 @@ impl Runner for ProcessRunner {
 /// Gives a child what its plan holds it to, and what that leaves of its environment.
 pub(crate) fn confine(
     spec: &mut Spec,
-    plan: &Plan,
+    needs: Option<&Arc<Needs>>,
     env: &[(OsString, OsString)],
     secrets: &BTreeMap<String, String>,
 ) {
-    spec.confine.clone_from(&plan.confinement);
-    spec.env = match &plan.confinement {
+    spec.confine = needs.cloned();
+    spec.env = match needs {
         None => env.to_vec(),
         Some(needs) => held_env(env, secrets, needs),
     };
@@ -298,7 +298,7 @@ impl Streams {
         let printed = self.output.trim_ascii();
         match ending {
             Ending::Code(0) if slots && !printed.is_empty() => {
-                Answer::read(printed)?.into_result(true, max)
+                Answer::read(printed)?.into_result(true, max, None)
             }
             Ending::Code(0) if printed.len() > max => Err(answer::too_large(max)),
             Ending::Code(0) => answer::read_output(printed),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Artifact, Document, Fault};
+use callgate_call::{Answers, Artifact, Document, Fault};
 use callgate_runners::{Pool, PoolRunner, PoolSettings};
 use serde_json::{Value, json};
 use support::{Bench, gone, misbehave, spawner, tag, tagged, until};
@@ -94,6 +94,41 @@ async fn a_tool_s_own_error_leaves_the_worker() {
     };
     assert_eq!(bench.run(json!({ "do": "fail" })).await, Err(wanted));
     assert_eq!(who(&bench).await.1, 2);
+}
+
+/// A worker asks, stays, and gets the answers of all rounds with the next one.
+#[tokio::test]
+async fn a_question_leaves_the_worker() {
+    let mut bench = bench_of(settings(&[]));
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let asks = |key: &str| {
+        let question = json!({ "message": "How many?", "schema": schema });
+        json!({ "do": "ask", "questions": { key: question } })
+    };
+    let Err(Fault::NeedsInput { requests, state }) = bench.run(asks("first")).await else {
+        panic!("no question")
+    };
+    assert_eq!(requests["first"]["params"]["requestedSchema"], schema);
+    assert_eq!(state, Some(json!({})));
+    let said = json!({ "action": "accept", "content": { "n": 1 } });
+    let responses = [("first".to_owned(), said.clone())].into_iter().collect();
+    bench.answers = Some(Answers { responses, state });
+    let Err(Fault::NeedsInput { state, .. }) = bench.run(asks("second")).await else {
+        panic!("no question")
+    };
+    assert_eq!(state, Some(json!({ "first": said })));
+    let more = json!({ "action": "decline" });
+    let responses = [("second".to_owned(), more.clone())].into_iter().collect();
+    bench.answers = Some(Answers { responses, state });
+    let seen = bench.value(json!({ "do": "echo" })).await;
+    assert_eq!(seen["answers"], json!({ "first": said, "second": more }));
+    assert_eq!(who(&bench).await.1, 4, "one worker for all of it");
+
+    bench.answers = None;
+    let fault = bench.fault(json!({ "do": "ask", "questions": 7 })).await;
+    assert!(fault.starts_with("bad_output: "), "{fault}");
+    let seen = bench.value(json!({ "do": "echo" })).await;
+    assert_eq!(seen.get("answers"), None);
 }
 
 /// T-13, P-8: a lie costs its own call and its worker.

@@ -52,6 +52,8 @@ pub(crate) struct Subject<'a> {
     pub cwd: &'a Path,
     /// The folder for private temporary folders.
     pub scratch: &'a Path,
+    /// It forks for each call.
+    pub zygote: bool,
 }
 
 /// Compiled confinements are kept at most; beyond, all are made anew.
@@ -59,7 +61,10 @@ const COMPILED_MAX: usize = 256;
 
 /// What was compiled, by the needs and the program it is from.
 #[derive(Debug, Default)]
-pub(crate) struct Compiled(HashMap<(usize, PathBuf), (Arc<Needs>, Arc<Confine>)>);
+pub(crate) struct Compiled(HashMap<Key, (Arc<Needs>, Arc<Confine>)>);
+
+/// The needs' address, the program, whether it forks for each call.
+type Key = (usize, PathBuf, bool);
 
 impl Compiled {
     /// The one of these needs, made if there is none yet.
@@ -70,7 +75,8 @@ impl Compiled {
         facts: &Facts,
     ) -> Arc<Confine> {
         // The needs are held beside, so that no others can have their address.
-        let key = (Arc::as_ptr(needs).addr(), subject.program.to_owned());
+        let program = subject.program.to_owned();
+        let key = (Arc::as_ptr(needs).addr(), program, subject.zygote);
         if let Some((_, known)) = self.0.get(&key) {
             return Arc::clone(known);
         }
@@ -91,7 +97,10 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     } else {
         &needs.network
     };
-    let mut roots = Roots::default();
+    let mut roots = Roots {
+        hidden: needs.hidden.iter().map(|path| real(path)).collect(),
+        ..Roots::default()
+    };
     reads(&mut roots, needs, subject, network);
     for path in &needs.writes {
         roots.add(path, access_of(path));
@@ -111,7 +120,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
             Network::None => Sockets::None,
             Network::Hosts(_) | Network::Any => Sockets::Inet,
         },
-        forks: !requires(Guarantee::NoSubprocess),
+        forks: !requires(Guarantee::NoSubprocess) || subject.zygote,
         execs: if requires(Guarantee::NoSubprocess) && facts.exec_once {
             Execs::Once
         } else {
@@ -147,7 +156,13 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
         LOADER.iter().for_each(|path| roots.read(Path::new(path)));
     } else {
         OPEN.iter().for_each(|path| roots.read(Path::new(path)));
-        roots.read(subject.cwd);
+        match &needs.roots {
+            None => roots.read(subject.cwd),
+            Some(kept) => kept
+                .readable(&[subject.cwd.to_owned()])
+                .iter()
+                .for_each(|path| roots.read(path)),
+        }
         if *network != Network::None {
             roots.read(Path::new(RESOLVER));
         }
@@ -170,6 +185,8 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
 struct Roots {
     list: Vec<Root>,
     paths: Vec<(PathBuf, Access)>,
+    /// What is covered, so that a root inside it must be there by its own name.
+    hidden: Vec<PathBuf>,
 }
 
 impl Roots {
@@ -182,7 +199,8 @@ impl Roots {
         let covered = |(known, kind): &(PathBuf, Access)| {
             path.starts_with(known) && (*kind == access || access == Access::Read && kind.writes())
         };
-        if self.paths.iter().any(covered) {
+        let beneath_hidden = self.hidden.iter().any(|hidden| path.starts_with(hidden));
+        if !beneath_hidden && self.paths.iter().any(covered) {
             return;
         }
         if let Some(text) = c_path(&path) {

@@ -62,11 +62,7 @@ impl Planner for Confinement {
         match (&tool.needs, asks) {
             (None, None) => Ok(Plan::default()),
             (None, Some(asks)) => Err(Fault::Unenforceable {
-                missing: asks
-                    .iter()
-                    .map(|(one, _)| format!("{}: it has no process of its own", one.name()))
-                    .collect::<Vec<_>>()
-                    .join("; "),
+                missing: asks.iter().map(|(one, asker)| unheld(one, asker)).collect(),
             }),
             (Some(needs), None) => self.planned(needs),
             (Some(needs), Some(asks)) => {
@@ -78,17 +74,23 @@ impl Planner for Confinement {
     }
 
     fn outlook(&self, tool: &Tool) -> Vec<Held> {
-        let none = |guarantee| Held {
-            guarantee,
-            asker: Asker::Engine,
-            level: Level::None,
-            mechanisms: Vec::new(),
-            missing: "it has no process of its own".to_owned(),
-        };
         let Some(needs) = &tool.needs else {
-            return Guarantee::ALL.map(none).to_vec();
+            return Guarantee::ALL
+                .map(|one| unheld(one, Asker::Engine))
+                .to_vec();
         };
         outlook(needs, &self.spawner.facts())
+    }
+}
+
+/// A promise of a tool that is no child of ours.
+fn unheld(guarantee: Guarantee, asker: Asker) -> Held {
+    Held {
+        guarantee,
+        asker,
+        level: Level::None,
+        mechanisms: Vec::new(),
+        missing: "it has no process of its own".to_owned(),
     }
 }
 
@@ -114,9 +116,7 @@ fn plan(needs: &Arc<Needs>, facts: &Facts) -> Result<Plan, Fault> {
     let missing = missing(needs, facts, &held, writes.as_ref());
     let overrides = needs.unsafe_execution || needs.unconfined;
     if !missing.is_empty() && !overrides {
-        return Err(Fault::Unenforceable {
-            missing: missing.join("; "),
-        });
+        return Err(Fault::Unenforceable { missing });
     }
     let all = held.iter().chain(&writes).map(|held| held.level);
     let level = match needs.unconfined {
@@ -155,26 +155,28 @@ fn writes(needs: &Needs, facts: &Facts, files: &Files) -> Option<Held> {
     silent.then(|| hold(one, Asker::Engine, needs, facts, files))
 }
 
-/// What keeps the plan from being carried out as asked, in words.
-fn missing(needs: &Needs, facts: &Facts, held: &[Held], writes: Option<&Held>) -> Vec<String> {
+/// What keeps the plan from being carried out as asked.
+fn missing(needs: &Needs, facts: &Facts, held: &[Held], writes: Option<&Held>) -> Vec<Held> {
     let weak = held.iter().filter(|held| held.level < Level::Enforced);
-    let mut missing: Vec<String> = weak
-        .map(|held| format!("{}: needs {}", held.guarantee.name(), held.missing))
-        .collect();
+    let mut missing: Vec<Held> = weak.cloned().collect();
     // Nothing was promised beyond its paths; but without them it would be confined in name
     // only.
-    missing.extend(
-        writes
-            .filter(|writes| writes.level == Level::None)
-            .map(|writes| format!("writes: needs {}", writes.missing)),
-    );
+    missing.extend(writes.filter(|held| held.level == Level::None).cloned());
+    let network = |reason: &str| Held {
+        missing: reason.to_owned(),
+        ..unheld(Guarantee::NoNetwork, Asker::Tool)
+    };
     let hosts = matches!(needs.network, Network::Hosts(_))
         && !needs.guarantees.requires(Guarantee::NoNetwork);
     if hosts {
-        missing.push("network.allow: needs the filtering proxy, which is not there yet".to_owned());
+        missing.push(network(
+            "`network.allow` needs the filtering proxy, which is not there yet",
+        ));
     }
     if needs.strict && !(facts.net_namespace && facts.ipc_namespace) {
-        missing.push("sandbox = \"strict\": needs network and IPC namespaces".to_owned());
+        missing.push(network(
+            "`sandbox = \"strict\"` needs network and IPC namespaces",
+        ));
     }
     missing
 }

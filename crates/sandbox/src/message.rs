@@ -71,6 +71,7 @@ pub(crate) struct Order {
     pub limits: Limits,
     /// What holds the child; nothing for one that is not confined.
     pub confine: Option<Confine>,
+    pub may_gain_rights: bool,
 }
 
 /// Why an order could not be written.
@@ -125,6 +126,7 @@ pub(crate) fn write_order(
         out.bytes
             .extend_from_slice(&limit.unwrap_or(0).to_le_bytes());
     }
+    out.byte(u8::from(spec.may_gain_rights));
     out.byte(u8::from(confine.is_some()));
     if let Some(confine) = confine {
         confine.write(&mut out);
@@ -160,6 +162,7 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         open_files: limit()?,
         processes: limit()?,
     };
+    let may_gain_rights = from.byte()? != 0;
     let confine = match from.byte()? {
         0 => None,
         _ => Some(Confine::read(&mut from)?),
@@ -172,6 +175,7 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         targets,
         limits,
         confine,
+        may_gain_rights,
     })
 }
 
@@ -413,6 +417,7 @@ mod tests {
             targets: vec![],
             limits: example().limits,
             confine: None,
+            may_gain_rights: false,
         };
         assert_eq!(order, wanted);
         for cut in 4..bytes.len() {

@@ -155,6 +155,7 @@ impl Spawner {
             program: path,
             cwd: &spec.cwd,
             scratch: &self.settings.scratch,
+            zygote: spec.zygote,
         };
         Some(compiled.get(needs, &subject, &facts))
     }

@@ -32,6 +32,12 @@ pub struct Spec {
     pub limits: Limits,
     /// What holds it, as its plan says; nothing for a child that is not confined.
     pub confine: Option<Arc<Needs>>,
+    /// It forks a child for each call, and holds those to what it is not held to itself: to
+    /// have no children.
+    pub zygote: bool,
+    /// It may gain rights by starting a program that has them. For the owner's own programs
+    /// alone, never for a tool: a container's client without root needs `newuidmap`.
+    pub may_gain_rights: bool,
 }
 
 impl Spec {
@@ -49,6 +55,8 @@ impl Spec {
             extra: Vec::new(),
             limits: Limits::default(),
             confine: None,
+            zygote: false,
+            may_gain_rights: false,
         }
     }
 

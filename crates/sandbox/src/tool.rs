@@ -112,7 +112,9 @@ fn steps(
     if let Some(confine) = confine {
         shed(confine).map_err(at(Stage::Privileges))?;
     }
-    rustix::thread::set_no_new_privs(true).map_err(at(Stage::Privileges))?;
+    if !order.may_gain_rights {
+        rustix::thread::set_no_new_privs(true).map_err(at(Stage::Privileges))?;
+    }
     if let Some(fence) = fence {
         fence.enter().map_err(|error| (Stage::Landlock, error))?;
     }

@@ -27,7 +27,7 @@ pub(crate) fn mount_view(confine: &Confine) -> io::Result<()> {
         keep(path)?;
     }
     for path in &confine.hidden {
-        hide(path)?;
+        hide(path, &confine.roots)?;
     }
     Ok(())
 }
@@ -58,20 +58,46 @@ fn keep(path: &CStr) -> io::Result<()> {
     }
 }
 
-/// Covers a folder with an empty one, anything else with what cannot be opened.
-fn hide(path: &CStr) -> io::Result<()> {
+/// Covers a folder with one that has in it what of it may be reached all the same, anything
+/// else with what cannot be opened.
+fn hide(path: &CStr, roots: &[Root]) -> io::Result<()> {
     let opened = match open_path(path) {
         Ok(opened) => opened,
         Err(error) => return absent_is_fine(error),
     };
     let stat = rustix::fs::fstat(&opened)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-        return Ok(mount(c"none", path, c"tmpfs", flags, c"mode=0555,size=4k")?);
+        return hide_folder(path, roots);
     }
     let nothing = copy_of(c"/dev/null")?;
     kernel::set_no_devices(&nothing, c"")?;
     attach(&nothing, path)
+}
+
+fn hide_folder(path: &CStr, roots: &[Root]) -> io::Result<()> {
+    let prefix = [path.to_bytes(), b"/"].concat();
+    let inside = roots
+        .iter()
+        .filter(|root| root.path.to_bytes().starts_with(&prefix));
+    let mut copies = Vec::new();
+    for root in inside {
+        match copy_of(&root.path) {
+            Ok(copy) => copies.push((root, copy)),
+            Err(error) => absent_is_fine(error)?,
+        }
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount(c"none", path, c"tmpfs", flags, c"mode=0555,size=64k")?;
+    for (root, copy) in &copies {
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(copy)?.st_mode);
+        let access = match kind {
+            FileType::Directory => Access::WriteFolder,
+            _ => Access::WriteFile,
+        };
+        make(&root.path, access)?;
+        attach(copy, &root.path)?;
+    }
+    kernel::set_read_only(CWD, path)
 }
 
 fn absent_is_fine(error: io::Error) -> io::Result<()> {
@@ -113,20 +139,20 @@ pub(crate) fn make_missing(roots: &[Root]) -> io::Result<()> {
     for root in roots {
         let missing = || rustix::fs::stat(root.path.as_c_str()).err() == Some(Errno::NOENT);
         if root.access.writes() && missing() {
-            make(root)?;
+            make(&root.path, root.access)?;
         }
     }
     Ok(())
 }
 
-fn make(root: &Root) -> io::Result<()> {
-    let bytes = root.path.to_bytes();
+fn make(path: &CStr, access: Access) -> io::Result<()> {
+    let bytes = path.to_bytes();
     let slashes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let ends: Vec<usize> = slashes.map(|(at, _)| at).filter(|at| *at > 0).collect();
     for end in ends {
         make_one(&bytes[..end], Access::WriteFolder)?;
     }
-    make_one(bytes, root.access)
+    make_one(bytes, access)
 }
 
 fn make_one(path: &[u8], access: Access) -> io::Result<()> {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use callgate_call::{CallId, Caller, Digest, LeaseRefusal, LeaseToken, Tier};
+use callgate_call::{CallId, Caller, Digest, LeaseRefusal, LeaseToken, Tier, Timestamp};
 use serde_json::Value;
 
 use crate::{Approval, LeaseId, OwnerId};
@@ -213,8 +213,8 @@ pub struct Finish<'a> {
     pub enforcement: &'a str,
     /// As at the start.
     pub unsafe_override: bool,
-    /// How long the run took.
-    pub took: Duration,
+    /// When the run began; it ended now.
+    pub began: Timestamp,
     /// False: nothing was run after all, so the key is free again. The record is still made.
     pub keep: bool,
     /// The caller's trace id.
@@ -309,5 +309,5 @@ pub struct BreakerState {
     /// Failures since the last success.
     pub failures: u32,
     /// When the newest of them was recorded, ms.
-    pub failed_at: callgate_call::Timestamp,
+    pub failed_at: Timestamp,
 }

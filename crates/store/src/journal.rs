@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 
 use crate::StoreError;
 use crate::frame::{
@@ -38,8 +38,9 @@ fn open_or_read(options: &OpenOptions, path: &Path) -> io::Result<File> {
     }
 }
 
-/// So many segments left behind are kept open until the next sync.
-const DIRTY_MAX: usize = 8;
+/// So many segments left behind are kept open until the next sync. Enough that the disk has the
+/// oldest when it must be let go of, even if it is written to as fast as we can.
+const DIRTY_MAX: usize = 32;
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +75,8 @@ impl Position {
 /// The journal as one process sees it.
 pub(crate) struct Journal {
     dir: PathBuf,
-    lock: Arc<File>,
+    /// Or why there is none, and nothing can be written.
+    lock: Result<Arc<File>, NoLock>,
     segment_bytes_max: u64,
     at: Position,
     file: Option<Arc<File>>,
@@ -92,6 +94,13 @@ pub(crate) struct Journal {
     buffer: Vec<u8>,
     /// The older segment read last, for replays.
     older: Option<(u32, File)>,
+}
+
+/// What could not be made, and why.
+#[derive(Clone)]
+struct NoLock {
+    path: PathBuf,
+    kind: ErrorKind,
 }
 
 /// The commit lock, held.
@@ -137,10 +146,38 @@ impl Journal {
             .create(true)
             .truncate(false)
             .mode(0o600);
-        let lock = open_or_read(&options, &path).map_err(|e| StoreError::open(&path, e))?;
-        Ok(Self {
-            dir: state.join("journal"),
-            lock: Arc::new(lock),
+        let lock = open_or_read(&options, &path).map_err(|e| match e.kind() {
+            // It could not be made, and was not there to be read.
+            ErrorKind::NotFound => StoreError::write(&path, e),
+            _ => StoreError::open(&path, e),
+        })?;
+        Ok(Self::new(
+            state.join("journal"),
+            Ok(Arc::new(lock)),
+            at,
+            segment_bytes_max,
+        ))
+    }
+
+    /// A journal that has no place: empty, and `path` is why nothing is appended. It stays so
+    /// should the place be made later: others would hold a lock that we do not know.
+    pub(crate) fn nowhere(path: &Path, why: &io::Error) -> Self {
+        let lock = NoLock {
+            path: path.to_owned(),
+            kind: why.kind(),
+        };
+        Self::new(path.to_owned(), Err(lock), Position::START, 0)
+    }
+
+    fn new(
+        dir: PathBuf,
+        lock: Result<Arc<File>, NoLock>,
+        at: Position,
+        segment_bytes_max: u64,
+    ) -> Self {
+        Self {
+            dir,
+            lock,
             segment_bytes_max: segment_bytes_max.min(SEGMENT_BYTES_MAX),
             at,
             file: None,
@@ -153,14 +190,18 @@ impl Journal {
             frames: 0,
             buffer: Vec::new(),
             older: None,
-        })
+        }
     }
 
     /// Waits for the commit lock. Its holder may be killed at any moment; then it is free.
     pub(crate) fn lock(&self) -> Result<CommitLock, StoreError> {
+        let lock = self
+            .lock
+            .as_ref()
+            .map_err(|no| StoreError::write(&no.path, no.kind))?;
         loop {
-            match flock(&*self.lock, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(CommitLock(Arc::clone(&self.lock))),
+            match flock(&**lock, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(CommitLock(Arc::clone(lock))),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(StoreError::open(&self.dir, e)),
             }
@@ -169,8 +210,9 @@ impl Journal {
 
     /// The commit lock, if nobody has it.
     pub(crate) fn try_lock(&self) -> Option<CommitLock> {
-        flock(&*self.lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(CommitLock(Arc::clone(&self.lock)))
+        let lock = self.lock.as_ref().ok()?;
+        flock(&**lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(CommitLock(Arc::clone(lock)))
     }
 
     /// Where a reader that has seen as much would go on.
@@ -226,6 +268,9 @@ impl Journal {
     ) -> Result<(), StoreError> {
         if locked {
             self.check()?;
+        }
+        if self.lock.is_err() {
+            return Ok(());
         }
         loop {
             if self.file.is_none() && !self.enter(locked)? {
@@ -312,6 +357,8 @@ impl Journal {
             // Its error comes again at the next sync of the segment after it, or never mattered.
             let _ = self.dirty.remove(0).sync_data();
         }
+        // Its bytes set out for the disk now, so that a later sync hardly has to wait.
+        let _ = fadvise(&*file, 0, None, Advice::DontNeed);
         self.dirty.push(file);
         self.dirty_dir = true;
     }

@@ -9,6 +9,7 @@
 //! state.mark       how much of the journal the index holds
 //! owners/…         a lock file of each living process                        owner.rs
 //! head.json        the newest signed head; head.pub, signing.key             head.rs
+//! packs-…          verified copies of packs, from which their tools run       assets.rs
 //! blobs/…          outputs above 1 MiB, while a key points at them            blobs.rs, sweep.rs
 //! ```
 //!
@@ -25,6 +26,7 @@ mod chain;
 mod error;
 pub mod failpoint;
 mod fold;
+mod folders;
 mod frame;
 mod head;
 mod index;
@@ -46,7 +48,7 @@ mod tokens;
 mod trust;
 mod verify;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -65,6 +67,7 @@ pub use calls::{
 pub use chain::{Filter, Record};
 pub use error::StoreError;
 pub use failpoint::failpoint;
+pub use folders::{NewFolder, remove_folder, sweep_folders, write_file, write_owner_file};
 pub use head::Head;
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
 pub use memory::{NOTE_BYTES_MAX, Note};
@@ -100,6 +103,9 @@ pub struct Options {
     pub key_life: Duration,
     /// False: never write the index (T-12). A process with a small file-size limit never does.
     pub fold: bool,
+    /// True: go on where the state folder can not even be made. Nothing is there, and whatever
+    /// must be written is refused (T-12).
+    pub may_lack_folder: bool,
     /// Sizes that only tests have a reason to change.
     pub tuning: Tuning,
 }
@@ -124,6 +130,7 @@ impl Default for Options {
             keys_max: 1_000_000,
             key_life: Duration::from_secs(24 * 60 * 60),
             fold: true,
+            may_lack_folder: false,
             tuning: Tuning::default(),
         }
     }
@@ -167,6 +174,8 @@ pub struct Store {
     sync: Arc<sync::Sync>,
     /// Rung when a keyed call of this process ends.
     ended: Notify,
+    /// Locks on the unpacked folders this process uses.
+    held: Mutex<Vec<File>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -181,16 +190,22 @@ impl Store {
     /// Opens the state folder, making it if it is missing. Cheap: what was not folded is read
     /// when it is first needed, the index when something in it is.
     pub fn open(dir: &Path, options: Options, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        make_private(dir)?;
-        for name in ["journal", "owners", "blobs"] {
-            make_private(&dir.join(name))?;
-        }
+        let made = make_folders(dir);
         let mark = index::Mark::read(dir);
         let at = mark
             .as_ref()
             .and_then(index::Mark::position)
             .unwrap_or(Position::START);
-        let journal = Journal::open(dir, at, options.tuning.segment_bytes)?;
+        let opened = made.and_then(|()| Journal::open(dir, at, options.tuning.segment_bytes));
+        let journal = match opened {
+            Err(StoreError::Full { path, source }) if options.may_lack_folder => {
+                Journal::nowhere(&path, &source)
+            }
+            Err(StoreError::Full { path, source }) => {
+                return Err(StoreError::Open { path, source });
+            }
+            opened => opened?,
+        };
         let limit = getrlimit(Resource::Fsize).current;
         let may_fold = options.fold && limit.is_none_or(|bytes| bytes >= LIMITED_BELOW_BYTES);
         let (durability, key_life) = (options.durability, options.key_life);
@@ -204,6 +219,7 @@ impl Store {
             inner: Arc::new(Mutex::new(inner)),
             sync: Arc::default(),
             ended: Notify::new(),
+            held: Mutex::default(),
         })
     }
 
@@ -274,19 +290,30 @@ impl Store {
     }
 }
 
+/// The folders of a state. `Full` if one is not to be had and can not be made.
+fn make_folders(dir: &Path) -> Result<(), StoreError> {
+    make_private(dir)?;
+    for name in ["journal", "owners", "blobs"] {
+        make_private(&dir.join(name))?;
+    }
+    Ok(())
+}
+
 /// A folder for its owner alone.
 fn make_private(dir: &Path) -> Result<(), StoreError> {
     let fail = |e: io::Error| StoreError::open(dir, e);
+    // Out of reach is as good as missing.
+    let unmade = |e: io::Error| StoreError::write(dir, e);
     let found = match std::fs::metadata(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            DirBuilder::new()
+            let mut builder = DirBuilder::new();
+            return builder
                 .recursive(true)
                 .mode(0o700)
                 .create(dir)
-                .map_err(fail)?;
-            return Ok(());
+                .map_err(unmade);
         }
-        found => found.map_err(fail)?,
+        found => found.map_err(unmade)?,
     };
     if !found.is_dir() {
         return Err(fail(io::ErrorKind::NotADirectory.into()));

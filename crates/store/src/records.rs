@@ -50,7 +50,7 @@ pub(crate) fn outcome(
     ended: Ended<'_>,
 ) -> Ticket {
     let ordinal_at = ordinal_at(&ended);
-    let took_ms = took_ms(finish);
+    let took_ms = now.0.saturating_sub(finish.began.0);
     let body = |body: &mut crate::body::BodyWriter<'_>| {
         body.number(key!("at"), now.0)
             .call(key!("call"), finish.call)
@@ -83,7 +83,7 @@ pub(crate) fn call(
     ended: Ended<'_>,
 ) -> Ticket {
     let ordinal_at = ordinal_at(&ended);
-    let took_ms = took_ms(finish);
+    let took_ms = now.0.saturating_sub(finish.began.0);
     let body = |body: &mut crate::body::BodyWriter<'_>| {
         body.text(key!("aid"), start.aid)
             .number(key!("at"), now.0)
@@ -117,10 +117,6 @@ fn ordinal_at(ended: &Ended<'_>) -> usize {
         Some(_) => side::ordinal_at(ended.tool),
         None => 0,
     }
-}
-
-fn took_ms(finish: &Finish<'_>) -> u64 {
-    u64::try_from(finish.took.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A call was refused before it ran.

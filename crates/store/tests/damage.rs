@@ -585,3 +585,35 @@ fn an_unusable_folder_is_an_error() {
     }
     assert_eq!(mode(&folder.segment(1)), 0o600);
 }
+
+/// T-12: a store without a folder has nothing and takes nothing, also once there is one: others
+/// hold a lock there by then. What is no folder is refused all the same.
+#[test]
+fn a_folder_that_can_not_be_made_may_be_lacking() {
+    let folder = Folder::new("lacking");
+    fs::write(&folder.0, "a file").unwrap();
+    let lacking = Options {
+        may_lack_folder: true,
+        ..Options::default()
+    };
+    let opened = Store::open(&folder.0, lacking.clone(), clock());
+    assert!(matches!(opened, Err(StoreError::Open { .. })));
+    let dir = folder.0.join("state");
+    let opened = Store::open(&dir, Options::default(), clock());
+    assert!(matches!(opened, Err(StoreError::Open { .. })));
+    let store = Store::open(&dir, lacking, clock()).unwrap();
+    let takes_nothing = |store: &Store| {
+        assert_eq!(peek(store, key("a")), Seen::New);
+        let refused = store.trust("x", input("x"));
+        assert!(
+            matches!(refused, Err(StoreError::Full { .. })),
+            "{refused:?}"
+        );
+    };
+    takes_nothing(&store);
+    fs::remove_file(&folder.0).unwrap();
+    let other = Store::open(&dir, Options::default(), clock()).unwrap();
+    settle(&other, run(&other, 1, key("a"), "{}"));
+    takes_nothing(&store);
+    assert_good(&other);
+}

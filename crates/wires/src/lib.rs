@@ -9,4 +9,5 @@ pub mod jsonrpc;
 pub mod line;
 pub mod mcp;
 pub mod sse;
+pub mod tool_protocol;
 pub mod toolhost;

@@ -17,6 +17,9 @@ use callgate_wires::bridge::{
 };
 use callgate_wires::json;
 use callgate_wires::line::{Line, LineSplitter};
+use callgate_wires::tool_protocol::{
+    HandshakeReply, HandshakeRequest, LocalRequest, Reply, ServiceRequest, Told, write_local,
+};
 use callgate_wires::toolhost::{
     LeaseCommand, Manifest, Request, RequestInput, StateMessage, write_delta, write_snapshot,
 };
@@ -354,4 +357,71 @@ fn bridge_frames() {
             "{bytes:?} at {cut}"
         );
     }
+}
+
+const TOOL_PROTOCOL: [&[u8]; 7] = [
+    br#"{"protocol_version":1,"tool":"greeter","entry":"tools.sample_tool:greet","payload":{"name":"Ada"},"sandbox":true,"trace_id":"uuid","capability_context":{"guarantees":{"no_network":true,"secrets_allowed":["A"]},"sources":{"no_network":"tool"},"filesystem_root":"/a","filesystem_read_roots":["/b"]}}"#,
+    br#"{"protocol_version":1,"tool_name":"greeter","kind":"python","entry":"tools.sample_tool:greet","payload":{"n":[1.5,null]},"timeout_ms":10000,"trace_id":"uuid","project":{"app_root":"/path","flow":null},"callgate/idempotencyKey":"k"}"#,
+    br#"{"protocol_version":1,"tool_name":"greeter","runner":"service","required_guarantees":{"no_network":true,"no_env_read":false}}"#,
+    br#"{"ok":true,"protocol_version":1,"result":{"message":"Hello Ada","ok":true},"capability_checks":[{"capability":"network","allowed":true,"guarantee_source":"tool","reason":"guarantee_allowed"}]}"#,
+    br#"{"ok":false,"protocol_version":1,"error":{"type":"ValueError","message":"Missing input","reason_code":"guarantee_blocked"}}"#,
+    br#"{"ok":false,"error_type":"KeyError","error_message":"k"}"#,
+    br#"{"ok":true,"enforcement":"enforced","supported_guarantees":{"no_network":true},"service_version":"1.0.0"}"#,
+];
+
+/// Reads again what `write` writes.
+fn again<T>(write: impl FnOnce(&mut Vec<u8>), read: impl FnOnce(&[u8]) -> T) -> T {
+    let mut out = Vec::new();
+    write(&mut out);
+    read(&out)
+}
+
+/// TP-2, TP-37, G-1: requests of the tool protocol.
+#[test]
+fn tool_protocol_requests() {
+    cases("tool protocol requests", &TOOL_PROTOCOL, |bytes| {
+        let mut taken = false;
+        if let Ok(mut request) = LocalRequest::parse(bytes) {
+            let mut read = again(|out| request.write(out), LocalRequest::parse).unwrap();
+            // Whether any of ours came along is all that is known of those we do not know.
+            (request.ours.knows_us, read.ours.knows_us) = (false, false);
+            assert_eq!(read, request);
+            taken = true;
+        }
+        if let Ok(mut request) = ServiceRequest::parse(bytes) {
+            let mut read = again(|out| request.write(out), ServiceRequest::parse).unwrap();
+            (request.ours.knows_us, read.ours.knows_us) = (false, false);
+            assert_eq!(read, request);
+            taken = true;
+        }
+        if let Ok(request) = HandshakeRequest::parse(bytes) {
+            let read = again(|out| request.write(out), HandshakeRequest::parse).unwrap();
+            assert_eq!(read, request);
+            taken = true;
+        }
+        taken
+    });
+}
+
+/// TP-14, TP-25, TP-53: its replies.
+#[test]
+fn tool_protocol_replies() {
+    cases("tool protocol replies", &TOOL_PROTOCOL[3..], |bytes| {
+        if let Ok(reply) = HandshakeReply::parse(bytes) {
+            let read = again(|out| reply.write(out), HandshakeReply::parse).unwrap();
+            assert_eq!(read, reply);
+        }
+        let Ok(reply) = Reply::parse(bytes) else {
+            return false;
+        };
+        let text = reply.result.as_ref().map(Value::to_string);
+        let told = Told {
+            result: text.as_deref().map_err(|said| *said),
+            checks: Some(&reply.checks),
+            call: None,
+        };
+        let read = again(|out| write_local(&told, out), Reply::parse).unwrap();
+        assert_eq!(read, reply);
+        true
+    });
 }

@@ -2,6 +2,7 @@
 
     tool              declare a tool from a typed function
     progress, log     what a running tool says before its answer
+    ask               what a running tool asks its caller's user
     dispatch          one call, one process, decoded output or a failure dict
     ToolhostClient    many calls over one persistent toolhost
     Parent            functions of this program as tools of MCP clients
@@ -18,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .ask import Declined as Declined
+    from .ask import ask as ask
     from .bridge import Parent as Parent
     from .client import Call as Call
     from .client import Reply as Reply
@@ -38,6 +41,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Call": "client",
+    "Declined": "ask",
     "Parent": "bridge",
     "Reply": "client",
     "ToolhostClient": "client",
@@ -47,6 +51,7 @@ _HOMES = {
     "ToolhostTimeout": "client",
     "ToolhostUnavailable": "client",
     "DispatchFailure": "dispatch",
+    "ask": "ask",
     "dispatch": "dispatch",
     "run_machina_toolhost": "dispatch",
     "log": "report",

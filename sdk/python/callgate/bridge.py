@@ -40,6 +40,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar
 
+from .check import Checker
 from .worker import as_json
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class _Tool(NamedTuple):
     description: str
     input_schema: dict[str, Any]
     call: Callable[[dict[str, Any]], Any]
+    checker: Checker
 
 
 class Parent:
@@ -107,19 +109,22 @@ class Parent:
 
         With an `input_schema` it takes one dict, the arguments as they came.
         Without, they become its keyword arguments, converted by its
-        annotations, which make the schema, too.
+        annotations, which make the schema, too. Arguments that do not fit the
+        schema do not reach it. A schema with a keyword that `callgate.check`
+        does not know is a `ValueError`.
         """
         if input_schema is not None:
             words = inspect.getdoc(function) or ""
             summary = words.split("\n\n")[0] if description is None else description
-            found = _Tool(name or function.__name__, summary, input_schema, function)
+            found = _Tool(name or function.__name__, summary, input_schema, function, Checker(input_schema))
         else:
             from .tool import tool
 
             declared: Any = function if hasattr(function, "spec") else tool(function)
             spec = declared.spec
             summary = spec["description"] if description is None else description
-            found = _Tool(name or spec["name"], summary, spec["input_schema"], declared.__callgate_call__)
+            schema = spec["input_schema"]
+            found = _Tool(name or spec["name"], summary, schema, declared.__callgate_call__, Checker(schema))
         with self._lock:
             if self._serving is not None:
                 raise RuntimeError("register functions before the parent starts: its schema file is written then")
@@ -256,6 +261,10 @@ class _Serving:
             found = self.tools.get(name)
             if found is None:
                 raise ToolNotFoundError(f"Unknown tool: {name}")
+            problem = found.checker.problem(arguments)
+            if problem is not None:
+                # The gate's words for the same.
+                raise ValueError(": ".join(["bad input", *filter(None, problem)]))
             given = found.call(arguments)
             if inspect.isawaitable(given):
                 given = self._loops.wait(given, stream)

@@ -23,6 +23,14 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// A function's input schema is none, or refers to another document.
+    #[error("input schema of `{tool}`: {reason}")]
+    Schema {
+        /// Whose.
+        tool: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A file, the socket or the thread could not be made.
     #[error("{what}: {source}")]
     Make {

@@ -7,8 +7,16 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use crate::schema::Schema;
+
 /// Functions by name.
-pub(crate) type Tools = HashMap<String, Handler>;
+pub(crate) type Tools = HashMap<String, Tool>;
+
+/// One function, and what it takes.
+pub(crate) struct Tool {
+    pub schema: Schema,
+    pub handler: Handler,
+}
 
 type Given = Result<Reply, ToolError>;
 type Running = Pin<Box<dyn Future<Output = Given> + Send>>;

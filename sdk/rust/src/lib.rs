@@ -15,9 +15,9 @@
 //! });
 //! let running = Parent::new()
 //!     .tool("sum", "Adds two numbers.", schema, |arguments| {
+//!         // Numbers they are: what does not fit the schema does not get here.
 //!         let number = |name: &str| {
-//!             arguments.get(name).and_then(|value| value.as_i64())
-//!                 .ok_or_else(|| ToolError::new("ValueError", format!("`{name}` is no number")))
+//!             arguments[name].as_i64().ok_or_else(|| ToolError::new("ValueError", "too large"))
 //!         };
 //!         Ok((number("a")? + number("b")?).to_string().into())
 //!     })
@@ -33,6 +33,7 @@
 
 mod files;
 mod handler;
+mod schema;
 mod serve;
 
 use std::path::Path;
@@ -43,14 +44,14 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 pub use files::StartError;
-use handler::{Handler, Tools};
+use handler::{Handler, Tool, Tools};
 pub use handler::{Reply, ToolError};
+use schema::Schema;
 
 /// A program's functions on their way to be served.
 #[derive(Default)]
 pub struct Parent {
-    tools: Tools,
-    schemas: Vec<ToolSchema>,
+    tools: Vec<(ToolSchema, Handler)>,
     exit_on_signals: bool,
 }
 
@@ -61,7 +62,7 @@ impl Parent {
         Self::default()
     }
 
-    /// Adds a plain function. It runs on a thread for blocking work; one that is running when
+    /// Adds a plain function, which is called with arguments that fit `input_schema`. It runs on a thread for blocking work; one that is running when
     /// its bridge goes away runs to its end.
     #[must_use]
     pub fn tool<F>(self, name: &str, description: &str, input_schema: Value, function: F) -> Self
@@ -97,14 +98,14 @@ impl Parent {
     }
 
     fn add(mut self, name: &str, description: &str, input_schema: Value, handler: Handler) -> Self {
-        self.tools.insert(name.to_owned(), handler);
-        // The last one of a name counts, here as there.
-        self.schemas.retain(|tool| tool.name != name);
-        self.schemas.push(ToolSchema {
+        // The last one of a name counts.
+        self.tools.retain(|(tool, _)| tool.name != name);
+        let tool = ToolSchema {
             name: name.to_owned(),
             description: description.to_owned(),
             input_schema,
-        });
+        };
+        self.tools.push((tool, handler));
         self
     }
 
@@ -116,11 +117,12 @@ impl Parent {
     /// The same in a folder of the caller's choice: made if it is not there, 0700, and only
     /// for parents.
     pub fn start_in(self, folder: &Path) -> Result<Running, StartError> {
-        let (files, listener) = files::Files::make(folder, &self.schemas)?;
+        let (schemas, tools) = compiled(self.tools)?;
+        let (files, listener) = files::Files::make(folder, &schemas)?;
         let (stop, stopped) = watch::channel(false);
         let place = files.place().clone();
         let serving = serve::Serving {
-            tools: self.tools,
+            tools,
             listener,
             stopped,
             exit_on_signals: self.exit_on_signals,
@@ -132,6 +134,20 @@ impl Parent {
             thread: Some(thread),
         })
     }
+}
+
+/// The list of the functions, and the functions by name.
+fn compiled(added: Vec<(ToolSchema, Handler)>) -> Result<(Vec<ToolSchema>, Tools), StartError> {
+    let (mut schemas, mut tools) = (Vec::new(), Tools::new());
+    for (tool, handler) in added {
+        let schema = Schema::compile(&tool.input_schema).map_err(|reason| StartError::Schema {
+            tool: tool.name.clone(),
+            reason,
+        })?;
+        tools.insert(tool.name.clone(), Tool { schema, handler });
+        schemas.push(tool);
+    }
+    Ok((schemas, tools))
 }
 
 /// A parent that serves until it is stopped or dropped.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use callgate_wires::bridge::{
     CallTool, FrameDecoder, IPC_ERROR, SIZE_ERROR, Said, write_error, write_result,
 };
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -170,13 +171,19 @@ async fn converse(mut stream: UnixStream, tools: &Tools) -> io::Result<()> {
     }
 }
 
-async fn answer(payload: &[u8], tools: &Tools) -> Result<serde_json::Value, Said> {
+async fn answer(payload: &[u8], tools: &Tools) -> Result<Value, Said> {
     let asked = CallTool::parse(payload)?;
-    let Some(handler) = tools.get(&asked.name) else {
+    let Some(tool) = tools.get(&asked.name) else {
         let words = format!("Unknown tool: {}", asked.name);
         return Err(Said::new("ToolNotFoundError", words));
     };
-    let running = Ends(handler.start(asked.arguments));
+    let arguments = Value::Object(asked.arguments);
+    let checked = tool.schema.check(&arguments);
+    checked.map_err(|words| Said::new("ValueError", words))?;
+    let Value::Object(arguments) = arguments else {
+        unreachable!("made of an object above")
+    };
+    let running = Ends(tool.handler.start(arguments));
     match running.await {
         Ok(Ok(reply)) => Ok(reply.into_result()),
         Ok(Err(ToolError { kind, message })) => Err(Said::new(kind, message)),

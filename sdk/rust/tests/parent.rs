@@ -117,6 +117,50 @@ fn start(parent: Parent, folder: &Folder) -> Running {
     parent.start_in(&folder.0).unwrap()
 }
 
+/// B-9, BR-10: what does not fit the schema is refused in the gate's words, and the function is
+/// not called.
+#[test]
+fn arguments_are_checked() {
+    let folder = Folder::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let schema = json!({
+        "type": "object",
+        "properties": { "n": { "type": "array", "items": { "type": "integer", "minimum": 3 } } },
+        "required": ["n"],
+        "additionalProperties": false,
+    });
+    let counted = Parent::new().tool("count", "Counts.", schema, move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        Ok("done".into())
+    });
+    let running = start(counted, &folder);
+    let mut bridge = Bridge::connect(running.socket());
+    for (arguments, words) in [
+        (json!({}), "bad input: n: is required"),
+        (json!({ "n": [], "m": 1 }), "bad input: unexpected: m"),
+        (
+            json!({ "n": [3, 2] }),
+            "bad input: n/1: the value is less than the minimum of 3",
+        ),
+    ] {
+        let told = bridge.call("count", &arguments);
+        assert_eq!(told, error("ValueError", words), "{arguments}");
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    assert_eq!(bridge.call("count", &json!({ "n": [3] })), text("done"));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    for schema in [
+        json!({ "type": "strin" }),
+        json!({ "$ref": "https://example.com/schema.json" }),
+    ] {
+        let broken = Parent::new().tool("broken", "", schema, |_| Ok("".into()));
+        let refused = broken.start_in(&folder.0).expect_err("no schema");
+        let words = refused.to_string();
+        assert!(words.starts_with("input schema of `broken`: "), "{words}");
+    }
+}
+
 /// BR-5, BR-7 to BR-18, B-5, B-6: what a parent answers.
 #[test]
 fn answers() {

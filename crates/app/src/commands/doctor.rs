@@ -159,7 +159,11 @@ fn means(facts: &Facts) -> String {
         kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0";
     [
         landlock,
-        named(facts.seccomp, "seccomp", "a kernel with SECCOMP_FILTER on x86-64 or aarch64"),
+        named(
+            facts.seccomp,
+            "seccomp",
+            "a kernel with SECCOMP_FILTER on x86-64 or aarch64",
+        ),
         named(facts.exec_once, "exec-once", "Linux 5.6 or later"),
         named(facts.pid_namespace, "pid namespaces", "root"),
         named(facts.mount_namespace, "mount namespaces", namespaces),
@@ -172,7 +176,8 @@ fn means(facts: &Facts) -> String {
 /// names are there.
 fn configuration(parts: &Parts<'_>) -> Result<Vec<Check>, String> {
     let check = |name, ok, finding| Check { name, ok, finding };
-    let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+    let found = Found::look(parts.environment, &parts.paths, &parts.store)
+        .map_err(|error| chain(&error))?;
     let note = found.note();
     let source = match found {
         Found::Trusted(source) => source,

@@ -1,17 +1,18 @@
 //! `callgate mcp`: MCP on standard input and output. Attaches to the workspace's running
-//! `serve`, so that all its clients share one gate; stands alone where there is none. Prints
-//! what a host's settings need to start it.
+//! `serve`, so that all its clients share one gate; stands alone where there is none, or no
+//! longer. Prints what a host's settings need to start it.
 
 mod hosts;
+mod relay;
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use callgate_doors::mcp::Server;
 use callgate_doors::mcp::http::PIPE_PROTOCOL;
-use callgate_doors::pipe::{PipeReader, PipeWriter};
+use callgate_doors::mcp::stdio::Socket;
 use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -25,6 +26,10 @@ use crate::mcp;
 use crate::show;
 use crate::watch::Watched;
 use hosts::{Host, Way};
+use relay::{Ended, Relay};
+
+/// Bytes between the relay and a server in the same process.
+const RELAYED_BYTES: usize = 64 * 1024;
 
 /// Serve MCP on standard input and output.
 #[derive(Args)]
@@ -47,22 +52,25 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     if let Some(host) = args.print_config {
         return print_config(environment, place, args, host);
     }
+    let runtime = runtime()?;
+    let mut relay = None;
     if !args.standalone {
         let paths = place.paths(environment).map_err(|error| chain(&error))?;
-        let attached = runtime()?.block_on(attach(&paths.socket));
-        if let Some(ended) = attached {
-            ended.map_err(|error| format!("the gate went away: {error}"))?;
-            return Ok(ExitCode::SUCCESS);
+        let attached = runtime.block_on(attached(&paths.socket));
+        match attached.map_err(|error| format!("serve MCP: {error}"))? {
+            Attached::Never => {}
+            Attached::Over => return Ok(ExitCode::SUCCESS),
+            Attached::Lost(left) => relay = Some(left),
         }
     }
     let parts = super::open(environment, place)?;
-    let served = runtime()?.block_on(async {
+    let served = runtime.block_on(async {
         let watched = Watched::now(&parts).map_err(|error| chain(&error))?;
         let setup = parts.setup().map_err(|error| chain(&error))?;
         let gate = Arc::new(parts.gate(setup));
         let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
         tokio::select! {
-            ended = mcp::serve_stdio(&server, environment.uid) => ended,
+            ended = alone(&server, environment.uid, relay) => ended,
             () = watched.follow(&parts, &gate, &|_| {}) => unreachable!("never ends"),
             () = super::tend(&parts.store) => unreachable!("never ends"),
         }
@@ -70,6 +78,50 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     super::close(&parts)?;
     served?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves without a running gate: our pipes, or what a gate that is gone has left.
+async fn alone(server: &Arc<Server>, uid: u32, relay: Option<Box<Relay>>) -> Result<(), String> {
+    let Some(mut relay) = relay else {
+        return mcp::serve_stdio(server, uid).await;
+    };
+    let (near, far) = tokio::io::duplex(RELAYED_BYTES);
+    let (served, _) = tokio::join!(mcp::serve_ends(server, uid, Socket(far)), relay.carry(near));
+    served
+}
+
+/// How being attached went.
+enum Attached {
+    /// No gate answered.
+    Never,
+    /// Its client hung up.
+    Over,
+    /// No gate answers any more, and the client is still there.
+    Lost(Box<Relay>),
+}
+
+/// Serves by the gate at `socket`, and when that is gone by the next one there.
+async fn attached(socket: &Path) -> io::Result<Attached> {
+    let Some(mut gate) = attach(socket).await else {
+        return Ok(Attached::Never);
+    };
+    let mut relay = Relay::new()?;
+    loop {
+        if relay.carry(gate).await == Ended::Client {
+            return Ok(Attached::Over);
+        }
+        relay.tell_lost().await?;
+        if !relay.wait().await {
+            return Ok(Attached::Over);
+        }
+        gate = match attach(socket).await {
+            Some(gate) => gate,
+            None => {
+                show::say("the gate is gone: serving alone");
+                return Ok(Attached::Lost(Box::new(relay)));
+            }
+        };
+    }
 }
 
 /// The settings on stdout, the words on stderr: what is printed can be piped into a file.
@@ -115,11 +167,10 @@ fn stdio(environment: &Environment, place: &Place) -> Result<Way, String> {
     })
 }
 
-/// Carries lines between our pipes and the gate at `socket`; `None` if none answers there.
-async fn attach(socket: &Path) -> Option<io::Result<()>> {
+/// A conversation with the gate at `socket`; `None` if none answers there.
+async fn attach(socket: &Path) -> Option<UnixStream> {
     let client = Client::connect(socket).await?;
-    let stream = upgraded(client.into_stream()).await.ok()?;
-    Some(relay(stream).await)
+    upgraded(client.into_stream()).await.ok()
 }
 
 /// Asks a connection to become a conversation in lines.
@@ -141,35 +192,5 @@ async fn upgraded(mut stream: UnixStream) -> io::Result<UnixStream> {
         Ok(stream)
     } else {
         Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-async fn relay(stream: UnixStream) -> io::Result<()> {
-    let mut stdin = PipeReader::new(io::stdin().as_fd())?;
-    let stdout = PipeWriter::new(io::stdout().as_fd())?;
-    let (from, mut to) = stream.into_split();
-    let up = async {
-        let mut chunk = vec![0; 64 * 1024];
-        loop {
-            match stdin.read(&mut chunk).await? {
-                0 => return to.shutdown().await,
-                count => to.write_all(&chunk[..count]).await?,
-            }
-        }
-    };
-    let down = async {
-        let mut from = from;
-        let mut chunk = vec![0; 64 * 1024];
-        loop {
-            match from.read(&mut chunk).await? {
-                0 => return Ok(()),
-                count => stdout.write_all(&chunk[..count]).await?,
-            }
-        }
-    };
-    // The gate hangs up when it has answered what was asked before the end of our input.
-    tokio::select! {
-        done = down => done,
-        Err(error) = up => Err(error),
     }
 }

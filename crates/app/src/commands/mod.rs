@@ -8,8 +8,10 @@ pub mod call;
 pub mod doctor;
 pub mod lease;
 pub mod mcp;
+pub mod pack;
 pub mod serve;
 pub mod token;
+pub mod tool;
 pub mod toolhost;
 pub mod tools;
 pub mod trust;
@@ -22,14 +24,14 @@ use tokio::time::MissedTickBehavior;
 
 use crate::cli::Place;
 use crate::client::Client;
-use crate::compose::{Parts, chain};
+use crate::compose::{NoState, Parts, chain};
 use crate::environment::Environment;
 use crate::paths::Paths;
 
 /// Opens the workspace a command is about.
 pub fn open<'a>(environment: &'a Environment, place: &Place) -> Result<Parts<'a>, String> {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
-    Parts::open(environment, paths).map_err(|error| chain(&error))
+    Parts::open(environment, paths, NoState::Refused).map_err(|error| chain(&error))
 }
 
 /// The running gate. The usual one may be absent; one that was named must be there, because

@@ -14,7 +14,9 @@ use std::time::Duration;
 use callgate_call::{Caller, Changes, Wire};
 use callgate_doors::access::Everybody;
 use callgate_doors::http::{self as gate_http, Closing, SameUid};
-use callgate_doors::mcp::http::{self as mcp_http, HttpDoor, Names};
+use callgate_doors::mcp::http::{self as mcp_http, HttpDoor};
+use callgate_doors::service::{self, ServiceDoor};
+use callgate_doors::web::{Entrance, Names};
 use callgate_gate::{Catalog, Gate, Setup};
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -95,15 +97,29 @@ async fn until_stopped(
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
     let caller = Caller::uid(environment.uid);
     let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
+    let path = http::configured(parts)?.service.path;
+    let doors = |entrance: Entrance, [mcp_wire, service_wire]: [Wire; 2]| {
+        let mcp = HttpDoor::new(Arc::clone(&server), entrance.clone(), mcp_wire);
+        let settings = service::Settings {
+            path: path.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            wire: service_wire,
+        };
+        let (gate, end) = (Arc::clone(&gate), closing.end.clone());
+        let service = ServiceDoor::new(gate, entrance, settings, calls.clone(), end);
+        let router = mcp_http::router(Arc::clone(&mcp)).merge(service::router(service));
+        (mcp, router)
+    };
     let everybody = Arc::new(Everybody(caller.clone()));
-    let local = HttpDoor::new(Arc::clone(&server), everybody, Names::Any, Wire::Mcp);
+    let local = Entrance::new(everybody, Names::Any);
     let own = gate_http::router(
         Arc::clone(&gate),
         caller.clone(),
         calls.clone(),
         closing.end.clone(),
     );
-    let router = own.merge(mcp_http::router(local));
+    let (_, shared) = doors(local, [Wire::Mcp, Wire::Tool]);
+    let router = own.merge(shared);
     let asked = http::Asked {
         port: serve.port,
         no_auth: serve.no_auth,
@@ -116,7 +132,15 @@ async fn until_stopped(
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {
         if let Some(tcp) = tcp {
-            tcp.serve(Arc::clone(&server), closing.stop.clone()).await;
+            let (mcp, router) = doors(tcp.entrance(), [Wire::McpHttp, Wire::Service]);
+            let router = router.fallback(mcp_http::unknown_path);
+            let under_way = async {
+                server.stop().await;
+                calls.close();
+                calls.wait().await;
+            };
+            let stop = closing.stop.clone();
+            tcp.serve(mcp, router, under_way, stop).await;
         }
     };
     let on_socket = gate_http::serve(listener, router, calls.clone(), &closing);

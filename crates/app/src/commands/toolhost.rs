@@ -14,7 +14,7 @@ use callgate_gate::Gate;
 use callgate_wires::toolhost::{Entry, Reply, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT};
 
 use crate::cli::{init_log, runtime};
-use crate::compose::{Builtins, Parts, chain};
+use crate::compose::{Builtins, NoState, Parts, chain};
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::paths::Paths;
@@ -95,8 +95,9 @@ pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
         place.workspace = Some(PathBuf::from(root));
     }
     let loaded = place.paths(environment, None).and_then(|paths| {
-        let parts = Parts::open(environment, paths).map_err(|error| chain(&error))?;
-        let options = match Found::look(&parts.paths, &parts.store) {
+        let parts =
+            Parts::open(environment, paths, NoState::Borne).map_err(|error| chain(&error))?;
+        let options = match Found::look(parts.environment, &parts.paths, &parts.store) {
             Ok(Found::Trusted(source)) => Options::of(&source),
             _ => Options::default(),
         };
@@ -196,7 +197,7 @@ pub fn load_plugin<'a>(
     plugin: &OsStr,
 ) -> Result<(Parts<'a>, callgate_gate::Setup, Options), String> {
     let open = |paths: Paths, config: &Config| {
-        Parts::open_for(environment, paths, config)
+        Parts::open_for(environment, paths, config, NoState::Borne)
             .map_err(|error| format!("plugin not loadable: {}", chain(&error)))
     };
     if plugin == "builtin" {

@@ -9,13 +9,15 @@ use crate::cli::{Done, Place};
 use crate::compose::{Builtins, chain, warnings};
 use crate::config::RunnerConfig;
 use crate::environment::Environment;
+use crate::project::Code;
 use crate::show;
 use crate::trust::Found;
 use crate::workspace::{CONFIG_FILE, Source};
 
 /// Trust this workspace's configuration as it is now.
 ///
-/// The trust covers callgate.toml and the schemas and packs it refers to, not the code of the
+/// The trust covers callgate.toml and the schemas and packs it refers to, and of a namel3ss
+/// project namel3ss.toml, the bindings and every file of its packs; not the code of other
 /// tools. A running gate follows within a second or two.
 #[derive(Args)]
 pub struct Trust {
@@ -46,9 +48,11 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         super::close(&parts)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let source = Source::of_workspace(&parts.paths.workspace).map_err(|error| chain(&error))?;
+    let source =
+        Source::of_workspace(environment, &parts.paths.workspace).map_err(|error| chain(&error))?;
     let (digest, file) = (source.digest, source.file.clone());
     let summary = summary(&source);
+    let codes = codes(&source);
     // Nothing is trusted that would not load.
     let setup = parts
         .setup_of(source, Builtins::With, String::new())
@@ -57,7 +61,8 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         show::warn(&warning);
     }
     let trusted = if trust.show {
-        let found = Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+        let found = Found::look(parts.environment, &parts.paths, &parts.store)
+            .map_err(|error| chain(&error))?;
         show::say(&found.note());
         matches!(found, Found::Trusted(_))
     } else {
@@ -65,6 +70,7 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
             .store
             .trust(CONFIG_FILE, digest)
             .map_err(|error| chain(&error))?;
+        parts.store.sweep_unpacked(Code::FOLDERS, &codes);
         true
     };
     if place.json {
@@ -90,6 +96,18 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The folders of code its packs need.
+fn codes(source: &Source) -> Vec<String> {
+    let bound = source
+        .config
+        .tools
+        .iter()
+        .filter_map(|tool| tool.bound.as_ref());
+    bound
+        .filter_map(|bound| bound.code.as_ref().map(|code| code.folder()))
+        .collect()
+}
+
 /// What each tool would run, so that the owner sees what the word is given for.
 fn summary(source: &Source) -> Vec<Vec<String>> {
     source
@@ -102,7 +120,16 @@ fn summary(source: &Source) -> Vec<Vec<String>> {
                     RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. },
                 ) => command.join(" "),
                 Some(RunnerConfig::Python { entry, .. }) => format!("python {entry}"),
+                Some(RunnerConfig::Node { entry, .. }) => format!("node {entry}"),
                 None => "nothing".to_owned(),
+            };
+            let pack = tool
+                .bound
+                .as_ref()
+                .and_then(|bound| bound.origin.pack.clone());
+            let runs = match pack {
+                Some(pack) => format!("{runs} of pack {} {}", pack.id, pack.version),
+                None => runs,
             };
             let tier = tool
                 .tier

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use callgate_call::Isolation;
 use serde::Deserialize;
 
 /// `network = …`.
@@ -49,25 +48,6 @@ pub enum StrictConfig {
 pub enum PurityConfig {
     Pure,
     Impure,
-}
-
-/// `isolation = …`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IsolationConfig {
-    Cold,
-    Call,
-    Worker,
-}
-
-impl From<IsolationConfig> for Isolation {
-    fn from(config: IsolationConfig) -> Self {
-        match config {
-            IsolationConfig::Cold => Self::Cold,
-            IsolationConfig::Call => Self::Call,
-            IsolationConfig::Worker => Self::Worker,
-        }
-    }
 }
 
 /// `guarantees = { … }`: false asks for nothing (P-2).

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub mod arena;
 pub mod bridge;
 pub mod drive;
 pub mod fits;
@@ -11,6 +12,7 @@ pub mod mutate;
 pub mod outside;
 pub mod processes;
 pub mod random;
+pub mod seen;
 pub mod web;
 pub mod workspace;
 

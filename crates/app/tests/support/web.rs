@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -24,9 +25,17 @@ pub struct Web {
 impl Web {
     /// `callgate serve --port 0 ARGS…`.
     pub fn start(folder: &Folder, args: &[&str]) -> Self {
+        Self::start_with(folder, |command| {
+            command.args(args);
+        })
+    }
+
+    /// The same, with whatever else the command is to have.
+    pub fn start_with(folder: &Folder, change: impl FnOnce(&mut Command)) -> Self {
         let mut command = callgate(folder);
-        command.args(["serve", "--port", "0"]).args(args);
+        command.args(["serve", "--port", "0"]);
         command.env("CALLGATE_LOG", "debug");
+        change(&mut command);
         let serve = Serve::spawn(&mut command, folder.join("state/gate.sock"));
         let port = wait_for("the port", || {
             let said = serve.said();
@@ -258,6 +267,11 @@ fn joined(mut rest: &str) -> String {
     body
 }
 
+/// What an issuer talks over.
+pub trait Talk: std::io::Read + std::io::Write {}
+
+impl<T: std::io::Read + std::io::Write> Talk for T {}
+
 /// An issuer: a key pair, a discovery document, a key set, and a count of who asked.
 pub struct Issuer {
     pub url: String,
@@ -267,8 +281,16 @@ pub struct Issuer {
 
 impl Issuer {
     pub fn start() -> Self {
+        Self::start_over("http", |stream| Box::new(stream))
+    }
+
+    /// One whose connections are made into something first.
+    pub fn start_over(
+        scheme: &str,
+        over: impl Fn(TcpStream) -> Box<dyn Talk> + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let url = format!("{scheme}://{}", listener.local_addr().expect("bound"));
         let pair = new_pair();
         let point = pair.public_key().as_ref();
         let key = json!({
@@ -282,7 +304,8 @@ impl Issuer {
         let count = Arc::clone(&asked);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let Ok(mut stream) = stream else { break };
+                let Ok(stream) = stream else { break };
+                let mut stream = over(stream);
                 let mut head = [0; 4096];
                 let bytes = stream.read(&mut head).unwrap_or(0);
                 let head = String::from_utf8_lossy(&head[..bytes]);

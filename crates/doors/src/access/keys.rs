@@ -13,7 +13,7 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::fetch::{Address, Fetch};
+use super::fetch::{self, Address, Fetch};
 use super::jwt::Algorithm;
 
 /// Keys that are kept; those beyond are not looked at.
@@ -60,10 +60,10 @@ impl Keys {
         fetch: Fetch,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, String> {
-        let named = Address::parse(issuer).map_err(|reason| format!("issuer: {reason}"))?;
+        let named = fetch::address(issuer).map_err(|reason| format!("issuer: {reason}"))?;
         let jwks = match jwks_url {
             None => None,
-            Some(url) => Some(Address::parse(url).map_err(|reason| format!("jwks_url: {reason}"))?),
+            Some(url) => Some(fetch::address(url).map_err(|reason| format!("jwks_url: {reason}"))?),
         };
         Ok(Self {
             issuer: issuer.to_owned(),
@@ -161,7 +161,7 @@ impl Keys {
                         return Err("the discovery document is another issuer's".to_owned());
                     }
                     let jwks = text("jwks_uri").ok_or("the discovery document has no jwks_uri")?;
-                    return Address::parse(jwks);
+                    return fetch::address(jwks);
                 }
                 Err(reason) => failed = reason,
             }

@@ -214,7 +214,10 @@ impl Door {
         if self.gate.answers_at_once(&call.tool) {
             return Some(self.call_at_once(&call, bridge.number).await);
         }
-        let _ends_with_connection = call.key.is_none().then(|| call.cancel.clone().drop_guard());
+        let _ends_with_connection = call
+            .key
+            .is_none()
+            .then(|| Cancel::clone(&call.cancel).drop_guard());
         let (gate, id) = (Arc::clone(&self.gate), call.id);
         // A task of its own, so that the outcome is recorded whatever becomes of the bridge.
         let work = self.calls.spawn(async move { gate.call(&call).await });
@@ -375,7 +378,7 @@ fn said(fault: &Fault) -> Said {
 mod tests {
     use super::*;
 
-    /// F-1 to F-23: the names of exceptions a bridge sees.
+    /// F-1 to F-24: the names of exceptions a bridge sees.
     #[test]
     fn faults() {
         use Duration as D;
@@ -388,6 +391,13 @@ mod tests {
             (Fault::NotFound { message: text() }, "FileNotFoundError"),
             (Fault::Denied { reason: text() }, "PermissionError"),
             (Fault::NeedsApproval { approval: text() }, "PermissionError"),
+            (
+                Fault::NeedsInput {
+                    requests: serde_json::Map::new(),
+                    state: None,
+                },
+                "PermissionError",
+            ),
             (Fault::LeaseRejected { refusal: lease }, "PermissionError"),
             (Fault::Conflict { message: text() }, "ConflictError"),
             (
@@ -410,7 +420,7 @@ mod tests {
                 Fault::Unavailable { reason: text() },
                 "ToolUnavailableError",
             ),
-            (Fault::Unenforceable { missing: text() }, "PermissionError"),
+            (Fault::Unenforceable { missing: vec![] }, "PermissionError"),
             (
                 Fault::GuaranteeBlocked { guarantee: text() },
                 "PermissionError",

@@ -3,20 +3,18 @@
 //! takes long.
 
 mod admit;
-mod body;
-mod responses;
 mod sessions;
 mod streams;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
+use axum::{BoxError, Router};
 use callgate_call::{BearerToken, Cancel, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
@@ -27,20 +25,22 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tower_service::Service as _;
 
-use self::admit::{kept_bearer, metadata, no_longer_good};
-use self::responses::{accepts, accepts_both, content_type_is_json, empty, json_response, refuse};
+use self::admit::metadata;
 use self::sessions::{Held, Sessions};
 use self::streams::event_stream;
 use super::eventlog::{EventLog, HEARTBEAT};
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
-use crate::access::{Access, Identity};
+use crate::access::Identity;
 use crate::tcp::{self, Limits};
+use crate::web::{
+    Entrance, Names, accepts, accepts_both, content_type_is_json, empty, json_response,
+    kept_bearer, no_longer_good, read_body,
+};
 
-/// Largest body.
-pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A body must be here so long after its head.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
+/// Where messages are sent.
+const PATH: &str = "/mcp";
 /// The request whose stream outlasts every call.
 const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
@@ -48,38 +48,22 @@ pub const PIPE_PROTOCOL: &str = "callgate-mcp";
 /// Events that wait for a client that does not read; then whoever speaks waits.
 const EVENTS_WAITING_MAX: usize = 16;
 
-/// Which names a server answers to.
-#[derive(Clone, Debug)]
-pub enum Names {
-    /// A Unix socket: who may connect was decided before.
-    Any,
-    /// Loopback names, and these hosts besides (`host` or `host:port`).
-    Loopback(Vec<String>),
-}
-
 /// MCP at one listener.
 pub struct HttpDoor {
     server: Arc<Server>,
-    access: Arc<dyn Access>,
-    names: Names,
+    entrance: Entrance,
     wire: Wire,
     sessions: Sessions,
 }
 
 impl HttpDoor {
-    /// A door to `server` for callers that `access` recognises.
+    /// A door to `server` for callers that `entrance` lets in.
     #[must_use]
-    pub fn new(
-        server: Arc<Server>,
-        access: Arc<dyn Access>,
-        names: Names,
-        wire: Wire,
-    ) -> Arc<Self> {
+    pub fn new(server: Arc<Server>, entrance: Entrance, wire: Wire) -> Arc<Self> {
         let sessions = Sessions::default();
         Arc::new(Self {
             server,
-            access,
-            names,
+            entrance,
             wire,
             sessions,
         })
@@ -89,10 +73,7 @@ impl HttpDoor {
 /// The paths of this door.
 pub fn router(door: Arc<HttpDoor>) -> Router {
     Router::new()
-        .route(
-            "/mcp",
-            post(post_message).get(get_stream).delete(end_session),
-        )
+        .route(PATH, post(post_message).get(get_stream).delete(end_session))
         .route("/mcp/pipe", get(pipe))
         .route("/.well-known/oauth-protected-resource", get(metadata))
         .route("/.well-known/oauth-protected-resource/mcp", get(metadata))
@@ -102,10 +83,33 @@ pub fn router(door: Arc<HttpDoor>) -> Router {
 type Door = State<Arc<HttpDoor>>;
 
 impl HttpDoor {
-    /// Serves connections of `listener` until `stop`; calls under way are answered first.
-    pub async fn serve(self: &Arc<Self>, listener: TcpListener, limits: Limits, stop: Cancel) {
-        let router = router(Arc::clone(self)).fallback(unknown_path);
-        tcp::serve(listener, router, limits, self.server.stop(), stop).await;
+    /// Serves connections of `listener` until `stop`, and then until `calls` is ready. What is
+    /// no message to this door is `router`'s.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        router: Router,
+        limits: Limits,
+        calls: impl Future<Output = ()>,
+        stop: Cancel,
+    ) {
+        let door = self;
+        let answer = move |request: hyper::Request<hyper::body::Incoming>| {
+            let door = Arc::clone(&door);
+            // Messages, nearly all there is, go without what the router wraps them in.
+            let is_message = request.method() == Method::POST && request.uri().path() == PATH;
+            let other = (!is_message).then(|| router.clone());
+            async move {
+                match other {
+                    None => message(&door, request).await,
+                    Some(mut router) => {
+                        let Ok(response) = router.call(request).await;
+                        response
+                    }
+                }
+            }
+        };
+        tcp::serve(listener, answer, limits, calls, stop).await;
     }
 
     fn peer(&self, identity: Identity) -> Peer {
@@ -118,6 +122,15 @@ impl HttpDoor {
 }
 
 async fn post_message(State(door): Door, request: axum::extract::Request) -> Response {
+    message(&door, request).await
+}
+
+/// One message of a client's, in whatever body.
+async fn message<B>(door: &HttpDoor, request: axum::http::Request<B>) -> Response
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let (head, body) = request.into_parts();
     let headers = head.headers;
     // Before the body is read: a stranger gets no memory of ours.
@@ -137,7 +150,7 @@ async fn post_message(State(door): Door, request: axum::extract::Request) -> Res
         let words = "Accept must list application/json and text/event-stream";
         return invalid(StatusCode::NOT_ACCEPTABLE, words);
     }
-    let body = match body::read(body, &headers, BODY_BYTES_MAX, BODY_PATIENCE).await {
+    let body = match read_body(body, &headers).await {
         Ok(body) => body,
         Err(unread) => return invalid(unread.status(), unread.words()),
     };
@@ -304,7 +317,6 @@ impl HttpDoor {
             .as_deref()
             .is_some_and(|key| !key.is_empty());
         let keyed = has_key && method != LISTEN;
-        let (out, mut outgoing) = Outbox::new();
         let mut request = Request {
             id: id.clone(),
             method,
@@ -312,16 +324,31 @@ impl HttpDoor {
             meta,
             era,
             peer,
-            out,
-            cancel: self.server.never.clone(),
+            out: self.server.nowhere.clone(),
+            cancel: Arc::clone(&self.server.never),
         };
         if self.server.answers_at_once(&request) {
             let mut message = Vec::new();
             let answered = self.server.answer(&mut request, &mut message).await;
             return self.answer(&id, message, answered, modern).await;
         }
+        // Boxed, so that requests that are answered at once have no room for it.
+        Box::pin(self.wait_for(request, held, keyed, bearer)).await
+    }
+
+    /// Carries a request out that takes its time.
+    async fn wait_for(
+        &self,
+        mut request: Request,
+        held: Option<Arc<Held>>,
+        keyed: bool,
+        bearer: Option<BearerToken>,
+    ) -> Response {
+        let (id, modern) = (request.id.clone(), request.era.is_modern());
+        let (out, mut outgoing) = Outbox::new();
+        request.out = out;
         let cancel = self.server.ending.child_token();
-        request.cancel = cancel.clone();
+        request.cancel = Arc::new(cancel.clone());
         let server = Arc::clone(&self.server);
         // A task of its own, so that its end is recorded whatever becomes of the connection.
         let mut work = self.server.calls.spawn(async move {
@@ -432,7 +459,7 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
     if let Some(gate) = door.server.gate() {
         let mut changes = gate.changes().listen();
         let server = Arc::clone(&door.server);
-        let gone = no_longer_good(Arc::clone(&door.access), kept_bearer(&headers));
+        let gone = no_longer_good(Arc::clone(&door.entrance.access), kept_bearer(&headers));
         door.server.calls.spawn(async move {
             let mut gone = std::pin::pin!(gone);
             loop {
@@ -474,7 +501,7 @@ async fn pipe(State(door): Door, mut request: axum::extract::Request) -> Respons
         .headers()
         .get(header::UPGRADE)
         .map(HeaderValue::as_bytes);
-    if !matches!(door.names, Names::Any) || asked != Some(PIPE_PROTOCOL.as_bytes()) {
+    if !matches!(door.entrance.names, Names::Any) || asked != Some(PIPE_PROTOCOL.as_bytes()) {
         let words = "only for `callgate mcp` on this machine";
         let error = RpcError::new(METHOD_NOT_FOUND, words);
         return refuse(StatusCode::NOT_FOUND, None, &error);
@@ -516,8 +543,16 @@ async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
     }
 }
 
-async fn unknown_path() -> Response {
-    let error = RpcError::new(METHOD_NOT_FOUND, "no such path: MCP is at /mcp");
+fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {
+    let mut message = Vec::new();
+    jsonrpc::write_error(id, error, &mut message);
+    json_response(status, message)
+}
+
+/// The answer to any other path of a port.
+pub async fn unknown_path() -> Response {
+    let words = "no such path: MCP is at /mcp, the tool protocol at /tools";
+    let error = RpcError::new(METHOD_NOT_FOUND, words);
     refuse(StatusCode::NOT_FOUND, None, &error)
 }
 

@@ -46,19 +46,19 @@ impl Server {
                 state: Some(state),
             }));
         };
-        let mut state = state.unwrap_or(Value::Null);
+        let (mut state, mut responses) = (state.unwrap_or(Value::Null), responses.clone());
         if let (Some(id), Some(answer)) = (
             state.get("approval").and_then(Value::as_str),
-            responses.get(APPROVAL),
+            responses.remove(APPROVAL),
         ) {
             // Asked again, since what may be asked can have changed meanwhile.
             let tool = gate.catalog().find(&call.tool).cloned();
             if tool.is_ok_and(|entry| self.may_approve(call, &entry.tool)) {
-                self.decide(gate, request, id, answer)?;
+                self.decide(gate, request, id, &answer)?;
             }
         }
         Ok(Some(Answers {
-            responses: responses.clone(),
+            responses,
             state: state.get_mut("tool").map(Value::take),
         }))
     }

@@ -48,6 +48,8 @@ struct Shared {
     log_level: LogLevel,
     subscriptions: HashSet<String>,
     pending: HashMap<String, oneshot::Sender<Result<Value, Value>>>,
+    /// Nothing more comes from the client.
+    is_silent: bool,
 }
 
 impl Default for Shared {
@@ -58,6 +60,7 @@ impl Default for Shared {
             log_level: LogLevel::Info,
             subscriptions: HashSet::new(),
             pending: HashMap::new(),
+            is_silent: false,
         }
     }
 }
@@ -137,7 +140,7 @@ impl Session {
         let (sender, receiver) = oneshot::channel();
         {
             let mut shared = self.shared();
-            if shared.pending.len() >= PENDING_MAX {
+            if shared.is_silent || shared.pending.len() >= PENDING_MAX {
                 return None;
             }
             shared.pending.insert(id.as_json().to_owned(), sender);
@@ -156,6 +159,13 @@ impl Session {
             () = cancel.cancelled() => None,
             () = tokio::time::sleep(ANSWER_WAIT_MAX) => None,
         }
+    }
+
+    /// The client will answer nothing any more; whoever waits for it need not.
+    pub(crate) fn fall_silent(&self) {
+        let mut shared = self.shared();
+        shared.is_silent = true;
+        shared.pending.clear();
     }
 
     /// The client answered. An answer nobody waits for is dropped.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use callgate_call::{Cancel, Change, Listener, LogLevel};
 use callgate_gate::Ticket;
@@ -25,14 +26,25 @@ pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const IN_FLIGHT_MAX: usize = 512;
 /// Largest read, and answers that are gathered before they are written.
 const BATCH_BYTES: usize = 64 * 1024;
+/// How long what runs may still answer once standard input has ended: `echo … | callgate mcp`.
+pub const GRACE: Duration = Duration::from_secs(5);
+/// So many answers are written together. Few enough that a client with a few more calls under
+/// way can send the next ones while we are at work.
+const BATCH_ANSWERS: usize = 8;
 
 /// The two ends of a conversation in lines.
 pub trait Ends: Send {
+    /// How long what runs may still answer once reading has ended.
+    const GRACE: Duration;
+
     /// Reads some bytes; 0 is the end. Bytes are taken only when it returns them.
     fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 
     /// Writes everything, waiting for the reader.
     fn write(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Ready once nobody is left to be answered, where that can be known.
+    fn unheard(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 /// Standard input and output.
@@ -44,6 +56,8 @@ pub struct Stdio {
 }
 
 impl Ends for Stdio {
+    const GRACE: Duration = GRACE;
+
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stdin.read(buffer).await
     }
@@ -51,12 +65,19 @@ impl Ends for Stdio {
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stdout.write_all(bytes).await
     }
+
+    async fn unheard(&mut self) {
+        self.stdout.unheard().await;
+    }
 }
 
 /// A socket, or what became of an HTTP connection.
 pub struct Socket<S>(pub S);
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Socket<S> {
+    // Its other end is a relay of ours, which hangs up when its client has its answers.
+    const GRACE: Duration = Duration::ZERO;
+
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer).await
     }
@@ -64,6 +85,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Socket<S> {
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all(bytes).await?;
         self.0.flush().await
+    }
+
+    async fn unheard(&mut self) {
+        std::future::pending().await
     }
 }
 
@@ -82,6 +107,7 @@ pub async fn serve(
         out,
         outgoing,
         in_flight: HashMap::new(),
+        listening: Vec::new(),
         work: JoinSet::new(),
         ready: Vec::new(),
         unsettled: Vec::new(),
@@ -105,7 +131,9 @@ struct Pipe {
     session: Arc<Session>,
     out: Outbox,
     outgoing: mpsc::Receiver<Outgoing>,
-    in_flight: HashMap<Id, Cancel>,
+    in_flight: HashMap<Id, Arc<Cancel>>,
+    /// Those in flight that never end by themselves.
+    listening: Vec<Arc<Cancel>>,
     work: JoinSet<(Id, Option<Vec<u8>>)>,
     /// Answers that wait to be written, a line each.
     ready: Vec<u8>,
@@ -149,7 +177,7 @@ impl Pipe {
                         let rest = rest.to_vec();
                         self.take(&rest).await;
                     }
-                    return self.send(ends).await;
+                    return self.finish(ends).await;
                 }
                 Next::Read(count) => {
                     splitter.feed(&chunk[..count]);
@@ -165,22 +193,12 @@ impl Pipe {
                                 ),
                             ),
                         }
-                        if self.ready.len() > BATCH_BYTES {
+                        if self.ready.len() > BATCH_BYTES || self.unsettled.len() >= BATCH_ANSWERS {
                             self.send(ends).await?;
                         }
                     }
                 }
-                Next::Done(id, answer) => {
-                    self.in_flight.remove(&id.plain());
-                    // What was said before the answer is told before it.
-                    while let Ok(said) = self.outgoing.try_recv() {
-                        self.say(said);
-                    }
-                    if let Some(answer) = answer {
-                        self.ready.extend_from_slice(&answer);
-                        self.ready.push(b'\n');
-                    }
-                }
+                Next::Done(id, answer) => self.done(&id, answer),
                 Next::Say(said) => self.say(said),
                 Next::Changed(change) => self.tell(change),
                 // What runs is still answered, unless even that must end.
@@ -190,6 +208,45 @@ impl Pipe {
                 return self.send(ends).await;
             }
             self.send(ends).await?;
+        }
+    }
+
+    /// Nothing more is asked. What runs may still be answered, if that takes no longer than the
+    /// ends allow and somebody hears it.
+    async fn finish<E: Ends>(&mut self, ends: &mut E) -> io::Result<()> {
+        self.send(ends).await?;
+        self.session.fall_silent();
+        for listening in self.listening.drain(..) {
+            listening.cancel();
+        }
+        let late = tokio::time::sleep(E::GRACE);
+        let mut late = std::pin::pin!(late);
+        let ending = self.server.ending.clone();
+        loop {
+            tokio::select! {
+                done = self.work.join_next() => match done {
+                    None => return Ok(()),
+                    Some(Ok((id, answer))) => self.done(&id, answer),
+                    Some(Err(_)) => continue, // it panicked
+                },
+                Some(outgoing) = self.outgoing.recv() => self.say(outgoing),
+                () = ends.unheard() => return Ok(()),
+                () = ending.cancelled() => return Ok(()),
+                () = &mut late => return Ok(()),
+            }
+            self.send(ends).await?;
+        }
+    }
+
+    fn done(&mut self, id: &Id, answer: Option<Vec<u8>>) {
+        self.in_flight.remove(&id.plain());
+        // What was said before the answer is told before it.
+        while let Ok(said) = self.outgoing.try_recv() {
+            self.say(said);
+        }
+        if let Some(answer) = answer {
+            self.ready.extend_from_slice(&answer);
+            self.ready.push(b'\n');
         }
     }
 
@@ -255,8 +312,13 @@ impl Pipe {
             let error = RpcError::new(jsonrpc::INVALID_REQUEST, words);
             return self.refuse(Some(&id), &error);
         }
-        request.cancel = self.server.ending.child_token();
-        self.in_flight.insert(id.plain(), request.cancel.clone());
+        request.cancel = Arc::new(self.server.ending.child_token());
+        self.in_flight
+            .insert(id.plain(), Arc::clone(&request.cancel));
+        if request.method == "subscriptions/listen" {
+            self.listening.retain(|listening| !listening.is_cancelled());
+            self.listening.push(Arc::clone(&request.cancel));
+        }
         let server = Arc::clone(&self.server);
         self.work.spawn(async move {
             let mut message = Vec::new();
@@ -294,7 +356,7 @@ impl Pipe {
             era,
             peer: self.peer.clone(),
             out: self.out.clone(),
-            cancel: self.server.never.clone(),
+            cancel: Arc::clone(&self.server.never),
         })
     }
 

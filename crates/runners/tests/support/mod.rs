@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Call, CallId, Caller, Cancel, Document, Fault, Job, Log, Output, Patience, Plan, Progress,
-    Runner, Sink, Slots, Stream, Tool, Wire,
+    Answers, Call, CallId, Caller, Cancel, Document, Fault, Job, Log, Output, Patience, Plan,
+    Progress, Runner, Sink, Slots, Stream, Tool, Wire,
 };
 use callgate_sandbox::Spawner;
 use serde_json::Value;
@@ -75,6 +75,8 @@ pub struct Bench {
     pub sink: Heard,
     pub timeout: Duration,
     pub slots: Slots,
+    pub answers: Option<Answers>,
+    pub plan: Plan,
     pub cancel: Cancel,
 }
 
@@ -90,6 +92,8 @@ impl Bench {
             sink,
             timeout: LONG,
             slots: Slots::default(),
+            answers: None,
+            plan: Plan::default(),
             cancel,
         }
     }
@@ -104,12 +108,12 @@ impl Bench {
         let (caller, cancel) = (Caller::uid(0), self.cancel.clone());
         let mut call = Call::new(id, &self.tool.name, input, caller, Wire::Gate, cancel);
         call.slots = self.slots.clone();
-        let plan = Plan::default();
+        call.answers = self.answers.clone();
         let patience = Patience::fixed(self.timeout);
         let job = Job {
             call: &call,
             tool: &self.tool,
-            plan: &plan,
+            plan: &self.plan,
             timeout: &patience,
             sink: &self.sink,
         };
@@ -129,12 +133,29 @@ impl Bench {
 
 /// Remembers what it was told, up to a bound.
 #[derive(Default)]
-pub struct Heard(Mutex<(Vec<u8>, Vec<u8>)>, Mutex<Vec<String>>);
+pub struct Heard(
+    Mutex<(Vec<u8>, Vec<u8>)>,
+    Mutex<Vec<String>>,
+    Mutex<Vec<String>>,
+);
 
 impl Heard {
     /// Progress and logs, in words.
     pub fn reports(&self) -> Vec<String> {
         self.1.lock().unwrap().clone()
+    }
+
+    /// What was told for the trace, as `name=value`.
+    pub fn facts(&self) -> Vec<String> {
+        self.2.lock().unwrap().clone()
+    }
+
+    /// What was last told of a name.
+    pub fn fact_of(&self, name: &str) -> String {
+        let facts = self.facts();
+        let mut found = facts.iter().rev().filter_map(|fact| fact.split_once('='));
+        let (_, value) = found.find(|(known, _)| *known == name).unwrap();
+        value.to_owned()
     }
 
     pub fn stdout(&self) -> String {
@@ -155,6 +176,10 @@ impl Sink for Heard {
         };
         let room = (8usize << 20).saturating_sub(kept.len()).min(bytes.len());
         kept.extend_from_slice(&bytes[..room]);
+    }
+
+    fn fact(&self, name: &'static str, value: &str) {
+        self.2.lock().unwrap().push(format!("{name}={value}"));
     }
 
     fn progress(&self, progress: &Progress) {

@@ -30,6 +30,9 @@ pub(super) struct Clause {
 pub(super) const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
 pub(super) const REFUSED: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
 pub(super) const UNKNOWN: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
+/// As file systems without attributes answer: programs that list files bear that, and not a
+/// refusal.
+pub(super) const UNSUPPORTED: u32 = libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP.unsigned_abs();
 /// A tool that speaks another machine's calls is up to no good, and may not be told why.
 pub(super) const KILLED: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 pub(super) const NOTIFIED: u32 = libc::SECCOMP_RET_USER_NOTIF;
@@ -49,6 +52,8 @@ pub(super) fn rule(kind: Kind, rules: Rules) -> Rule {
         Kind::Forbidden => Rule::REFUSE,
         Kind::Absent => Rule::Answer(UNKNOWN),
         Kind::Metadata => Rule::allow_if(rules.metadata),
+        Kind::Attribute if rules.metadata => Rule::ALLOW,
+        Kind::Attribute => Rule::Answer(UNSUPPORTED),
         Kind::Fork => Rule::allow_if(rules.forks),
         Kind::Clone if rules.forks => Rule::AllOf(CHILD),
         Kind::Clone => Rule::AllOf(THREAD),

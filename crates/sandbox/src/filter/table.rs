@@ -77,6 +77,8 @@ pub(super) enum Kind {
     /// As if the kernel did not know it, so that callers fall back.
     Absent,
     Metadata,
+    /// Reads what a file is marked with.
+    Attribute,
     Fork,
     Clone,
     Exec,
@@ -94,8 +96,8 @@ pub(super) enum Kind {
 }
 
 use Kind::{
-    Absent, Clone as CloneCall, Exec, Forbidden, Fork, Ioctl, Metadata, OwnIo, OwnPriority,
-    OwnTask, Pair, Peer, Personality, Seccomp, Socket,
+    Absent, Attribute, Clone as CloneCall, Exec, Forbidden, Fork, Ioctl, Metadata, OwnIo,
+    OwnPriority, OwnTask, Pair, Peer, Personality, Seccomp, Socket,
 };
 
 const fn row(kind: Kind, name: &'static str, x86_64: Option<u32>, aarch64: Option<u32>) -> Row {
@@ -207,6 +209,13 @@ const ROWS: &[Row] = &[
     row(Metadata, "fremovexattr", Some(199), Some(16)),
     row(Metadata, "removexattrat", Some(466), Some(466)),
     row(Metadata, "file_setattr", Some(469), Some(469)),
+    // Reading attributes by path, which Landlock does not see either.
+    row(Attribute, "getxattr", Some(191), Some(8)),
+    row(Attribute, "lgetxattr", Some(192), Some(9)),
+    row(Attribute, "getxattrat", Some(464), Some(464)),
+    row(Attribute, "listxattr", Some(194), Some(11)),
+    row(Attribute, "llistxattr", Some(195), Some(12)),
+    row(Attribute, "listxattrat", Some(465), Some(465)),
     // Memory and messages that outlive their maker.
     row(Metadata, "shmget", Some(29), Some(194)),
     row(Metadata, "shmat", Some(30), Some(196)),

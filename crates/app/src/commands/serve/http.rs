@@ -3,17 +3,18 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use callgate_call::{Caller, Cancel, Wire};
+use callgate_call::{Caller, Cancel};
 use callgate_doors::access::jwt::Issuer;
 use callgate_doors::access::{Access, Everybody, Guard};
-use callgate_doors::mcp::Server;
-use callgate_doors::mcp::http::{HttpDoor, Names};
+use callgate_doors::mcp::http::HttpDoor;
 use callgate_doors::tcp::Limits;
+use callgate_doors::web::{Entrance, Names, Router};
 use callgate_gate::Gate;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 
 use crate::compose::{Parts, chain};
-use crate::config::{HttpConfig, JwtConfig};
+use crate::config::{Config, HttpConfig, JwtConfig};
 use crate::issuer;
 use crate::show;
 use crate::trust::Found;
@@ -47,7 +48,7 @@ pub async fn open(
     owner: Caller,
     asked: Asked,
 ) -> Result<Option<Tcp>, String> {
-    let config = configured(parts)?;
+    let config = configured(parts)?.http;
     if config.off && asked.port.is_none() && !asked.no_auth {
         return Ok(None);
     }
@@ -105,12 +106,12 @@ fn guard(
 }
 
 /// What the configuration says, if it counts.
-fn configured(parts: &Parts<'_>) -> Result<HttpConfig, String> {
-    match Found::look(&parts.paths, &parts.store).map_err(|error| chain(&error))? {
-        Found::Trusted(source) => Ok(source.config.http),
-        Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => {
-            Ok(HttpConfig::default())
-        }
+pub fn configured(parts: &Parts<'_>) -> Result<Config, String> {
+    match Found::look(parts.environment, &parts.paths, &parts.store)
+        .map_err(|error| chain(&error))?
+    {
+        Found::Trusted(source) => Ok(source.config),
+        Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => Ok(Config::default()),
     }
 }
 
@@ -131,25 +132,65 @@ impl Tcp {
             None => "for anybody on this machine",
             Some(_) => "with a token (`callgate token owner`, `callgate token create`)",
         };
-        format!("MCP on http://127.0.0.1:{}/mcp, {who}", self.port)
+        let port = self.port;
+        format!(
+            "MCP on http://127.0.0.1:{port}/mcp, {who}\n\
+             the tool protocol on http://127.0.0.1:{port}/tools, the same way"
+        )
     }
 
-    /// Serves until `stop`.
-    pub async fn serve(self, server: Arc<Server>, stop: Cancel) {
-        let access: Arc<dyn Access> = match self.guard {
+    /// Whom the doors of this port let in.
+    pub fn entrance(&self) -> Entrance {
+        let access: Arc<dyn Access> = match &self.guard {
             None => Arc::new(Everybody(Caller::named("anonymous"))),
-            Some(guard) => guard,
+            Some(guard) => Arc::clone(guard) as Arc<dyn Access>,
         };
-        let names = Names::Loopback(self.hosts);
-        let door = HttpDoor::new(server, access, names, Wire::McpHttp);
-        door.serve(self.listener, Limits::default(), stop).await;
+        Entrance::new(access, Names::Loopback(self.hosts.clone()))
     }
+
+    /// Serves until `stop`, and then until `calls` is ready.
+    pub async fn serve(
+        self,
+        mcp: Arc<HttpDoor>,
+        router: Router,
+        calls: impl Future<Output = ()>,
+        stop: Cancel,
+    ) {
+        let limits = Limits {
+            connections_max: connections_max(),
+            ..Limits::default()
+        };
+        mcp.serve(self.listener, router, limits, calls, stop).await;
+    }
+}
+
+/// Connections at the same time, where the system lets us have the descriptors.
+const CONNECTIONS_MAX: u64 = 2048;
+
+/// Half of the descriptors we may have are for connections; the rest are for what they ask for.
+/// As many as we are allowed are asked for first.
+fn connections_max() -> usize {
+    let given = getrlimit(Resource::Nofile);
+    let wanted = given
+        .maximum
+        .map_or(4 * CONNECTIONS_MAX, |max| max.min(4 * CONNECTIONS_MAX));
+    let mut open_files_max = given.current.unwrap_or(u64::MAX);
+    if open_files_max < wanted {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: given.maximum,
+        };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            open_files_max = wanted;
+        }
+    }
+    usize::try_from((open_files_max / 2).min(CONNECTIONS_MAX)).unwrap_or(usize::MAX)
 }
 
 /// Another configuration counts: so do the tokens of its issuer, and no other's. The port and
 /// the hosts stay until the next start.
 pub fn follow(parts: &Parts<'_>, guard: &Guard) {
-    let found = match Found::look(&parts.paths, &parts.store) {
+    let found = match Found::look(parts.environment, &parts.paths, &parts.store) {
         Ok(Found::Trusted(source)) => source,
         // The old configuration is kept; and so is its issuer.
         Ok(Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_)) | Err(_) => return,

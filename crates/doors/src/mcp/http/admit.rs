@@ -1,238 +1,43 @@
-//! Who may speak at all: the names a request uses for us, and the token it brings. Whoever may
-//! not is told what is missing as RFC 6750 and RFC 9728 say, and counted for the chain.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! The entrance's refusals in this door's words, and how to get past it.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use callgate_call::BearerToken;
 use callgate_wires::jsonrpc::{INVALID_REQUEST, METHOD_NOT_FOUND, RpcError};
-use serde_json::Value;
 
-use super::{Door, HttpDoor, Names, json_response, refuse};
-use crate::access::{Access, Identity, Lack, Stranger};
-
-/// How often the token of whoever only listens is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+use super::{Door, HttpDoor, refuse};
+use crate::access::Identity;
+use crate::web::{Refused, json_response};
 
 impl HttpDoor {
     /// Who asks, if the request may be looked at at all.
     pub(super) async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Box<Response>> {
-        self.check_names(headers)?;
-        match self.access.recognise(bearer(headers)).await {
-            Ok(identity) => Ok(identity),
-            Err(stranger) => {
-                self.count(stranger.lacks.as_str());
-                Err(Box::new(self.challenge(headers, &stranger)))
-            }
-        }
+        let admitted = self.entrance.admit(headers).await;
+        admitted.map_err(|refused| Box::new(self.refused(refused)))
     }
 
-    fn count(&self, reason: &'static str) {
+    /// Whoever may not is counted for the chain.
+    fn refused(&self, refused: Refused) -> Response {
         if let Some(gate) = self.server.gate() {
-            gate.refused_stranger(reason);
+            gate.refused_stranger(refused.reason);
         }
+        let error = RpcError::new(INVALID_REQUEST, refused.words.as_str());
+        let response = refuse(refused.status, None, &error);
+        refused.finish(response)
     }
-
-    /// A browser that was lured to a page must not reach a server on its own machine.
-    fn check_names(&self, headers: &HeaderMap) -> Result<(), Box<Response>> {
-        let Names::Loopback(hosts) = &self.names else {
-            return Ok(());
-        };
-        let refused = |reason: &'static str, what: &str| {
-            self.count(reason);
-            let words = format!("{what} is not one this server answers to");
-            let error = RpcError::new(INVALID_REQUEST, words);
-            Err(Box::new(refuse(StatusCode::FORBIDDEN, None, &error)))
-        };
-        if !only(headers, header::HOST).is_some_and(|host| is_ours(host, hosts)) {
-            return refused("host", "the Host header");
-        }
-        if !headers.contains_key(header::ORIGIN) {
-            return Ok(());
-        }
-        let origin = only(headers, header::ORIGIN).and_then(|origin| {
-            let rest = origin.strip_prefix("http://");
-            rest.or_else(|| origin.strip_prefix("https://"))
-        });
-        if origin.is_some_and(|origin| is_ours(origin, hosts)) {
-            return Ok(());
-        }
-        refused("origin", "the Origin header")
-    }
-
-    /// RFC 6750 and RFC 9728: what is missing, and where to learn how to get it.
-    fn challenge(&self, headers: &HeaderMap, stranger: &Stranger) -> Response {
-        let status = match stranger.lacks {
-            Lack::Token | Lack::GoodToken => StatusCode::UNAUTHORIZED,
-            Lack::Scope => StatusCode::FORBIDDEN,
-            Lack::Answer => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        let error = RpcError::new(INVALID_REQUEST, stranger.words);
-        let mut response = refuse(status, None, &error);
-        if stranger.lacks == Lack::Answer {
-            let soon = HeaderValue::from_static("30");
-            response.headers_mut().insert(header::RETRY_AFTER, soon);
-            return response;
-        }
-        let mut challenge = "Bearer realm=\"callgate\"".to_owned();
-        if stranger.lacks != Lack::Token {
-            let (error, words) = (stranger.lacks.as_str(), stranger.words);
-            challenge.push_str(&format!(
-                ", error=\"{error}\", error_description=\"{words}\""
-            ));
-        }
-        let origin = origin_of(headers);
-        if let Some(document) = self.access.metadata(&format!("{origin}/mcp")) {
-            challenge.push_str(&format!(
-                ", resource_metadata=\"{origin}/.well-known/oauth-protected-resource/mcp\""
-            ));
-            let scopes = document.get("scopes_supported").and_then(Value::as_array);
-            let scopes: Vec<&str> = scopes
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .collect();
-            challenge.push_str(&format!(", scope=\"{}\"", scopes.join(" ")));
-        }
-        if let Ok(value) = HeaderValue::from_str(&challenge) {
-            let name = header::WWW_AUTHENTICATE;
-            response.headers_mut().insert(name, value);
-        }
-        response
-    }
-}
-
-/// Ready when the token that a stream was opened with is good no longer. It may be open for
-/// days, and a token be revoked or expire meanwhile.
-pub(super) async fn no_longer_good(access: Arc<dyn Access>, bearer: Option<BearerToken>) {
-    let Some(bearer) = bearer else {
-        return std::future::pending().await;
-    };
-    loop {
-        tokio::time::sleep(LOOK_AGAIN).await;
-        match access.recognise(Some(bearer.reveal())).await {
-            Ok(_) => {}
-            Err(stranger) if stranger.lacks == Lack::Answer => {}
-            Err(_) => return,
-        }
-    }
-}
-
-/// The bearer token of a request, kept for later.
-pub(super) fn kept_bearer(headers: &HeaderMap) -> Option<BearerToken> {
-    bearer(headers).map(BearerToken::new)
-}
-
-/// The value of a header that came once.
-fn only(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?.to_str().ok()?;
-    values.next().is_none().then_some(first)
-}
-
-/// The bearer token; the empty one, which is nobody's, if several came.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    if headers.get_all(header::AUTHORIZATION).iter().count() > 1 {
-        return Some("");
-    }
-    let (scheme, token) = only(headers, header::AUTHORIZATION)?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// The server's own address as the client wrote it.
-fn origin_of(headers: &HeaderMap) -> String {
-    let host = only(headers, header::HOST).unwrap_or("localhost");
-    let forwarded = headers
-        .get("x-forwarded-proto")
-        .and_then(|h| h.to_str().ok());
-    let scheme = if forwarded == Some("https") {
-        "https"
-    } else {
-        "http"
-    };
-    format!("{scheme}://{host}")
-}
-
-/// True for `localhost`, loopback addresses, and what was configured; ports do not matter
-/// unless configured with one.
-fn is_ours(host: &str, hosts: &[String]) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty() => name,
-        _ => host,
-    };
-    let loopback = ["localhost", "127.0.0.1", "[::1]"];
-    loopback
-        .iter()
-        .any(|known| name.eq_ignore_ascii_case(known))
-        || hosts
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name))
 }
 
 /// RFC 9728: how to get a token. It needs none itself.
 pub(super) async fn metadata(State(door): Door, headers: HeaderMap) -> Response {
-    if let Err(response) = door.check_names(&headers) {
-        return *response;
+    if let Err(refused) = door.entrance.check_names(&headers) {
+        return door.refused(refused);
     }
-    let resource = format!("{}/mcp", origin_of(&headers));
-    match door.access.metadata(&resource) {
+    match door.entrance.metadata(&headers) {
         Some(document) => json_response(StatusCode::OK, document.to_string().into_bytes()),
         None => {
             let words = "tokens for this server are made by `callgate token create`";
             let error = RpcError::new(METHOD_NOT_FOUND, words);
             refuse(StatusCode::NOT_FOUND, None, &error)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names() {
-        let hosts = ["gate.example".to_owned(), "other.example:8443".to_owned()];
-        for ours in [
-            "localhost",
-            "LOCALHOST:1",
-            "127.0.0.1:7411",
-            "[::1]:7411",
-            "[::1]",
-            "gate.example",
-            "gate.example:443",
-            "other.example:8443",
-        ] {
-            assert!(is_ours(ours, &hosts), "{ours}");
-        }
-        for foreign in [
-            "",
-            "evil.example",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example:80",
-            "other.example",
-            "localhost:",
-            "localhost/",
-            "user@localhost",
-        ] {
-            assert!(!is_ours(foreign, &hosts), "{foreign}");
-        }
-    }
-
-    #[test]
-    fn bearers() {
-        let read = |values: &[&'static str]| {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(header::AUTHORIZATION, HeaderValue::from_static(value));
-            }
-            bearer(&headers).map(str::to_owned)
-        };
-        assert_eq!(read(&[]), None);
-        assert_eq!(read(&["Basic abc"]), None);
-        assert_eq!(read(&["bearer  abc "]), Some("abc".to_owned()));
-        assert_eq!(read(&["Bearer a", "Bearer b"]), Some(String::new()));
     }
 }

@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 use super::super::Answered;
 use super::super::eventlog::HEARTBEAT;
 use super::super::outbox::Outgoing;
-use super::admit::no_longer_good;
 use super::sessions::{Held, Running};
 use super::{EVENTS_WAITING_MAX, HttpDoor};
+use crate::web::no_longer_good;
 
 impl HttpDoor {
     /// The stream ends with its answer; a client that closes it takes the request back.
@@ -29,7 +29,7 @@ impl HttpDoor {
         bearer: Option<BearerToken>,
     ) -> Response {
         let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
-        let gone = no_longer_good(Arc::clone(&self.access), bearer);
+        let gone = no_longer_good(Arc::clone(&self.entrance.access), bearer);
         let to = Patient {
             to,
             ending: self.server.ending.clone(),

@@ -1,0 +1,154 @@
+//! `callgate tool`: one request of the tool protocol on standard input, its reply on standard
+//! output. The owner's own command: it may run any function of the workspace, registered or
+//! not, through the gate like everything else.
+
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use callgate_call::{Caller, Cancel, Fault, Roots};
+use callgate_doors::pipe::write_all;
+use callgate_doors::tool::{self, Owner};
+use callgate_wires::tool_protocol::{LocalRequest, REQUEST_BYTES_MAX, RequestError};
+use clap::Args;
+
+use crate::cli::{Done, Place, runtime};
+use crate::compose::{Parts, chain};
+use crate::entries::Functions;
+use crate::environment::Environment;
+use crate::trust::Found;
+
+/// Run one request of the tool protocol: request on stdin, reply on stdout.
+///
+/// The request's `tool` is a registered one whose code is the request's `entry`; any other
+/// `entry` (module:function) is looked for in the workspace and run as `entry/MODULE/FUNCTION`.
+#[derive(Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub struct Tool {}
+
+const AFTER_HELP: &str = "\
+Try:
+  echo '{\"protocol_version\":1,\"tool\":\"greeter\",\"entry\":\"tools.sample_tool:greet\",\"payload\":{\"name\":\"Ada\"}}' \\
+    | callgate tool
+
+Python is that of .venv if the workspace has one, else the one that is configured, else python3.
+What the function prints does not reach stdout. `capability_context` and `sandbox` in the request
+tighten what holds the tool; they loosen nothing.
+
+Exit codes:
+  0  the request was answered: ok is true, or false with the error's type and message
+  1  nothing was carried out: what came on stdin is no request, or the workspace did not open;
+     the reply says why
+  2  the command line is wrong";
+
+pub fn run(environment: &Environment, place: &Place, _: &Tool) -> Done {
+    let request = match read_request() {
+        Ok(request) => request,
+        Err(fault) => return Ok(print(&tool::refuse_with(&fault), ExitCode::FAILURE)),
+    };
+    match carry_out(environment, place, request) {
+        Ok(reply) => Ok(print(&reply, ExitCode::SUCCESS)),
+        Err(message) => {
+            let fault = Fault::Internal { message };
+            Ok(print(&tool::refuse_with(&fault), ExitCode::FAILURE))
+        }
+    }
+}
+
+/// The whole of standard input. TP-2.
+fn read_request() -> Result<LocalRequest, Fault> {
+    let mut bytes = Vec::new();
+    let most = REQUEST_BYTES_MAX as u64;
+    std::io::stdin()
+        .take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Fault::Internal {
+            message: format!("read standard input: {error}"),
+        })?;
+    if bytes.len() > REQUEST_BYTES_MAX {
+        return Err(Fault::TooLarge {
+            what: "the request".to_owned(),
+            max_bytes: most,
+        });
+    }
+    LocalRequest::parse(&bytes).map_err(|error: RequestError| Fault::BadRequest {
+        reason: error.to_string(),
+    })
+}
+
+fn carry_out(
+    environment: &Environment,
+    place: &Place,
+    request: LocalRequest,
+) -> Result<Vec<u8>, String> {
+    let parts = super::open(environment, place)?;
+    let roots = match roots(&parts.paths.workspace, &request) {
+        Ok(roots) => roots,
+        Err(fault) => return Ok(tool::refuse_with(&fault)),
+    };
+    let mut setup = parts.setup().map_err(|error| chain(&error))?;
+    let everything = vec!["*".to_owned()];
+    setup.entries = Some(Arc::new(Functions::new(&parts, everything, python(&parts))));
+    let gate = parts.gate(setup);
+    let cancel = Cancel::new();
+    let owner = Owner {
+        caller: Caller::uid(environment.uid),
+        roots,
+        cancel: cancel.clone(),
+    };
+    let reply = runtime()?.block_on(async {
+        let mut signals = super::StopSignals::watch()?;
+        let told = async {
+            signals.next().await;
+            // The call ends, and its end is recorded.
+            cancel.cancel();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            reply = tool::answer(&gate, owner, request) => Ok::<_, String>(reply),
+            () = told => unreachable!("waits for the end of the cancelled call"),
+        }
+    })?;
+    super::close(&parts)?;
+    Ok(reply)
+}
+
+/// Where the request wants the call kept. TP-12.
+fn roots(workspace: &Path, request: &LocalRequest) -> Result<Option<Roots>, Fault> {
+    let Some(context) = &request.context else {
+        return Ok(None);
+    };
+    let Some(root) = &context.filesystem_root else {
+        return Ok(None);
+    };
+    let resolved = |path: &String| workspace.join(path).canonicalize();
+    let root = resolved(root).map_err(|error| Fault::NotFound {
+        message: format!("filesystem_root {root}: {error}"),
+    })?;
+    // What is not there can not be read, so it need not be named.
+    let reads = context
+        .filesystem_read_roots
+        .iter()
+        .flat_map(resolved)
+        .collect();
+    Ok(Some(Roots { root, reads }))
+}
+
+/// The interpreter the configuration names for functions that are not registered.
+fn python(parts: &Parts<'_>) -> Option<String> {
+    match Found::look(parts.environment, &parts.paths, &parts.store) {
+        Ok(Found::Trusted(source)) => source.config.service.python.clone(),
+        _ => None,
+    }
+}
+
+/// One line; a reader that went away is no success.
+fn print(reply: &[u8], code: ExitCode) -> ExitCode {
+    let line = [reply, b"\n"].concat();
+    match write_all(std::io::stdout().as_fd(), &line) {
+        Ok(()) => code,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

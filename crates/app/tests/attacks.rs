@@ -1,0 +1,326 @@
+//! Hostile tools, judged by what they bring about: each attack is first seen to work with all
+//! rights, then tried by a confined tool of a real gate, as root and as an ordinary user.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    reason = "tests start the real program, and tell what was void or open"
+)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
+
+use serde_json::json;
+use support::arena::{Arena, Attack, Users};
+
+/// How many attacks are under way at a time.
+const LANES: usize = 3;
+
+const CONFIG: &str = r#"
+[breaker]
+failures_max = 0
+
+[[tool]]
+name = "pure"
+purity = "pure"
+reads = ["attacks", "victim"]
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "reader"
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "writer"
+writes = ["out", "spare"]
+guarantees = { no_subprocess = true }
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "childless"
+writes = ["out"]
+guarantees = { no_subprocess = true }
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "parent"
+writes = ["out"]
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "online"
+network = true
+guarantees = { no_subprocess = true }
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "numbers"
+purity = "pure"
+reads = ["attacks", "modules"]
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "limited"
+writes = ["out"]
+runner = { kind = "process", command = COMMAND, limits = { memory_bytes = 268435456, cpu_seconds = 1, file_bytes = 1048576, open_files = 48, processes = 24, output_bytes = 65536 } }
+"#;
+
+/// Who is stopped by nothing here, and why that is known: each is told by the plan's level or
+/// its scope.
+const OPEN: &[Open] = &[
+    Open {
+        attack: "writing.hard_link_already_there",
+        why: "control by path can not see that two names are one file",
+        is_open: |_| true,
+    },
+    Open {
+        attack: "reading.status",
+        why: "what is known about a file is not its contents",
+        is_open: |_| true,
+    },
+    Open {
+        attack: "reading.status_by_location",
+        why: "what is known about a file is not its contents",
+        is_open: |_| true,
+    },
+    Open {
+        attack: "reading.link_target",
+        why: "where a link points is not the contents of a file",
+        is_open: |_| true,
+    },
+    Open {
+        attack: "kernel.be_root",
+        why: "on root's own workspace a tool is root without rights (P-16)",
+        is_open: |users| users.is_root(),
+    },
+    Open {
+        attack: "limits.processes",
+        why: "the kernel counts no processes of root",
+        is_open: |users| users.is_root(),
+    },
+    Open {
+        attack: "limits.threads",
+        why: "the kernel counts no threads of root",
+        is_open: |users| users.is_root(),
+    },
+];
+
+struct Open {
+    attack: &'static str,
+    why: &'static str,
+    is_open: fn(Users) -> bool,
+}
+
+fn open(attack: &str, users: Users) -> Option<&'static str> {
+    OPEN.iter()
+        .find(|open| open.attack == attack && (open.is_open)(users))
+        .map(|open| open.why)
+}
+
+/// numpy, where the test command has fetched it and this Python is of its kind.
+fn modules(arena: &Arena) -> Option<PathBuf> {
+    let venv = std::env::var_os("CALLGATE_TEST_CLIENT_PYTHON").map(PathBuf::from);
+    let venv = venv.unwrap_or_else(|| {
+        panic!("CALLGATE_TEST_CLIENT_PYTHON is not set: this test runs by `cargo xtask test`")
+    });
+    let version = "import sys; print('python%d.%d' % sys.version_info[:2])";
+    let mut command = arena.command(arena.users.owner, Path::new(&arena.python));
+    let ran = command.args(["-c", version]).output().expect("a Python");
+    let version = String::from_utf8(ran.stdout).expect("a version");
+    let from = venv.parent()?.parent()?.join("lib").join(version.trim());
+    let from = from.join("site-packages");
+    let to = arena.ws().join("modules");
+    std::fs::create_dir_all(&to).expect("make a folder");
+    for name in ["numpy", "numpy.libs"] {
+        if !from.join(name).exists() {
+            println!("numpy is left out: none for {}", version.trim());
+            return None;
+        }
+        copy(&from.join(name), &to.join(name));
+    }
+    Some(to)
+}
+
+fn copy(from: &Path, to: &Path) {
+    if !from.is_dir() {
+        // The same bytes; the user only reads them.
+        if std::fs::hard_link(from, to).is_err() {
+            std::fs::copy(from, to).expect("copy a file");
+        }
+        return;
+    }
+    std::fs::create_dir_all(to).expect("make a folder");
+    for entry in std::fs::read_dir(from).expect("a folder").flatten() {
+        if entry.file_name() != "tests" {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    }
+}
+
+/// Does `work` for each attack, some at a time, each lane with a state of its own.
+fn in_lanes<S>(
+    attacks: &[Attack],
+    start: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, &Attack) + Sync,
+    end: impl Fn(S) + Sync,
+) {
+    let next = Mutex::new(attacks.iter());
+    thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                let mut state = start();
+                loop {
+                    let attack = next.lock().expect("no panic holds it").next();
+                    let Some(attack) = attack else { break };
+                    work(&mut state, attack);
+                }
+                end(state);
+            });
+        }
+    });
+}
+
+/// What is learned of one attack by one tool.
+#[derive(Debug)]
+struct Seen {
+    attack: String,
+    tool: String,
+    happened: bool,
+    said: String,
+}
+
+/// Those that work with all rights.
+fn prove(arena: &Arena, attacks: &[Attack], modules: Option<&Path>) -> BTreeSet<String> {
+    let proven = Mutex::new(BTreeSet::new());
+    let unproven = Mutex::new(Vec::new());
+    in_lanes(
+        attacks,
+        || arena.referee(modules),
+        |referee, attack| match referee.prove(&attack.name) {
+            (true, _) => {
+                let mut proven = proven.lock().expect("no panic holds it");
+                proven.insert(attack.name.clone());
+            }
+            (false, said) => match &attack.void {
+                Some(why) => println!("void: {}: {why}", attack.name),
+                None => {
+                    let told = format!("{}: {said}", attack.name);
+                    unproven.lock().expect("no panic holds it").push(told);
+                }
+            },
+        },
+        |referee| referee.end(),
+    );
+    let unproven = unproven.into_inner().expect("no panic held it");
+    assert!(
+        unproven.is_empty(),
+        "these work nowhere, so they show nothing: {unproven:#?}"
+    );
+    proven.into_inner().expect("no panic held it")
+}
+
+/// Every attack by each of its tools.
+fn attempt(arena: &Arena, attacks: &[Attack], modules: Option<&Path>) -> Vec<Seen> {
+    let seen = Mutex::new(Vec::new());
+    in_lanes(
+        attacks,
+        || (arena.referee(modules), arena.host()),
+        |(referee, host), attack| {
+            for tool in &attack.tools {
+                let facts = referee.prepare(&attack.name);
+                let aid = format!("AID.TOOL.{}.v1", tool.to_uppercase());
+                let reply = host.ask(&json!({ "aid": aid, "inputs": facts }));
+                let said = reply.to_string();
+                let happened = referee.judge(&said);
+                seen.lock().expect("no panic holds it").push(Seen {
+                    attack: attack.name.clone(),
+                    tool: tool.clone(),
+                    happened,
+                    said,
+                });
+            }
+        },
+        |(referee, host)| {
+            referee.end();
+            assert!(host.end().success(), "the host ends in order");
+        },
+    );
+    seen.into_inner().expect("no panic held it")
+}
+
+fn arenas() -> Vec<Arena> {
+    Users::all()
+        .into_iter()
+        .map(|users| Arena::new(users, CONFIG))
+        .collect()
+}
+
+/// P-2, P-3, P-8, P-10, P-16.
+#[test]
+fn attacks_have_no_effect() {
+    let mut proven: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for arena in arenas() {
+        let users = arena.users;
+        let modules = modules(&arena);
+        let modules = modules.as_deref();
+        let mut referee = arena.referee(None);
+        let mut attacks = referee.attacks();
+        referee.end();
+        attacks.retain(|attack| attack.is_for(users));
+        attacks.retain(|attack| modules.is_some() || attack.name != "controls.numpy");
+        let works = proven
+            .entry(users.owner)
+            .or_insert_with(|| prove(&arena, &attacks, modules));
+        let seen = attempt(&arena, &attacks, modules);
+        wrong.extend(report(users, works, &seen));
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} not as expected:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+/// True if the tool's code was reached: a tool that can not be started stops every attack. The
+/// filter kills whoever makes calls of another machine; the rest are the limits' own ways.
+fn has_run(reply: &str) -> bool {
+    let signs = ["said", "(SIGSYS)", "(SIGKILL)", "output exceeds"];
+    signs.iter().any(|sign| reply.contains(sign))
+}
+
+/// Tells what came of it: what is not as expected.
+fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) -> Vec<String> {
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for one in seen.iter().filter(|one| works.contains(&one.attack)) {
+        let group = one.attack.split('.').next().unwrap_or_default();
+        let count = counts.entry(group).or_default();
+        *if one.happened {
+            &mut count.1
+        } else {
+            &mut count.0
+        } += 1;
+        let expected = group == "controls" || open(&one.attack, users).is_some();
+        if one.happened != expected || !has_run(&one.said) {
+            let said = one.said.chars().take(600).collect::<String>();
+            let word = if one.happened { "WORKED" } else { "stopped" };
+            let (who, attack, tool) = (users.name(), &one.attack, &one.tool);
+            wrong.push(format!("as {who}, {attack} by `{tool}`: {word} {said}"));
+        }
+    }
+    println!("as {}:", users.name());
+    for (group, (stopped, worked)) in counts {
+        println!("  {group:10} {stopped:3} stopped {worked:3} worked");
+    }
+    for open in OPEN.iter().filter(|open| (open.is_open)(users)) {
+        println!("  open: {}: {}", open.attack, open.why);
+    }
+    wrong
+}

@@ -1,0 +1,284 @@
+//! The tool protocol behind its two carriers: one request on stdin (`callgate tool`, here) and
+//! HTTP (`service.rs`). Contract `docs/contracts/tool-protocol.md`, decisions P.
+//!
+//! A request names a tool and the code it stands for. Both must be what is registered; code
+//! that is not is run only where the owner allows it, as a tool of its own that policy, leases
+//! and records see by its own name.
+
+mod asks;
+mod checks;
+mod numbers;
+mod said;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Needs, Outcome, Roots,
+    Scope, Tool, Wire, host_name,
+};
+use callgate_gate::{Entry, Gate};
+use callgate_wires::tool_protocol::{CapabilityContext, LocalRequest, Ours, Told, write_local};
+use serde_json::{Map, Value, json};
+
+pub(crate) use asks::flags;
+pub(crate) use said::said;
+
+/// What either form asks for.
+pub(crate) struct Asked {
+    pub tool: String,
+    pub entry: Option<String>,
+    pub payload: Map<String, Value>,
+    pub timeout: Option<Duration>,
+    pub trace_id: Option<String>,
+    pub context: Option<CapabilityContext>,
+    pub ours: Ours,
+}
+
+/// Who asks, and by which wire.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub caller: Caller,
+    pub scope: Option<Arc<Scope>>,
+    pub wire: Wire,
+}
+
+/// A call on its way, and the tool it is for.
+pub(crate) struct Taken {
+    pub call: Call,
+    pub found: Result<Arc<Entry>, Fault>,
+}
+
+impl Taken {
+    /// Finds the tool and makes the call. What can not be found is refused by the gate, so that
+    /// it is recorded.
+    pub fn new(gate: &Gate, peer: &Peer, asked: Asked, cancel: Cancel) -> Self {
+        let found = find(gate, &asked, peer.scope.as_deref());
+        let mut input = Value::Object(asked.payload);
+        let name = match &found {
+            Ok(entry) => {
+                numbers::read(&entry.tool.input_schema, &mut input);
+                entry.tool.name.clone()
+            }
+            Err(_) => asked.tool,
+        };
+        let (input, caller) = (Document::from_value(input), peer.caller.clone());
+        let mut call = Call::new(gate.next_id(), name, input, caller, peer.wire, cancel);
+        call.scope.clone_from(&peer.scope);
+        call.key = asked.ours.key.as_deref().and_then(IdempotencyKey::new);
+        call.lease = asked.ours.lease.as_deref().map(LeaseToken::new);
+        call.trace_id = asked.trace_id;
+        if let Some(timeout) = asked.timeout {
+            call.default_timeout = timeout;
+            call.timeout_max = Some(timeout);
+        }
+        let asks = asked.context.as_ref().map(asks::read).transpose();
+        match asks {
+            Ok(asks) => {
+                call.asks = asks.filter(|asks| !asks.is_empty()).map(Box::new);
+                Self { call, found }
+            }
+            Err(fault) => Self {
+                call,
+                found: Err(fault),
+            },
+        }
+    }
+
+    /// Through the gate; what is told is settled.
+    pub async fn carry_out(&self, gate: &Gate) -> Outcome {
+        let found = self.found.as_deref().map_err(Clone::clone);
+        let answer = gate.invoke_found(&self.call, found).await;
+        let mut outcome = answer.outcome;
+        if let Err(fault) = gate.settle_with_others(answer.ticket).await {
+            outcome.result = Err(fault);
+        }
+        outcome
+    }
+}
+
+/// The registered tool if the request means its code, else code that is allowed.
+fn find(gate: &Gate, asked: &Asked, scope: Option<&Scope>) -> Result<Arc<Entry>, Fault> {
+    let catalog = gate.catalog();
+    let visible = |entry: &&Arc<Entry>| scope.is_none_or(|scope| scope.allows(&entry.tool));
+    let registered = catalog.find(&asked.tool).ok().filter(visible);
+    // Not every tool has an entry, and callers of this protocol must write one: the tool's own
+    // name stands for none.
+    let code = asked.entry.as_deref().filter(|code| *code != asked.tool);
+    let is_meant = |entry: &&Arc<Entry>| code.is_none_or(|code| is_of(code, &entry.tool));
+    if let Some(entry) = registered.filter(is_meant) {
+        return Ok(Arc::clone(entry));
+    }
+    let allowed = code.and_then(|code| gate.entry(code));
+    match (allowed, registered, code) {
+        (Some(found), _, _) => found,
+        (None, Some(entry), Some(code)) => Err(Fault::Denied {
+            reason: format!(
+                "`{code}` is not the entry of `{}`, and service.allow_entries does not name it",
+                entry.tool.name
+            ),
+        }),
+        (None, _, _) => Err(Fault::UnknownTool {
+            tool: asked.tool.clone(),
+        }),
+    }
+}
+
+/// True if `code` is what the tool runs, or another of its names.
+fn is_of(code: &str, tool: &Tool) -> bool {
+    tool.entry.as_deref() == Some(code)
+        || [&tool.name, &tool.aid, &host_name(&tool.name)]
+            .into_iter()
+            .chain(&tool.aliases)
+            .any(|name| name == code)
+}
+
+/// `callgate/call`, for callers that know us.
+pub(crate) fn known(outcome: &Outcome, ours: &Ours) -> Option<Value> {
+    if !ours.knows_us {
+        return None;
+    }
+    let mut known = json!({ "id": outcome.call.to_string() });
+    if outcome.replayed {
+        known["replayed"] = true.into();
+    }
+    if let Err(fault) = &outcome.result {
+        known["fault"] = fault.kind().into();
+    }
+    Some(known)
+}
+
+/// The owner of the process that `callgate tool` is.
+pub struct Owner {
+    /// Who.
+    pub caller: Caller,
+    /// Where the request wants the call kept, links resolved. TP-12.
+    pub roots: Option<Roots>,
+    /// Ends the call.
+    pub cancel: Cancel,
+}
+
+/// Carries out one request of the local form and gives its reply. TP-14.
+pub async fn answer(gate: &Gate, owner: Owner, request: LocalRequest) -> Vec<u8> {
+    let LocalRequest {
+        tool,
+        entry,
+        payload,
+        sandbox,
+        trace_id,
+        context,
+        ours,
+    } = request;
+    let peer = Peer {
+        caller: owner.caller,
+        scope: None,
+        wire: Wire::Tool,
+    };
+    let wants_checks = context.is_some();
+    let asked = Asked {
+        tool,
+        entry: Some(entry),
+        payload,
+        timeout: None,
+        trace_id,
+        context,
+        ours: ours.clone(),
+    };
+    let mut taken = Taken::new(gate, &peer, asked, owner.cancel);
+    taken.found = taken
+        .found
+        .and_then(|entry| shaped(entry, owner.roots.as_ref(), sandbox));
+    let outcome = taken.carry_out(gate).await;
+    let checks = wants_checks.then(|| checks::of(&outcome, taken.call.asks.as_deref()));
+    let known = known(&outcome, &ours);
+    let mut out = Vec::new();
+    let said = outcome.result.as_ref().map_err(said);
+    let told = Told {
+        result: match &said {
+            Ok(output) => Ok(output.json.text()),
+            Err(said) => Err(said),
+        },
+        checks: checks.as_deref(),
+        call: known.as_ref(),
+    };
+    write_local(&told, &mut out);
+    out
+}
+
+/// The tool as this request wants it: kept within its roots, confined where it asks for that.
+/// `sandbox` false does nothing unless the tool allows unsafe execution. P-14.
+fn shaped(
+    entry: Arc<Entry>,
+    roots: Option<&Roots>,
+    sandbox: Option<bool>,
+) -> Result<Arc<Entry>, Fault> {
+    let Some(needs) = entry.tool.needs.as_deref() else {
+        return Ok(entry); // it has no child to keep
+    };
+    let mut wanted = roots.map_or_else(|| needs.clone(), |roots| needs.within(roots));
+    wanted.unconfined = unconfined(needs, sandbox);
+    if wanted == *needs {
+        return Ok(entry);
+    }
+    let tool = Tool {
+        needs: Some(Arc::new(wanted)),
+        ..entry.tool.clone()
+    };
+    Entry::new(tool)
+        .map(Arc::new)
+        .map_err(|error| Fault::Internal {
+            message: error.to_string(),
+        })
+}
+
+fn unconfined(needs: &Needs, sandbox: Option<bool>) -> bool {
+    match sandbox {
+        Some(true) => false,
+        Some(false) if needs.unsafe_execution => true,
+        Some(false) => {
+            tracing::info!("`sandbox` false in a request is ignored: the tool does not allow it");
+            needs.unconfined
+        }
+        None => needs.unconfined,
+    }
+}
+
+/// The reply where nothing could be carried out.
+#[must_use]
+pub fn refuse_with(fault: &Fault) -> Vec<u8> {
+    let mut out = Vec::new();
+    let said = said(fault);
+    let told = Told {
+        result: Err(&said),
+        checks: None,
+        call: None,
+    };
+    write_local(&told, &mut out);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P-14: a request tightens; it loosens only what the tool lets go of.
+    #[test]
+    fn sandbox_in_a_request() {
+        let needs = |unconfined, unsafe_execution| Needs {
+            unconfined,
+            unsafe_execution,
+            ..Needs::default()
+        };
+        for (given, allows, asked, wanted) in [
+            (false, false, None, false),
+            (false, false, Some(false), false),
+            (false, true, Some(false), true),
+            (true, false, Some(true), false),
+            (true, false, None, true),
+            (true, false, Some(false), true),
+        ] {
+            let needs = needs(given, allows);
+            assert_eq!(unconfined(&needs, asked), wanted, "{needs:?} {asked:?}");
+        }
+    }
+}

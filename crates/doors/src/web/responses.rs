@@ -1,0 +1,51 @@
+//! What a request's head says it takes, and the plain answers.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+
+pub(crate) fn content_type_is_json(headers: &HeaderMap) -> bool {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok());
+    value.is_some_and(|value| {
+        let kind = value.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("application/json")
+    })
+}
+
+pub(crate) fn accepts_both(headers: &HeaderMap) -> bool {
+    accepts(headers, "application/json") && accepts(headers, "text/event-stream")
+}
+
+pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+    let wanted = wanted.as_bytes();
+    let kind = wanted.split(|byte| *byte == b'/').next();
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|item| item.split(|byte| *byte == b';').next())
+        .map(<[u8]>::trim_ascii)
+        .any(|item| {
+            item.eq_ignore_ascii_case(wanted)
+                || item == b"*/*"
+                || item
+                    .strip_suffix(b"/*")
+                    .is_some_and(|any| Some(any) == kind)
+        })
+}
+
+pub(crate) fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+pub(crate) fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,421 @@
+//! The way out for a tool that may reach some hosts and no others: an HTTP proxy at the only
+//! address of its private network.
+//!
+//! The tool's network namespace has nothing but a loopback, and on it one listening socket,
+//! which was made there and is served here. Names are resolved on this side, and what they
+//! turn out to be is checked before anything is connected. `CONNECT` carries everything that
+//! is encrypted; plain requests are passed on one per connection.
+
+mod allow;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+pub use allow::{Allowed, Refusal};
+
+/// Connections of one tool at the same time; further ones wait in the kernel.
+const CONNECTIONS_MAX: usize = 64;
+/// The longest head of a request.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// How long a client may take to say what it wants, and a host to take us.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a refused client may take to read why.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Hears of every connection that was refused.
+pub type Watch = Arc<dyn Fn(&Refusal) + Send + Sync>;
+
+/// A running proxy. Dropping it ends it and everything it carries.
+#[derive(Debug)]
+pub struct Egress(AbortHandle);
+
+impl Egress {
+    /// Serves `listener`, which is already listening.
+    pub fn start(
+        listener: std::net::TcpListener,
+        allowed: Arc<Allowed>,
+        watch: Watch,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let door = Door { allowed, watch };
+        Ok(Self(tokio::spawn(serve(listener, door)).abort_handle()))
+    }
+}
+
+impl Drop for Egress {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[derive(Clone)]
+struct Door {
+    allowed: Arc<Allowed>,
+    watch: Watch,
+}
+
+async fn serve(listener: TcpListener, door: Door) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Its connections end with it.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let door = door.clone();
+                connections.spawn(async move {
+                    let _place = place;
+                    door.attend(client).await;
+                });
+            }
+            // Out of descriptors: some will come back.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+impl Door {
+    /// One connection, from its head to its end.
+    async fn attend(&self, mut client: TcpStream) {
+        match self.open(&mut client).await {
+            Ok((mut host, first)) => {
+                let passed = match first {
+                    First::Established => {
+                        client
+                            .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                            .await
+                    }
+                    First::Bytes(bytes) => host.write_all(&bytes).await,
+                };
+                if passed.is_ok() {
+                    // Either side may go at any time, and the other hears of it.
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut host).await;
+                }
+            }
+            Err(refusal) => {
+                (self.watch)(&refusal);
+                let _ = timeout(FAREWELL, part(&mut client, &refused(&refusal))).await;
+            }
+        }
+    }
+
+    /// Reads what is wanted and connects to it, if that may be.
+    async fn open(&self, client: &mut TcpStream) -> Result<(TcpStream, First), Refusal> {
+        let head = timeout(PATIENCE, read_head(client))
+            .await
+            .map_err(|_| Refusal::BadRequest("the request's head did not come in time"))??;
+        let wanted = Wanted::read(&head)?;
+        let host = self.connect(&wanted.host, wanted.port).await?;
+        Ok((host, wanted.first))
+    }
+
+    /// Connects to the first address that answers. All of them are checked before: a name must
+    /// not be used to try which of them would be let through.
+    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
+        self.allowed.check_host(host, port)?;
+        let addresses = resolve(host, port).await?;
+        for address in &addresses {
+            self.allowed.check_address(host, address.ip(), port)?;
+        }
+        let unreachable = |reason: String| Refusal::Unreachable {
+            host: host.to_owned(),
+            port,
+            reason,
+        };
+        match timeout(PATIENCE, TcpStream::connect(&*addresses)).await {
+            Ok(Ok(stream)) => {
+                // A proxy that waits for more to send would slow small messages down.
+                let _ = stream.set_nodelay(true);
+                Ok(stream)
+            }
+            Ok(Err(error)) => Err(unreachable(error.to_string())),
+            Err(_) => Err(unreachable("it did not answer in time".to_owned())),
+        }
+    }
+}
+
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    if allow::is_loopback_name(&host.trim_end_matches('.').to_ascii_lowercase()) {
+        return Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]);
+    }
+    let found: Vec<SocketAddr> =
+        match timeout(PATIENCE, tokio::net::lookup_host((host, port))).await {
+            Ok(Ok(found)) => found.collect(),
+            Ok(Err(_)) | Err(_) => Vec::new(),
+        };
+    if found.is_empty() {
+        return Err(Refusal::NoAddress {
+            host: host.to_owned(),
+        });
+    }
+    Ok(found)
+}
+
+/// What goes first on an open connection.
+enum First {
+    /// To the client: its tunnel stands.
+    Established,
+    /// To the host: the request, and what came with it.
+    Bytes(Vec<u8>),
+}
+
+struct Wanted {
+    host: String,
+    port: u16,
+    first: First,
+}
+
+impl Wanted {
+    /// Reads a head with what came behind it.
+    fn read(bytes: &[u8]) -> Result<Self, Refusal> {
+        let bad = Refusal::BadRequest;
+        let end = head_end(bytes).ok_or(bad("the request's head has no end"))?;
+        let head = std::str::from_utf8(&bytes[..end]).map_err(|_| bad("the head is not text"))?;
+        let (line, fields) = head.split_once("\r\n").unwrap_or((head, ""));
+        let mut words = line.split(' ');
+        let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(bad("not a request of HTTP/1.1"));
+        };
+        if method == "CONNECT" {
+            if bytes.len() > end {
+                return Err(bad("bytes before the tunnel stands"));
+            }
+            let (host, port) = authority(target, None).ok_or(bad("CONNECT needs host:port"))?;
+            return Ok(Self {
+                host,
+                port,
+                first: First::Established,
+            });
+        }
+        let rest = target
+            .strip_prefix("http://")
+            .ok_or(bad("a proxy is asked for http://host/path, or by CONNECT"))?;
+        let (place, path) = match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let (host, port) = authority(place, Some(80)).ok_or(bad("no host in the address"))?;
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let mut first = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {place}\r\n");
+        for field in fields.split("\r\n").filter(|field| !field.is_empty()) {
+            if !is_ours(field) {
+                first.push_str(field);
+                first.push_str("\r\n");
+            }
+        }
+        // One request: the next one may be for another host, and must be asked for.
+        first.push_str("Connection: close\r\n\r\n");
+        let mut first = first.into_bytes();
+        first.extend_from_slice(&bytes[end..]);
+        Ok(Self {
+            host,
+            port,
+            first: First::Bytes(first),
+        })
+    }
+}
+
+/// Fields between the client and us alone, or written anew.
+fn is_ours(field: &str) -> bool {
+    let name = field.split(':').next().unwrap_or_default().trim();
+    ["host", "connection", "keep-alive", "te", "upgrade"]
+        .iter()
+        .any(|own| name.eq_ignore_ascii_case(own))
+        || name
+            .get(..6)
+            .is_some_and(|start| start.eq_ignore_ascii_case("proxy-"))
+}
+
+fn authority(text: &str, usual: Option<u16>) -> Option<(String, u16)> {
+    if text.is_empty() || text.contains('@') {
+        return None;
+    }
+    // The colons of a bracketed address are its own.
+    match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => {
+            (!host.is_empty()).then_some((host.to_owned(), port.parse().ok()?))
+        }
+        _ => Some((text.to_owned(), usual?)),
+    }
+}
+
+async fn read_head(client: &mut TcpStream) -> Result<Vec<u8>, Refusal> {
+    let mut head = Vec::with_capacity(1024);
+    while head_end(&head).is_none() {
+        if head.len() >= HEAD_BYTES_MAX {
+            return Err(Refusal::BadRequest("the request's head exceeds 16 KiB"));
+        }
+        match client.read_buf(&mut head).await {
+            Ok(0) | Err(_) => return Err(Refusal::BadRequest("the request ended in its head")),
+            Ok(_) => {}
+        }
+    }
+    Ok(head)
+}
+
+/// Where the head ends, the empty line included.
+fn head_end(bytes: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4)
+}
+
+/// Says a last thing and listens until the client has gone: a connection that is closed with
+/// bytes unread is reset, and what was said is lost.
+async fn part(client: &mut TcpStream, words: &str) -> io::Result<()> {
+    client.write_all(words.as_bytes()).await?;
+    client.shutdown().await?;
+    tokio::io::copy(&mut client.take(1 << 20), &mut tokio::io::sink()).await?;
+    Ok(())
+}
+
+fn refused(refusal: &Refusal) -> String {
+    let status = match refusal {
+        Refusal::NotAllowed { .. } | Refusal::Special { .. } => "403 Forbidden",
+        Refusal::NoAddress { .. } | Refusal::Unreachable { .. } => "502 Bad Gateway",
+        Refusal::BadRequest(_) => "400 Bad Request",
+    };
+    let text = format!("callgate: {refusal}\n");
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+        text.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A proxy that may reach `entries`, with what it refused.
+    fn proxy(entries: &[String]) -> (SocketAddr, Egress, Arc<Mutex<Vec<Refusal>>>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let watch = {
+            let seen = Arc::clone(&seen);
+            Arc::new(move |refusal: &Refusal| seen.lock().unwrap().push(refusal.clone()))
+        };
+        let allowed = Arc::new(Allowed::parse(entries).unwrap());
+        let egress = Egress::start(listener, allowed, watch).unwrap();
+        (address, egress, seen)
+    }
+
+    /// A host that answers the first bytes it gets with what it got.
+    async fn host() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut got = vec![0; 4096];
+                let read = stream.read(&mut got).await.unwrap();
+                stream.write_all(&got[..read]).await.unwrap();
+            }
+        });
+        address
+    }
+
+    async fn ask(proxy: SocketAddr, parts: &[&str]) -> String {
+        let mut stream = TcpStream::connect(proxy).await.unwrap();
+        let mut got = String::new();
+        for part in parts {
+            stream.write_all(part.as_bytes()).await.unwrap();
+            let mut buffer = vec![0; 4096];
+            let read = stream.read(&mut buffer).await.unwrap();
+            got.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+        }
+        stream.read_to_string(&mut got).await.unwrap();
+        got
+    }
+
+    #[tokio::test]
+    async fn a_named_host_is_reached_and_no_other() {
+        let host = host().await;
+        let (address, _egress, seen) = proxy(&[format!("api.localhost:{}", host.port())]);
+        let connect = format!("CONNECT api.localhost:{} HTTP/1.1\r\n\r\n", host.port());
+        let got = ask(address, &[&connect, "hello"]).await;
+        assert!(
+            got.starts_with("HTTP/1.1 200") && got.ends_with("hello"),
+            "{got}"
+        );
+        assert_eq!(*seen.lock().unwrap(), []);
+
+        for target in [
+            format!("127.0.0.1:{}", host.port()),
+            format!("localhost:{}", host.port()),
+            "api.localhost:1".to_owned(),
+            "169.254.169.254:80".to_owned(),
+        ] {
+            let got = ask(address, &[&format!("CONNECT {target} HTTP/1.1\r\n\r\n")]).await;
+            assert!(got.starts_with("HTTP/1.1 403"), "{target}: {got}");
+        }
+        assert_eq!(seen.lock().unwrap().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_this_machine_after_all_is_refused() {
+        // Every machine resolves its own loopback address to itself.
+        let host = host().await;
+        let (address, _egress, _) = proxy(&[format!("ip6-localhost:{0}", host.port())]);
+        let connect = format!("CONNECT ip6-localhost:{} HTTP/1.1\r\n\r\n", host.port());
+        let got = ask(address, &[&connect]).await;
+        // Where the name is unknown it has no address; it is reached in neither case.
+        assert!(
+            got.starts_with("HTTP/1.1 403") || got.starts_with("HTTP/1.1 502"),
+            "{got}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_plain_request_is_passed_on_alone() {
+        let host = host().await;
+        let (address, _egress, _) = proxy(&[format!("api.localhost:{}", host.port())]);
+        let request = format!(
+            "POST http://api.localhost:{}/a?b=c HTTP/1.1\r\nHost: other\r\nProxy-Authorization: x\r\nConnection: keep-alive\r\nX-A: 1\r\nContent-Length: 2\r\n\r\nhi",
+            host.port()
+        );
+        let got = ask(address, &[&request]).await;
+        let wanted = format!(
+            "POST /a?b=c HTTP/1.1\r\nHost: api.localhost:{}\r\nX-A: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+            host.port()
+        );
+        assert_eq!(got, wanted);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_proxy_request_is_refused() {
+        let (address, _egress, _) = proxy(&["a.test:80".to_owned()]);
+        for request in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "CONNECT a.test HTTP/1.1\r\n\r\n",
+            "CONNECT user@a.test:80 HTTP/1.1\r\n\r\n",
+            "CONNECT a.test:80 HTTP/2\r\n\r\n",
+            "CONNECT a.test:80 HTTP/1.1\r\n\r\nearly",
+            "GET http:///x HTTP/1.1\r\n\r\n",
+            "\r\n\r\n",
+        ] {
+            let got = ask(address, &[request]).await;
+            assert!(got.starts_with("HTTP/1.1 400"), "{request:?}: {got}");
+        }
+        let long = format!("GET {} ", "x".repeat(HEAD_BYTES_MAX));
+        let got = ask(address, &[&long]).await;
+        assert!(got.starts_with("HTTP/1.1 400"), "{got}");
+    }
+}

@@ -1,0 +1,241 @@
+//! Folders and files of the owner that are not state: installed packs, keys, the file that says
+//! whose packs count. Each appears whole or not at all, whatever kills its maker.
+//!
+//! A folder is made under a hidden name that its maker holds locked. A hidden name whose lock
+//! can be taken has a dead maker, and goes with the next sweep.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+
+use crate::owner::is_locked;
+use crate::{StoreError, failpoint};
+
+/// What every hidden name begins with.
+const HIDDEN: &str = ".callgate-";
+
+/// A folder in the making.
+#[derive(Debug)]
+pub struct NewFolder {
+    parent: PathBuf,
+    name: String,
+    hidden: PathBuf,
+    _lock: File,
+}
+
+impl NewFolder {
+    /// Makes the folder that will be `parent/name`, with these files, readable for all.
+    pub fn fill<B: AsRef<[u8]>>(
+        parent: &Path,
+        name: &str,
+        files: &[(&str, B)],
+    ) -> Result<Self, StoreError> {
+        create(parent, 0o755)?;
+        let (hidden, lock) = hide(parent, name)?;
+        let new = Self {
+            parent: parent.to_owned(),
+            name: name.to_owned(),
+            hidden,
+            _lock: lock,
+        };
+        for (file, bytes) in files {
+            let path = new.hidden.join(file);
+            create(path.parent().unwrap_or(&new.hidden), 0o755)?;
+            write_new(&path, bytes.as_ref(), 0o644)?;
+            failpoint("folder.file");
+        }
+        Ok(new)
+    }
+
+    /// Where it is for now.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.hidden
+    }
+
+    /// Puts it in its place. What was there leaves in the same moment, if it may.
+    pub fn put(self, replace: bool) -> Result<(), StoreError> {
+        let place = self.parent.join(&self.name);
+        failpoint("folder.before_put");
+        let flags = match replace && place.exists() {
+            true => RenameFlags::EXCHANGE,
+            false => RenameFlags::NOREPLACE,
+        };
+        renameat_with(CWD, &self.hidden, CWD, &place, flags)
+            .map_err(|error| StoreError::write(&place, error))?;
+        failpoint("folder.after_put");
+        // What was exchanged goes by being dropped; after a plain rename nothing is left there.
+        Ok(())
+    }
+}
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.hidden);
+    }
+}
+
+/// Removes `parent/name`, in one moment. False if it is not there.
+pub fn remove_folder(parent: &Path, name: &str) -> Result<bool, StoreError> {
+    let place = parent.join(name);
+    if !place.is_dir() {
+        return Ok(false);
+    }
+    // The empty folder takes the full one's place and is then removed: others see one or none.
+    let new = NewFolder::fill::<&[u8]>(parent, name, &[])?;
+    renameat_with(CWD, &new.hidden, CWD, &place, RenameFlags::EXCHANGE)
+        .map_err(|error| StoreError::write(&place, error))?;
+    std::fs::remove_dir(&place).map_err(|error| StoreError::write(&place, error))?;
+    Ok(true)
+}
+
+/// Removes what dead makers left in `parent`. What can not be removed stays.
+pub fn sweep_folders(parent: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else {
+        return;
+    };
+    let is_ours = |name: &OsStr| name.as_encoded_bytes().starts_with(HIDDEN.as_bytes());
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && is_ours(&entry.file_name()) && !is_locked(&path) {
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// Writes a file of the owner (0600), whole or not at all, with the folders it needs (0700).
+pub fn write_owner_file(path: &Path, text: &str) -> Result<(), StoreError> {
+    create(path.parent().unwrap_or(Path::new("/")), 0o700)?;
+    write_file(path, text, 0o600)
+}
+
+/// Writes a file, whole or not at all.
+pub fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), StoreError> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let beside = parent.join(format!("{HIDDEN}{:016x}", crate::random_u64()?));
+    let done = write_new(&beside, text.as_bytes(), mode).and_then(|()| {
+        std::fs::rename(&beside, path).map_err(|error| StoreError::write(path, error))
+    });
+    if done.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    done
+}
+
+fn hide(parent: &Path, name: &str) -> Result<(PathBuf, File), StoreError> {
+    let hidden = parent.join(format!("{HIDDEN}{name}-{:016x}", crate::random_u64()?));
+    let failed = |error: io::Error| StoreError::write(&hidden, error);
+    DirBuilder::new().create(&hidden).map_err(failed)?;
+    // A sweep may come in between; then the next step says that the folder is gone.
+    let lock = File::open(&hidden).map_err(failed)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| failed(error.into()))?;
+    Ok((hidden, lock))
+}
+
+fn create(folder: &Path, mode: u32) -> Result<(), StoreError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(mode);
+    builder
+        .create(folder)
+        .map_err(|error| StoreError::write(folder, error))
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
+    let write = || {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(path)?;
+        file.write_all(bytes)?;
+        file.sync_data()
+    };
+    write().map_err(|error| StoreError::write(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("callgate-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let mut names: Vec<String> = std::fs::read_dir(&self.0)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn whole_or_not_at_all() {
+        let place = Place::new("folders");
+        let fill = |text: &'static str| {
+            NewFolder::fill(&place.0, "p", &[("a", text), ("b/c", text)]).unwrap()
+        };
+        let read = || std::fs::read_to_string(place.0.join("p/b/c")).unwrap();
+        drop(fill("never"));
+        assert!(place.names().is_empty());
+        fill("one").put(false).unwrap();
+        assert_eq!(
+            (place.names(), read()),
+            (vec!["p".to_owned()], "one".to_owned())
+        );
+        fill("two").put(false).unwrap_err();
+        assert_eq!(read(), "one");
+        fill("two").put(true).unwrap();
+        assert_eq!(
+            (place.names(), read()),
+            (vec!["p".to_owned()], "two".to_owned())
+        );
+        assert!(remove_folder(&place.0, "p").unwrap());
+        assert!(place.names().is_empty() && !remove_folder(&place.0, "p").unwrap());
+    }
+
+    #[test]
+    fn the_dead_are_swept_and_the_living_are_not() {
+        let place = Place::new("sweep");
+        let living = NewFolder::fill(&place.0, "p", &[("a", "x")]).unwrap();
+        std::fs::create_dir_all(place.0.join(".callgate-p-dead/b")).unwrap();
+        std::fs::create_dir_all(place.0.join(".other")).unwrap();
+        sweep_folders(&place.0);
+        let hidden = living.path().file_name().unwrap().to_str().unwrap();
+        assert_eq!(place.names(), [hidden, ".other"]);
+        living.put(false).unwrap();
+        assert_eq!(place.names(), [".other", "p"]);
+    }
+
+    #[test]
+    fn owner_files_are_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = Place::new("owner-file");
+        let path = place.0.join("x/y.toml");
+        write_owner_file(&path, "one").unwrap();
+        write_owner_file(&path, "two").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(&place.0.join("x"))), (0o600, 0o700));
+        assert_eq!(std::fs::read_dir(place.0.join("x")).unwrap().count(), 1);
+    }
+}
