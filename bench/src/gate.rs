@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use callgate_call::{Call, Caller, Cancel, Digest, Document, IdempotencyKey, Tier, Wire};
+use callgate_call::{
+    Call, Caller, Cancel, Digest, Document, IdempotencyKey, Tier, Timestamp, Wire,
+};
 use callgate_gate::{Gate, Schema, Ticket};
 use callgate_store::{Durability, End, Finish, Health, KeyId, Start, Store, View};
 use callgate_wires::toolhost::{Reply, ReplyState, Request, RequestInput, Status, TookCall};
@@ -222,6 +224,7 @@ fn record(
         needs_approval: false,
         idempotent: true,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     };
     let finish = Finish {
@@ -236,7 +239,8 @@ fn record(
         },
         health: Health::Works,
         enforcement: "none",
-        took: Duration::ZERO,
+        unsafe_override: false,
+        began: Timestamp(0),
         keep: true,
         trace_id: None,
     };

@@ -33,6 +33,7 @@ mod results;
 mod rivals;
 mod scratch;
 mod serve;
+mod service;
 mod spawn;
 mod start;
 
@@ -58,14 +59,14 @@ callgate-bench --callgate PATH [--rmcp PATH] [--node PATH] [--typescript PATH] [
   --write           put the table into bench/RESULTS.md (all benches only)
   --seed N          for the lines that are sent; random and printed if not given
   NAME              serve, gate, python, power, spawn, start, mcp-stdio, mcp-http, mcp-start,
-                    bridge; all if none is named
+                    bridge, service; all if none is named
 ";
 
 /// A bench gives its figures.
 type Run = fn(&Bench) -> Result<Vec<Figure>, Failure>;
 
 /// Every bench, in the order they run.
-const BENCHES: [(&str, Run); 10] = [
+const BENCHES: [(&str, Run); 11] = [
     ("serve", serve::run),
     ("gate", gate::run),
     ("python", python::run),
@@ -76,6 +77,7 @@ const BENCHES: [(&str, Run); 10] = [
     ("mcp-http", mcp_http::run),
     ("mcp-start", mcp_start::run),
     ("bridge", bridge::run),
+    ("service", service::run),
 ];
 
 /// What every bench is handed.

@@ -64,20 +64,20 @@ impl Era {
 }
 
 /// How a server runs.
-enum Runs {
+pub enum Runs {
     Apart(Daemon),
     Here(Tenant),
 }
 
 impl Runs {
-    fn cpu(&self) -> Result<Duration, Failure> {
+    pub fn cpu(&self) -> Result<Duration, Failure> {
         match self {
             Self::Apart(daemon) => cpu::tree(daemon.pid()),
             Self::Here(tenant) => tenant.cpu(),
         }
     }
 
-    fn stop(self) -> Result<(), Failure> {
+    pub fn stop(self) -> Result<(), Failure> {
         match self {
             Self::Apart(daemon) => daemon.stop(),
             Self::Here(_) => Ok(()),
@@ -197,7 +197,7 @@ fn rates(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 }
 
 /// `callgate serve` and its port.
-fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Runs), Failure> {
+pub fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Runs), Failure> {
     let words = ["serve", "--no-auth", "--port", "0", "--json"];
     let mut command = mcp::callgate(bench, scratch, &words);
     command
@@ -250,7 +250,7 @@ fn canned(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
 }
 
 /// The same body by the HTTP library ours has: what is left above it is our own work.
-fn canned_by_hyper(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
+pub fn canned_by_hyper(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
@@ -393,7 +393,7 @@ fn request(headers: &str, body: &str) -> String {
 }
 
 /// Whole requests, whose bodies end with the newline that ends a line.
-fn requests(headers: &str, calls: &Lines) -> Lines {
+pub fn requests(headers: &str, calls: &Lines) -> Lines {
     let mut requests = Lines::default();
     for call in calls.each() {
         let call = String::from_utf8_lossy(call);

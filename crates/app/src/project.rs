@@ -113,10 +113,34 @@ pub fn read(
         bindings: &bindings,
         packs: &packs,
     };
-    project.tools().map_err(|refused| {
-        let path = root.join(refused.file);
-        let reason = format!("{}: {}", refused.code, refused.reason);
-        SourceError::Wrong { path, reason }
+    tools(&project)
+}
+
+fn tools(project: &Project<'_>) -> Result<Vec<ToolConfig>, SourceError> {
+    project.tools().map_err(|unresolved| {
+        let reason = format!("{}: {}", unresolved.code, unresolved.reason);
+        wrong(project.root, unresolved.file, reason)
+    })
+}
+
+/// The tools of the pack in the reader's folder, and of nothing else there. That it is named
+/// makes it count (T-11); that it was signed and changed still speaks against it.
+pub fn of_pack(reader: &mut Reader) -> Result<Vec<ToolConfig>, SourceError> {
+    let root = reader.root().to_owned();
+    let none = Policy::default();
+    let loaded = load(
+        reader,
+        &root,
+        OriginSource::LocalPack,
+        &OwnerFile::default(),
+        &none,
+    )?;
+    tools(&Project {
+        root: &root,
+        settings: &Settings::default(),
+        policies: [&none, &none],
+        bindings: &BTreeMap::new(),
+        packs: &[loaded],
     })
 }
 
@@ -248,38 +272,43 @@ fn packs(
         let read = Owner::new(environment).read_for(&root);
         owner = read.map_err(|error| SourceError::Owner(Box::new(error)))?;
     }
-    let mut loaded = Vec::new();
+    let mut packs = Vec::new();
     for (parent, name, source) in all {
         let folder = root.join(parent).join(&name);
-        let broken = |reason: String| SourceError::Wrong {
-            path: folder.clone(),
-            reason,
-        };
-        let pack = Pack::read(&folder).map_err(|error| broken(error.to_string()))?;
-        if pack.manifest.id != name {
-            let reason = format!(
-                "its id is {}, and its folder must have that name",
-                pack.manifest.id
-            );
-            return Err(broken(reason));
+        let loaded = load(reader, &folder, source, &owner, policy)?;
+        if loaded.pack.manifest.id != name {
+            let id = &loaded.pack.manifest.id;
+            let reason = format!("its id is {id}, and its folder must have that name");
+            return Err(wrong(&folder, "pack.yaml", reason));
         }
-        judge(
-            &pack,
-            source,
-            &standing(&pack, &owner.keys),
-            owner.policy.allow_unverified_enable,
-            &owner.policy,
-            policy,
-        )
-        .map_err(|refusal| SourceError::Refused {
-            path: folder.clone(),
-            refusal: Box::new(refusal),
-        })?;
-        let code = code(&pack);
-        reader.note(&format!("{parent}/{name}"), &code.digest.0);
-        loaded.push(Loaded { pack, source, code });
+        packs.push(loaded);
     }
-    Ok((loaded, owner))
+    Ok((packs, owner))
+}
+
+/// Reads a pack and judges it.
+fn load(
+    reader: &mut Reader,
+    folder: &Path,
+    source: OriginSource,
+    owner: &OwnerFile,
+    policy: &Policy,
+) -> Result<Loaded, SourceError> {
+    let pack = Pack::read(folder).map_err(|error| SourceError::Wrong {
+        path: folder.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let standing = standing(&pack, &owner.keys);
+    let unverified = owner.policy.allow_unverified_enable;
+    let judged = judge(&pack, source, &standing, unverified, &owner.policy, policy);
+    judged.map_err(|refusal| SourceError::Refused {
+        path: folder.to_owned(),
+        refusal: Box::new(refusal),
+    })?;
+    let code = code(&pack);
+    let name = folder.strip_prefix(reader.root()).unwrap_or(folder);
+    reader.note(&name.to_string_lossy().into_owned(), &code.digest.0);
+    Ok(Loaded { pack, source, code })
 }
 
 fn code(pack: &Pack) -> Arc<Code> {

@@ -37,7 +37,7 @@ runner = { kind = "process", command = COMMAND }
 
 [[tool]]
 name = "writer"
-writes = ["out"]
+writes = ["out", "spare"]
 guarantees = { no_subprocess = true }
 runner = { kind = "process", command = COMMAND }
 
@@ -233,7 +233,7 @@ fn attempt(arena: &Arena, attacks: &[Attack], modules: Option<&Path>) -> Vec<See
         |(referee, host), attack| {
             for tool in &attack.tools {
                 let facts = referee.prepare(&attack.name);
-                let aid = format!("AID.{}.v1", tool.to_uppercase());
+                let aid = format!("AID.TOOL.{}.v1", tool.to_uppercase());
                 let reply = host.ask(&json!({ "aid": aid, "inputs": facts }));
                 let said = reply.to_string();
                 let happened = referee.judge(&said);
@@ -264,6 +264,7 @@ fn arenas() -> Vec<Arena> {
 #[test]
 fn attacks_have_no_effect() {
     let mut proven: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    let mut wrong = Vec::new();
     for arena in arenas() {
         let users = arena.users;
         let modules = modules(&arena);
@@ -277,12 +278,25 @@ fn attacks_have_no_effect() {
             .entry(users.owner)
             .or_insert_with(|| prove(&arena, &attacks, modules));
         let seen = attempt(&arena, &attacks, modules);
-        report(users, works, &seen);
+        wrong.extend(report(users, works, &seen));
     }
+    assert!(
+        wrong.is_empty(),
+        "{} not as expected:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
-/// Tells what came of it, and fails where it is not as expected.
-fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) {
+/// True if the tool's code was reached: a tool that can not be started stops every attack. The
+/// filter kills whoever makes calls of another machine; the rest are the limits' own ways.
+fn has_run(reply: &str) -> bool {
+    let signs = ["said", "(SIGSYS)", "(SIGKILL)", "output exceeds"];
+    signs.iter().any(|sign| reply.contains(sign))
+}
+
+/// Tells what came of it: what is not as expected.
+fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) -> Vec<String> {
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut wrong = Vec::new();
     for one in seen.iter().filter(|one| works.contains(&one.attack)) {
@@ -294,14 +308,11 @@ fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) {
             &mut count.0
         } += 1;
         let expected = group == "controls" || open(&one.attack, users).is_some();
-        if one.happened != expected {
+        if one.happened != expected || !has_run(&one.said) {
             let said = one.said.chars().take(600).collect::<String>();
-            wrong.push(format!(
-                "{} by `{}`: {} {said}",
-                one.attack,
-                one.tool,
-                if one.happened { "WORKED" } else { "stopped" },
-            ));
+            let word = if one.happened { "WORKED" } else { "stopped" };
+            let (who, attack, tool) = (users.name(), &one.attack, &one.tool);
+            wrong.push(format!("as {who}, {attack} by `{tool}`: {word} {said}"));
         }
     }
     println!("as {}:", users.name());
@@ -311,11 +322,5 @@ fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) {
     for open in OPEN.iter().filter(|open| (open.is_open)(users)) {
         println!("  open: {}: {}", open.attack, open.why);
     }
-    assert!(
-        wrong.is_empty(),
-        "as {}, {} not as expected:\n{}",
-        users.name(),
-        wrong.len(),
-        wrong.join("\n")
-    );
+    wrong
 }

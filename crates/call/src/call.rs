@@ -46,8 +46,8 @@ pub struct Call {
     pub answers: Option<Answers>,
     /// Where the tool's progress and words go while it runs.
     pub sink: Option<Arc<dyn Sink>>,
-    /// Ends the call early.
-    pub cancel: Cancel,
+    /// Ends the call early. Shared: a clone of a token takes its lock.
+    pub cancel: Arc<Cancel>,
 }
 
 /// The answers to what a tool asked for by `Fault::NeedsInput`.
@@ -68,7 +68,7 @@ impl Call {
         input: Document,
         caller: Caller,
         wire: Wire,
-        cancel: Cancel,
+        cancel: impl Into<Arc<Cancel>>,
     ) -> Self {
         Self {
             id,
@@ -88,7 +88,7 @@ impl Call {
             fits: |_, _| Ok(()),
             answers: None,
             sink: None,
-            cancel,
+            cancel: cancel.into(),
         }
     }
 

@@ -20,7 +20,7 @@ mod tool;
 pub use call::{
     Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
 };
-pub use canonical::{Digest, canonical_json};
+pub use canonical::{Digest, canonical_json, is_plain};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
 pub use fault::{Fault, LeaseRefusal, chain};

@@ -20,6 +20,8 @@ use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
 
+use crate::enforcement::enforcement_body;
+
 /// How long connections without a call may last once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -158,7 +160,10 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
     };
     // A caller that hangs up ends its call: the guard goes when the connection's future does.
     // With a key the call runs on, because its caller will come back and ask.
-    let _ends_with_connection = call.key.is_none().then(|| call.cancel.clone().drop_guard());
+    let _ends_with_connection = call
+        .key
+        .is_none()
+        .then(|| Cancel::clone(&call.cancel).drop_guard());
     let gate = Arc::clone(&door.gate);
     // A task of its own, so that the outcome is recorded whatever becomes of the connection.
     match door
@@ -267,7 +272,7 @@ pub fn outcome_body(outcome: Outcome) -> Value {
                 "ok": true,
                 "call_id": call_id,
                 "output": output.json.into_value(),
-                "enforcement": { "level": outcome.enforcement.level.as_str() },
+                "enforcement": enforcement_body(&outcome.enforcement),
             });
             if outcome.replayed {
                 body["idempotent_hit"] = json!(true);

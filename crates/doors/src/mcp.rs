@@ -70,8 +70,10 @@ pub struct Server {
     stopping: Cancel,
     /// Cancelled when even running calls must end.
     ending: Cancel,
-    /// For requests that are answered at once, and can not be cancelled.
-    never: Cancel,
+    /// For requests that are answered at once: nothing cancels them.
+    never: Arc<Cancel>,
+    /// For the same: they say nothing before their answer.
+    nowhere: Outbox,
     /// Calls that wait for their tools.
     running: AtomicUsize,
 }
@@ -104,7 +106,8 @@ impl Server {
             calls: TaskTracker::new(),
             stopping: Cancel::new(),
             ending: Cancel::new(),
-            never: Cancel::new(),
+            never: Arc::default(),
+            nowhere: Outbox::new().0,
             running: AtomicUsize::new(0),
         }
     }
@@ -209,7 +212,7 @@ pub(crate) struct Request {
     /// Where messages that belong to this request go.
     pub out: Outbox,
     /// Ends it early.
-    pub cancel: Cancel,
+    pub cancel: Arc<Cancel>,
 }
 
 impl Request {

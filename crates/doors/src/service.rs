@@ -188,7 +188,7 @@ impl ServiceDoor {
     /// In a task of its own, so that its end is recorded whatever becomes of the connection. A
     /// caller that hangs up ends its call; with a key it will come back and ask.
     async fn run_in_task(&self, taken: Taken) -> Outcome {
-        let (id, cancel) = (taken.call.id, taken.call.cancel.clone());
+        let (id, cancel) = (taken.call.id, Cancel::clone(&taken.call.cancel));
         let _ends_with_connection = taken.call.key.is_none().then(|| cancel.drop_guard());
         let gate = Arc::clone(&self.gate);
         let work = async move { taken.carry_out(&gate).await };

@@ -8,8 +8,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
 use axum::http::Request;
 use axum::response::Response;
 use callgate_call::Cancel;
@@ -21,7 +19,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
-use tower_service::Service as _;
 
 /// How long connections without a call may last once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -56,15 +53,18 @@ impl Default for Limits {
     }
 }
 
-/// Serves `router` until `stop`. Then no new request is taken; connections last until `calls`
-/// is ready, and a little longer for their answers to leave.
-pub async fn serve(
+/// Gives `answer` every request until `stop`. Then no new one is taken; connections last until
+/// `calls` is ready, and a little longer for their answers to leave.
+pub async fn serve<A, F>(
     listener: TcpListener,
-    router: Router,
+    answer: A,
     limits: Limits,
     calls: impl Future<Output = ()>,
     stop: Cancel,
-) {
+) where
+    A: Fn(Request<Incoming>) -> F + Clone + Unpin + Send + 'static,
+    F: Future<Output = Response> + Send + 'static,
+{
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let connections = TaskTracker::new();
     let abandon = Cancel::new();
@@ -84,11 +84,11 @@ pub async fn serve(
             connections.spawn(turn_away(stream));
             continue;
         };
-        let router = router.clone();
+        let answer = answer.clone();
         let (stop, abandon) = (stop.clone(), abandon.clone());
         connections.spawn(async move {
             tokio::select! {
-                () = connection(stream, router, limits, &stop) => {}
+                () = connection(stream, answer, limits, &stop) => {}
                 () = abandon.cancelled() => {}
             }
             drop(place);
@@ -122,12 +122,14 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, limits: Limits, stop: &Cancel) {
+async fn connection<A, F>(stream: TcpStream, answer: A, limits: Limits, stop: &Cancel)
+where
+    A: Fn(Request<Incoming>) -> F + Unpin,
+    F: Future<Output = Response>,
+{
     let service = service_fn(move |request: Request<Incoming>| {
-        let mut router = router.clone();
-        let answer: Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>> =
-            Box::pin(async move { router.call(request.map(Body::new)).await });
-        answer
+        let answer = answer(request);
+        Box::pin(async move { Ok::<_, Infallible>(answer.await) })
     });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -169,7 +171,6 @@ async fn turn_away(mut stream: TcpStream) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::routing::get;
     use tokio::task::JoinHandle;
 
     struct Running {
@@ -182,10 +183,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let stop = Cancel::new();
-        let router = Router::new().route("/", get(async || "hello"));
         let served = serve(
             listener,
-            router,
+            async |_: Request<Incoming>| Response::new("hello".into()),
             limits,
             std::future::ready(()),
             stop.clone(),

@@ -8,6 +8,7 @@ mod slots;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
@@ -64,7 +65,7 @@ const BATCH_BYTES: usize = 256 * 1024;
 
 /// So many answers are written together. Few enough that a client with more calls under way
 /// can send the next ones while we are at work, many enough that a write costs each little.
-const BATCH_ANSWERS: usize = 32;
+const BATCH_ANSWERS: usize = 48;
 
 /// How long a client may take to read what is answered once we are told to stop.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -219,6 +220,8 @@ struct Conversation<'a> {
     gate: &'a Gate,
     host: &'a Host,
     entry: Entry,
+    /// One call at a time, and nothing else ends it: no token of its own.
+    stop: Arc<Cancel>,
     slots: Slots,
     out: Vec<u8>,
     /// How many calls' answers are in it.
@@ -237,6 +240,7 @@ impl<'a> Conversation<'a> {
             gate,
             host,
             entry,
+            stop: Arc::new(host.stop.clone()),
             slots: Slots::default(),
             out: Vec::new(),
             answers: 0,
@@ -304,8 +308,7 @@ impl<'a> Conversation<'a> {
         };
         let id = self.gate.next_id();
         let input = Document::new(value, text);
-        // One call at a time, and nothing else ends it: no token of its own.
-        let (caller, cancel) = (self.host.caller.clone(), self.host.stop.clone());
+        let (caller, cancel) = (self.host.caller.clone(), Arc::clone(&self.stop));
         let mut call = Call::new(id, aid, input, caller, Wire::Toolhost, cancel);
         call.key = request
             .idempotency_key

@@ -4,13 +4,12 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
     Artifact, Call, CallId, CallIds, Caller, Changes, Clock, Enforcement, Fault, Job, LeaseToken,
-    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Tool, Wire,
-    chain,
+    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp,
+    Tool, Wire, chain,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -173,8 +172,7 @@ impl Gate {
             }
             let began = self.clock.now();
             let result = self.run(setup, call, entry, &plan).await;
-            let took = self.clock.now().since(began);
-            let (result, ticket) = self.finish(&start, lazy, result, took);
+            let (result, ticket) = self.finish(&start, lazy, result, began);
             return Ok(Left::Ran(result, plan.enforcement, ticket));
         }
     }
@@ -317,7 +315,7 @@ impl Gate {
         start: &Start<'_>,
         lazy: bool,
         result: Result<Output, Fault>,
-        took: Duration,
+        began: Timestamp,
     ) -> (Result<Output, Fault>, Ticket) {
         failpoint("finish.before");
         let (message, data);
@@ -351,7 +349,8 @@ impl Gate {
             end,
             health,
             enforcement: start.enforcement,
-            took,
+            unsafe_override: start.unsafe_override,
+            began,
             keep,
             trace_id: start.trace_id,
         };
@@ -526,6 +525,7 @@ fn start_of<'a>(
         needs_approval: decision == Decision::Ask,
         idempotent: tool.idempotent,
         enforcement: plan.enforcement.level.as_str(),
+        unsafe_override: plan.enforcement.is_override(),
         trace_id,
     }
 }

@@ -29,11 +29,12 @@ impl Gate {
             .map_err(|error| internal(&error))?;
         if matches!(seen, Seen::InFlight { .. }) {
             let patience = call.timeout(tool.timeout);
+            // Boxed: it is rare, and large in a future that every call has.
             let waited = self
                 .store
                 .wait_finished(&key, &tool.name, &input, view, patience);
             seen = tokio::select! {
-                seen = waited => seen.map_err(|error| internal(&error))?,
+                seen = Box::pin(waited) => seen.map_err(|error| internal(&error))?,
                 () = call.cancel.cancelled() => return Err(Fault::Cancelled),
             };
         }

@@ -49,6 +49,16 @@ impl Chatter {
         ))
     }
 
+    /// A stream that says nothing: what the child writes there goes another way.
+    pub fn silent(stream: Stream) -> Self {
+        Self {
+            stream,
+            pipe: None,
+            said: 0,
+            paused_until: None,
+        }
+    }
+
     /// A new call begins.
     pub fn begin(&mut self) {
         self.said = 0;

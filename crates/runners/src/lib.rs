@@ -2,15 +2,18 @@
 //!
 //! [`ProcessRunner`] starts one program per call, [`PoolRunner`] hands calls to long-lived
 //! workers of a [`Pool`] shared by several tools; [`python_pool`] and [`node_pool`] make the
-//! pools behind `kind = "python"` and `kind = "node"`, and [`ServiceRunner`] asks a foreign
-//! service. Children come from `sandbox`; what a tool may do is the gate's affair.
+//! pools behind `kind = "python"` and `kind = "node"`, [`ServiceRunner`] asks a foreign service
+//! and [`ContainerRunner`] keeps a tool in a container. Children come from `sandbox`; what a tool
+//! may do is the gate's affair.
 
 mod answer;
 mod chatter;
+mod container;
 mod coverage;
 mod egress;
 mod ending;
 mod interpreter;
+mod leaks;
 mod node;
 mod pool;
 mod process;
@@ -18,9 +21,14 @@ mod python;
 mod service;
 mod tail;
 
+pub use container::{
+    Client, ContainerRunner, ContainerSettings, Containers, Profiles, Runtime, Talking, over_stdio,
+    seccomp_profile,
+};
 pub use egress::{Allowed, Egress, Refusal, Watch};
+pub use leaks::NamedSecrets;
 pub use node::{NodeSettings, node, node_pool};
 pub use pool::{Pool, PoolRunner, PoolSettings};
 pub use process::{ProcessRunner, ProcessSettings};
 pub use python::{PythonSettings, interpreter, python_pool};
-pub use service::{BearerSecret, HandshakeWhen, NamedSecrets, ServiceRunner, ServiceSettings};
+pub use service::{BearerSecret, HandshakeWhen, ServiceRunner, ServiceSettings};

@@ -6,7 +6,6 @@
 //! after the question was sent is a failure, because the tool may have run.
 
 mod handshake;
-mod leaks;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -27,9 +26,9 @@ use tokio::time::Instant;
 
 use crate::answer;
 use crate::coverage::{self, Kept, is_unsafe};
+use crate::leaks::NamedSecrets;
 use crate::process::within;
 use handshake::{Handshakes, Told};
-pub use leaks::NamedSecrets;
 
 /// What a reply may hold beside the output: names, braces, a tool's own error.
 const REPLY_SLACK_BYTES: usize = 64 * 1024;

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use callgate_call::{CallId, Caller, Clock, Digest, Tier, Timestamp};
 use callgate_store::{
@@ -49,6 +48,7 @@ fn start<'a>(call: u64, key: Option<KeyId>, caller: &'a Caller) -> Start<'a> {
         needs_approval: false,
         idempotent: false,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     }
 }
@@ -66,7 +66,8 @@ fn finish<'a>(call: u64, key: Option<KeyId>, digest: Digest) -> Finish<'a> {
         },
         health: Health::Works,
         enforcement: "none",
-        took: Duration::from_micros(3),
+        unsafe_override: false,
+        began: Timestamp(0),
         keep: true,
         trace_id: None,
     }

@@ -2,7 +2,7 @@
 //! tokens never get here, only their digests. A body waits without its `seq`, which is known
 //! only under the commit lock.
 
-use callgate_call::{CallId, Digest};
+use callgate_call::{CallId, Digest, is_plain};
 
 use crate::KeyId;
 
@@ -66,6 +66,14 @@ impl<'a> BodyWriter<'a> {
         self.key(key);
         self.bytes
             .extend_from_slice(if yes { b"true" } else { b"false" });
+        self
+    }
+
+    /// Nothing at all where it is not so.
+    pub(crate) fn only_yes(&mut self, key: &'static str, yes: bool) -> &mut Self {
+        if yes {
+            self.yes(key, true);
+        }
         self
     }
 
@@ -165,10 +173,8 @@ fn write_hex(raw: &[u8], out: &mut Vec<u8>) {
 
 fn write_text(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
-    let plain = |byte: &u8| *byte >= 0x20 && *byte != b'"' && *byte != b'\\';
     out.push(b'"');
-    // Nearly every text; counting does not stop midway and so takes many bytes at a time.
-    if bytes.iter().filter(|byte| !plain(byte)).count() == 0 {
+    if is_plain(bytes) {
         out.extend_from_slice(bytes);
     } else {
         write_escaped(bytes, out);

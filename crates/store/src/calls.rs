@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use callgate_call::{CallId, Caller, Digest, LeaseRefusal, LeaseToken, Tier};
+use callgate_call::{CallId, Caller, Digest, LeaseRefusal, LeaseToken, Tier, Timestamp};
 use serde_json::Value;
 
 use crate::{Approval, LeaseId, OwnerId};
@@ -158,6 +158,8 @@ pub struct Start<'a> {
     pub idempotent: bool,
     /// What the plan will enforce, in a word.
     pub enforcement: &'a str,
+    /// The owner's override lets it run with less than was asked for.
+    pub unsafe_override: bool,
     /// The caller's trace id.
     pub trace_id: Option<&'a str>,
 }
@@ -209,8 +211,10 @@ pub struct Finish<'a> {
     pub health: Health,
     /// What was enforced, in a word.
     pub enforcement: &'a str,
-    /// How long the run took.
-    pub took: Duration,
+    /// As at the start.
+    pub unsafe_override: bool,
+    /// When the run began; it ended now.
+    pub began: Timestamp,
     /// False: nothing was run after all, so the key is free again. The record is still made.
     pub keep: bool,
     /// The caller's trace id.
@@ -305,5 +309,5 @@ pub struct BreakerState {
     /// Failures since the last success.
     pub failures: u32,
     /// When the newest of them was recorded, ms.
-    pub failed_at: callgate_call::Timestamp,
+    pub failed_at: Timestamp,
 }

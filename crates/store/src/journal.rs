@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 
 use crate::StoreError;
 use crate::frame::{
@@ -38,8 +38,9 @@ fn open_or_read(options: &OpenOptions, path: &Path) -> io::Result<File> {
     }
 }
 
-/// So many segments left behind are kept open until the next sync.
-const DIRTY_MAX: usize = 8;
+/// So many segments left behind are kept open until the next sync. Enough that the disk has the
+/// oldest when it must be let go of, even if it is written to as fast as we can.
+const DIRTY_MAX: usize = 32;
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -356,6 +357,8 @@ impl Journal {
             // Its error comes again at the next sync of the segment after it, or never mattered.
             let _ = self.dirty.remove(0).sync_data();
         }
+        // Its bytes set out for the disk now, so that a later sync hardly has to wait.
+        let _ = fadvise(&*file, 0, None, Advice::DontNeed);
         self.dirty.push(file);
         self.dirty_dir = true;
     }

@@ -36,6 +36,7 @@ pub(crate) fn start(
             .number(key!("tier"), u64::from(start.tier.number()))
             .text(key!("tool"), start.tool)
             .maybe(key!("trace"), start.trace_id)
+            .only_yes(key!("unsafe_override"), start.unsafe_override)
             .text(key!("wire"), start.wire);
     };
     pending.push(body, &change, 0, false)
@@ -49,7 +50,7 @@ pub(crate) fn outcome(
     ended: Ended<'_>,
 ) -> Ticket {
     let ordinal_at = ordinal_at(&ended);
-    let took_ms = took_ms(finish);
+    let took_ms = now.0.saturating_sub(finish.began.0);
     let body = |body: &mut crate::body::BodyWriter<'_>| {
         body.number(key!("at"), now.0)
             .call(key!("call"), finish.call)
@@ -66,7 +67,8 @@ pub(crate) fn outcome(
         body.seq()
             .number(key!("took_ms"), took_ms)
             .text(key!("tool"), finish.tool)
-            .maybe(key!("trace"), finish.trace_id);
+            .maybe(key!("trace"), finish.trace_id)
+            .only_yes(key!("unsafe_override"), finish.unsafe_override);
     };
     pending.push(body, &Change::End(ended), ordinal_at, false)
 }
@@ -81,7 +83,7 @@ pub(crate) fn call(
     ended: Ended<'_>,
 ) -> Ticket {
     let ordinal_at = ordinal_at(&ended);
-    let took_ms = took_ms(finish);
+    let took_ms = now.0.saturating_sub(finish.began.0);
     let body = |body: &mut crate::body::BodyWriter<'_>| {
         body.text(key!("aid"), start.aid)
             .number(key!("at"), now.0)
@@ -103,6 +105,7 @@ pub(crate) fn call(
             .number(key!("took_ms"), took_ms)
             .text(key!("tool"), start.tool)
             .maybe(key!("trace"), start.trace_id)
+            .only_yes(key!("unsafe_override"), start.unsafe_override)
             .text(key!("wire"), start.wire);
     };
     pending.push(body, &Change::End(ended), ordinal_at, false)
@@ -114,10 +117,6 @@ fn ordinal_at(ended: &Ended<'_>) -> usize {
         Some(_) => side::ordinal_at(ended.tool),
         None => 0,
     }
-}
-
-fn took_ms(finish: &Finish<'_>) -> u64 {
-    u64::try_from(finish.took.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A call was refused before it ran.

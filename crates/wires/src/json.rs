@@ -34,7 +34,12 @@ pub(crate) fn parse_with<'a, S: DeserializeSeed<'a>>(
     bytes: &'a [u8],
     seed: S,
 ) -> Result<S::Value, JsonError> {
-    read_all(SliceRead::new(bytes), seed)
+    // Looking at all of it once costs less than at every string; where it is not UTF-8 the
+    // parser says in which.
+    match std::str::from_utf8(bytes) {
+        Ok(text) => read_all(StrRead::new(text), seed),
+        Err(_) => read_all(SliceRead::new(bytes), seed),
+    }
 }
 
 fn read_all<'a, R: Read<'a>, S: DeserializeSeed<'a>>(
@@ -167,37 +172,65 @@ impl<'de> Visitor<'de> for Key {
     }
 }
 
-/// Appends `text` as a JSON string. Outputs are JSON in JSON, so that every few bytes a quote
-/// or a backslash comes along: their number is counted first, many bytes at a time, and then
-/// there is room for all.
+/// Appends `text` as a JSON string.
 pub fn write_text(text: &str, out: &mut Vec<u8>) {
-    let is_marked = |byte: u8| (byte == b'"') | (byte == b'\\');
     let bytes = text.as_bytes();
-    let marked: usize = bytes.iter().map(|&byte| usize::from(is_marked(byte))).sum();
-    if bytes.iter().fold(false, |any, &byte| any | (byte < 0x20)) {
+    let start = out.len();
+    out.push(b'"');
+    if bytes.iter().fold(0, |all, &byte| all | kind_of(byte)) == 0 {
+        out.extend_from_slice(bytes);
+    } else if !bytes
+        .chunks(PIECE_BYTES)
+        .all(|piece| write_marked(piece, out))
+    {
+        out.truncate(start);
         return serde_json::to_writer(out, text).expect("writing to a Vec does not fail");
     }
-    if marked == 0 {
-        out.push(b'"');
-        out.extend_from_slice(bytes);
-        out.push(b'"');
-        return;
+    out.push(b'"');
+}
+
+/// So much is escaped at a time: for a moment it takes twice the room.
+const PIECE_BYTES: usize = 4096;
+/// Needs a backslash before it.
+const MARKED: u8 = 1;
+/// Has an escape of its own.
+const CONTROL: u8 = 2;
+
+const fn kind_of(byte: u8) -> u8 {
+    let marked = (byte == b'"') | (byte == b'\\');
+    let control = byte < 0x20;
+    (marked as u8 * MARKED) | (control as u8 * CONTROL)
+}
+
+/// What `kind_of` says of every byte.
+const KINDS: [u8; 256] = {
+    let mut kinds = [0; 256];
+    let mut byte = 0;
+    while byte < kinds.len() {
+        kinds[byte] = kind_of(byte as u8);
+        byte += 1;
     }
-    let start = out.len() + 1;
-    // The first and the last of these stay as they are.
-    out.resize(out.len() + bytes.len() + marked + 2, b'"');
-    let mut places = out[start..].iter_mut();
-    let mut put = |byte: u8| {
-        if let Some(place) = places.next() {
-            *place = byte;
-        }
-    };
+    kinds
+};
+
+/// Appends bytes with quotes and backslashes among them; false if there was anything else to
+/// escape. Outputs are JSON in JSON, where a quote comes along every few bytes: a branch at each
+/// would be guessed wrong, so a backslash is always put down, and overwritten where none belongs.
+fn write_marked(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    let start = out.len();
+    out.resize(start + 2 * bytes.len(), 0);
+    let places = &mut out[start..];
+    let (mut length, mut seen) = (0, 0);
     for &byte in bytes {
-        if is_marked(byte) {
-            put(b'\\');
-        }
-        put(byte);
+        let kind = KINDS[usize::from(byte)];
+        let mark = usize::from(kind & MARKED);
+        places[length] = b'\\';
+        places[length + mark] = byte;
+        length += 1 + mark;
+        seen |= kind;
     }
+    out.truncate(start + length);
+    seen & CONTROL == 0
 }
 
 /// Appends `value` as compact JSON.
@@ -320,6 +353,8 @@ mod tests {
             "é\"€",
             "a\nb\"c",
             "\u{7f}",
+            &"\"é\\".repeat(PIECE_BYTES),
+            &format!("{}\n", "\"".repeat(PIECE_BYTES)),
         ] {
             let mut out = b"before".to_vec();
             write_text(text, &mut out);

@@ -107,7 +107,8 @@ async fn until_stopped(
         };
         let (gate, end) = (Arc::clone(&gate), closing.end.clone());
         let service = ServiceDoor::new(gate, entrance, settings, calls.clone(), end);
-        mcp_http::router(mcp).merge(service::router(service))
+        let router = mcp_http::router(Arc::clone(&mcp)).merge(service::router(service));
+        (mcp, router)
     };
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = Entrance::new(everybody, Names::Any);
@@ -117,7 +118,8 @@ async fn until_stopped(
         calls.clone(),
         closing.end.clone(),
     );
-    let router = own.merge(doors(local, [Wire::Mcp, Wire::Tool]));
+    let (_, shared) = doors(local, [Wire::Mcp, Wire::Tool]);
+    let router = own.merge(shared);
     let asked = http::Asked {
         port: serve.port,
         no_auth: serve.no_auth,
@@ -130,14 +132,15 @@ async fn until_stopped(
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {
         if let Some(tcp) = tcp {
-            let router = doors(tcp.entrance(), [Wire::McpHttp, Wire::Service]);
+            let (mcp, router) = doors(tcp.entrance(), [Wire::McpHttp, Wire::Service]);
             let router = router.fallback(mcp_http::unknown_path);
             let under_way = async {
                 server.stop().await;
                 calls.close();
                 calls.wait().await;
             };
-            tcp.serve(router, under_way, closing.stop.clone()).await;
+            let stop = closing.stop.clone();
+            tcp.serve(mcp, router, under_way, stop).await;
         }
     };
     let on_socket = gate_http::serve(listener, router, calls.clone(), &closing);

@@ -194,3 +194,77 @@ fn listed(file: &Value) -> Option<Listed> {
         digest: Digest::from_hex(file["blake3"].as_str()?)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
+
+    const WORDS: [&[u8]; 12] = [
+        b"{",
+        b"}",
+        b"\"",
+        b",",
+        b":",
+        b"0",
+        b"ed25519:",
+        b"\"files\": [],",
+        b"\\n",
+        b"\xff",
+        b"null",
+        b"\"1\"",
+    ];
+
+    fn seal() -> Seal {
+        let signer = Signer::new("alice".to_owned(), &[7; 32]);
+        let file = |path: &str| Listed {
+            path: path.to_owned(),
+            bytes: 3,
+            digest: Digest::of_bytes(path.as_bytes()),
+        };
+        let files = vec![file("a"), file("b/c")];
+        let mut seal = Seal {
+            pack: "acme.greeter".to_owned(),
+            version: "1".to_owned(),
+            signer: "alice".to_owned(),
+            key: signer.public(),
+            signed_at: "2026-01-01T00:00:00.000Z".to_owned(),
+            digest: digest(&files),
+            files,
+            signature: [0; 64],
+        };
+        assert!(!seal.is_signed());
+        seal.signature = signer.key.sign(&seal.message()).to_bytes();
+        seal
+    }
+
+    /// P-11: mutations never panic, what is read is read the same again, and no change of what
+    /// was signed keeps its signature.
+    #[test]
+    fn mutations() {
+        let whole = seal();
+        assert!(whole.is_signed());
+        let text = whole.to_text();
+        assert_eq!(Seal::from_text(text.as_bytes()).as_ref(), Some(&whole));
+        let mut random = Random::new("seals");
+        let (mut read, mut signed) = (0, 0);
+        for _ in 0..20_000 {
+            let bytes = mutant(&mut random, &[text.as_bytes()], &WORDS);
+            let Some(seal) = Seal::from_text(&bytes) else {
+                continue;
+            };
+            read += 1;
+            assert_eq!(
+                Seal::from_text(seal.to_text().as_bytes()).as_ref(),
+                Some(&seal)
+            );
+            if seal.is_signed() {
+                signed += 1;
+                assert_eq!((seal.message(), seal.key), (whole.message(), whole.key));
+            }
+        }
+        eprintln!("{read} read, {signed} signed");
+        assert!(read > 0 && signed < read, "{read} read, {signed} signed");
+    }
+}

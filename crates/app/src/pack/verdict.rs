@@ -49,7 +49,7 @@ impl Standing {
         match self {
             Self::Verified { signer, signed_at } => format!("signed by {signer}, {signed_at}"),
             Self::Foreign { key, calls_itself } => format!(
-                "signed by a key you have not trusted ({key}, which calls itself {calls_itself:?})"
+                "signed by a key you do not trust, {key}, which calls itself {calls_itself:?}"
             ),
             Self::Unsigned => "not signed".to_owned(),
             Self::Older => {

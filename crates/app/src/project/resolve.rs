@@ -309,7 +309,10 @@ fn runner(binding: &Binding, settings: &Settings, pack: bool) -> Result<Chosen, 
     match (binding.runner, binding.kind) {
         (Some(RunnerWord::Service), _) => {
             match binding.url.as_ref().or(settings.service_url.as_ref()) {
-                Some(_) => not_yet("service tools"),
+                Some(url) => not_yet(&match settings.handshake {
+                    true => format!("a service ({url}, after a handshake)"),
+                    false => format!("a service ({url})"),
+                }),
                 None => Err(format!(
                     "it is a service without an address: say `url`, or python_tools.service_url in \
                  {SETTINGS}"
@@ -317,10 +320,10 @@ fn runner(binding: &Binding, settings: &Settings, pack: bool) -> Result<Chosen, 
             }
         }
         (Some(RunnerWord::Container), _) => match &binding.image {
-            Some(_) => not_yet("container tools"),
+            Some(image) => not_yet(&format!("a container ({image})")),
             None => Err("it is a container without an image: say `image`".to_owned()),
         },
-        (Some(RunnerWord::Node), _) | (_, Kind::Node) if pack => not_yet("Node tools of packs"),
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) if pack => not_yet("a Node tool of a pack"),
         (Some(RunnerWord::Node), _) | (_, Kind::Node) => {
             Ok(Chosen::Runs(Box::new(RunnerConfig::Node {
                 entry: binding.entry.clone(),
@@ -493,7 +496,7 @@ mod tests {
         );
     }
 
-    /// TP-62, TP-64, TP-66, TP-77, TP-78, TP-79: names, and where they come from.
+    /// TP-62, TP-64: names, and where they come from.
     #[test]
     fn names_and_origins() {
         let tools = case(&["p"]).tools().unwrap();

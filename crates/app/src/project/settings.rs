@@ -254,4 +254,32 @@ pinned_tools = { "say hello" = "a.b" }
         }
         assert!(Settings::read("[python_tools]\ninterpreter_args = []").is_ok());
     }
+
+    /// 50,000 mutations: none panics.
+    #[test]
+    fn mutations() {
+        use crate::mutate::mutant;
+        use crate::random::Random;
+        let words: [&[u8]; 10] = [
+            b"[",
+            b"]",
+            b"=",
+            b"\"",
+            b"\n",
+            b"{",
+            b"}",
+            b"true",
+            b"[packs]\n",
+            b"secrets_allowed = [1]\n",
+        ];
+        let mut random = Random::new("projects");
+        let mut accepted = 0;
+        for _ in 0..50_000 {
+            let bytes = mutant(&mut random, &[ALL.as_bytes()], &words);
+            if let Ok(text) = String::from_utf8(bytes) {
+                accepted += usize::from(Settings::read(&text).is_ok());
+            }
+        }
+        assert!(accepted > 0 && accepted < 50_000, "{accepted}");
+    }
 }

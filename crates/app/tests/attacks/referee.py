@@ -1,6 +1,6 @@
 """The referee: lays out what is to be attacked, and looks what came of it.
 
-`referee.py BASE TOOLS…` speaks lines of JSON: `{"list": true}`, `{"prove": NAME}` (the act as
+`referee.py BASE [GROUP…]` speaks lines of JSON: `{"list": true}`, `{"prove": NAME}` (the act as
 a child of the referee, with all its rights), `{"prepare": NAME}` (answered with the input for
 the tool), `{"judge": OUTPUT}` (of what was prepared last). BASE has the workspace `ws` and the
 folder `outside`, which no tool is given.
@@ -34,13 +34,12 @@ class Place:
     """Where one attack happens. `ws/victim` may be read by tools and `outside` may not;
     `ws/out` may be written by those that declare it."""
 
-    def __init__(self, base, number):
+    def __init__(self, base, name):
         self.base, self.ws = base, os.path.join(base, "ws")
         self.token = "token" + secrets.token_hex(8)
-        self.victim = os.path.join(self.ws, "victim", str(number))
-        self.outside = os.path.join(base, "outside", str(number))
-        self.out = os.path.join(self.ws, "out", str(number))
-        self.shared = os.path.join(self.ws, "out")
+        self.victim = os.path.join(self.ws, "victim", name)
+        self.outside = os.path.join(base, "outside", name)
+        self.out = os.path.join(self.ws, "out", name)
         for path in (self.victim, self.outside, self.out):
             os.makedirs(path)
         self.before = None
@@ -76,7 +75,7 @@ class Referee:
     def prepare(self, name):
         self.number += 1
         self.attack = arena.ATTACKS[name]
-        self.place = Place(self.base, self.number)
+        self.place = Place(self.base, "%d-%d" % (os.getpid(), self.number))
         self.facts = {
             "attack": name,
             "token": self.place.token,
@@ -156,7 +155,7 @@ def main():
     signal.signal(signal.SIGURG, signal.SIG_IGN)
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     referee = Referee(base)
-    for group in GROUPS:
+    for group in sys.argv[2:] or GROUPS:
         __import__(group)
     for line in sys.stdin:
         request = json.loads(line)

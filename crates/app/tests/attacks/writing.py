@@ -76,12 +76,11 @@ def saved_original(facts):
 
 @attack(folder, changed)
 def c_library(facts):
-    from raw import libc
+    from raw import libc, opened
 
-    libc.fopen.restype = ctypes.c_void_p
-    file = libc.fopen(facts["file"].encode(), b"a")
-    libc.fputs(b"changed", ctypes.c_void_p(file))
-    libc.fclose(ctypes.c_void_p(file))
+    file = opened(facts["file"].encode(), b"a")
+    libc.fputs(b"changed", file)
+    libc.fclose(file)
 
 
 @attack(folder, changed)
@@ -609,8 +608,18 @@ def attribute_beside_a_root(facts):
     os.setxattr(facts["file"], "user.mark", b"changed")
 
 
-@attack(folder, changed, tool="writer")
+def spare(place):
+    path = os.path.join(place.ws, "spare")
+    os.makedirs(path, exist_ok=True)
+    place.at_end(lambda: os.path.exists(path + "d") and os.rename(path + "d", path))
+    return {"root": path}
+
+
+def root_is_gone(place, facts, output):
+    return not os.path.exists(facts["root"])
+
+
+@attack(spare, root_is_gone, tool="writer")
 def root_moved_away(facts):
     """The root's own name is not in the root."""
-    os.rename(os.path.dirname(facts["out"]), os.path.join(facts["victim"], "out"))
-    os.rename(os.path.join(facts["victim"], "out"), os.path.dirname(facts["out"]))
+    os.rename(facts["root"], facts["root"] + "d")

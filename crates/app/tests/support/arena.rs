@@ -81,23 +81,39 @@ impl Arena {
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), mode).expect("open the folder");
         let program = folder.join("callgate");
-        // A copy, because the user may not get at the original.
-        if std::fs::hard_link(super::program(), &program).is_err() {
-            std::fs::copy(super::program(), &program).expect("copy the program");
-        }
         let mut arena = Self {
             folder,
             users,
             python: String::new(),
             program,
         };
+        arena.place_program(&arena.program);
         arena.python = arena.find_python();
         arena.lay_out(config);
         arena
     }
 
+    /// Puts the program where its user can get at it.
+    pub fn place_program(&self, to: &Path) {
+        if std::fs::hard_link(super::program(), to).is_err() {
+            std::fs::copy(super::program(), to).expect("copy the program");
+        }
+    }
+
+    /// A file of the owner's.
+    pub fn put(&self, name: &str, text: &str) {
+        give(&self.folder.write(name, text), self.users.owner);
+    }
+
     fn lay_out(&self, config: &str) {
-        for name in ["ws/victim", "ws/out", "ws/attacks", "outside", "state"] {
+        for name in [
+            "ws/victim",
+            "ws/out",
+            "ws/spare",
+            "ws/attacks",
+            "outside",
+            "state",
+        ] {
             std::fs::create_dir_all(self.folder.join(name)).expect("make folders");
         }
         for entry in std::fs::read_dir(sources()).expect("the attacks").flatten() {
@@ -171,16 +187,28 @@ impl Arena {
         Host::spawn(&mut self.callgate(&["toolhost", "--serve", "."]))
     }
 
-    /// A referee, as the user whom tools run as.
+    /// A referee of all groups, as the user whom tools run as.
     pub fn referee(&self, modules: Option<&Path>) -> Referee {
-        let mut command = self.command(self.users.owner, Path::new(&self.python));
-        if let Some(modules) = modules {
-            command.env("ATTACK_MODULES", modules);
-        }
+        self.referee_as(self.users.owner, &[], |command| {
+            if let Some(modules) = modules {
+                command.env("ATTACK_MODULES", modules);
+            }
+        })
+    }
+
+    /// A referee of some groups.
+    pub fn referee_as(
+        &self,
+        uid: u32,
+        groups: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Referee {
+        let mut command = self.command(uid, Path::new(&self.python));
         command
             .arg(self.ws().join("attacks/referee.py"))
             .arg(self.folder.path())
-            .arg(std::process::id().to_string());
+            .args(groups);
+        change(&mut command);
         Referee(Host::spawn(&mut command))
     }
 }

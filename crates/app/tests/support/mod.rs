@@ -12,6 +12,7 @@ pub mod mutate;
 pub mod outside;
 pub mod processes;
 pub mod random;
+pub mod seen;
 pub mod web;
 pub mod workspace;
 

@@ -214,7 +214,10 @@ impl Door {
         if self.gate.answers_at_once(&call.tool) {
             return Some(self.call_at_once(&call, bridge.number).await);
         }
-        let _ends_with_connection = call.key.is_none().then(|| call.cancel.clone().drop_guard());
+        let _ends_with_connection = call
+            .key
+            .is_none()
+            .then(|| Cancel::clone(&call.cancel).drop_guard());
         let (gate, id) = (Arc::clone(&self.gate), call.id);
         // A task of its own, so that the outcome is recorded whatever becomes of the bridge.
         let work = self.calls.spawn(async move { gate.call(&call).await });

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Answers, Call, Document, IdempotencyKey, LeaseToken, Log, Progress, Sink, Stream, Tasks,
+    Answers, Call, Cancel, Document, IdempotencyKey, LeaseToken, Log, Progress, Sink, Stream, Tasks,
 };
 use callgate_gate::{Entry, Gate};
 use callgate_wires::mcp::meta;
@@ -51,7 +51,7 @@ impl Server {
                     name: request.text("name")?.to_owned(),
                     arguments,
                     meta: our_meta(request),
-                    cancel: request.cancel.clone(),
+                    cancel: Cancel::clone(&request.cancel),
                 };
                 let result = relay.call(call).await;
                 if request.cancel.is_cancelled() {
@@ -68,7 +68,7 @@ impl Server {
                     Some(entry) => self.call_entry(gate, request, &entry, call).await,
                     // Through the gate all the same: what is refused is recorded.
                     None => {
-                        let end = told_unknown(gate.call(&call).await, name);
+                        let end = told_unknown(Box::pin(gate.call(&call)).await, name);
                         self.finish(request, &call, end, None)
                     }
                 }
@@ -108,9 +108,9 @@ impl Server {
         let beat = Beat::new(request);
         call.sink = Some(Arc::clone(&beat) as Arc<dyn Sink>);
         if knows_tasks && tool.tasks != Tasks::Forbidden {
-            return self.call_or_task(gate, request, entry, call, &beat).await;
+            return Box::pin(self.call_or_task(gate, request, entry, call, &beat)).await;
         }
-        self.rounds(gate, request, entry, call, &beat).await
+        Box::pin(self.rounds(gate, request, entry, call, &beat)).await
     }
 
     /// A call of this request's.
@@ -123,7 +123,7 @@ impl Server {
     ) -> Call {
         let input = Document::from_value(Value::Object(arguments));
         let peer = &request.peer;
-        let (caller, cancel) = (peer.caller.clone(), request.cancel.clone());
+        let (caller, cancel) = (peer.caller.clone(), Arc::clone(&request.cancel));
         let mut call = Call::new(gate.next_id(), tool, input, caller, peer.wire, cancel);
         call.scope.clone_from(&peer.scope);
         call.key = request

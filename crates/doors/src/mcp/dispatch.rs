@@ -118,7 +118,7 @@ impl Server {
     async fn modern(&self, request: &mut Request) -> Result<Given, Refusal> {
         match request.method.as_str() {
             "server/discover" => Ok(self.discover()),
-            "subscriptions/listen" => self.listen(request).await,
+            "subscriptions/listen" => Box::pin(self.listen(request)).await,
             "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_method(request),
             _ => match self.common(request).await {
                 Some(given) => given,
@@ -158,16 +158,17 @@ impl Server {
         }
     }
 
-    /// The methods both eras have.
+    /// The methods both eras have. What is rare and waits for long is boxed here and further in,
+    /// so that the room every request takes is that of a call.
     async fn common(&self, request: &mut Request) -> Option<Result<Given, Refusal>> {
         Some(match request.method.as_str() {
             "tools/call" => self.call_tool(request).await,
             "tools/list" => self.list_tools(request),
             "resources/list" => self.list_resources(request),
             "resources/templates/list" => self.list_templates(request),
-            "resources/read" => self.read_resource(request).await,
+            "resources/read" => Box::pin(self.read_resource(request)).await,
             "prompts/list" => self.list_prompts(request),
-            "prompts/get" => self.get_prompt(request).await,
+            "prompts/get" => Box::pin(self.get_prompt(request)).await,
             "completion/complete" => self.complete(request),
             _ => return None,
         })

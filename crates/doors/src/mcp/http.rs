@@ -9,13 +9,13 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use callgate_call::{BearerToken, LogLevel, Wire};
+use axum::{BoxError, Router};
+use callgate_call::{BearerToken, Cancel, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
 };
@@ -23,7 +23,9 @@ use callgate_wires::mcp::{self as wire, MODERN, RequestMeta, VERSIONS, check_hea
 use callgate_wires::sse;
 use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tower_service::Service as _;
 
 use self::admit::metadata;
 use self::sessions::{Held, Sessions};
@@ -31,11 +33,14 @@ use self::streams::event_stream;
 use super::eventlog::{EventLog, HEARTBEAT};
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
 use crate::access::Identity;
+use crate::tcp::{self, Limits};
 use crate::web::{
     Entrance, Names, accepts, accepts_both, content_type_is_json, empty, json_response,
     kept_bearer, no_longer_good, read_body,
 };
 
+/// Where messages are sent.
+const PATH: &str = "/mcp";
 /// The request whose stream outlasts every call.
 const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
@@ -68,10 +73,7 @@ impl HttpDoor {
 /// The paths of this door.
 pub fn router(door: Arc<HttpDoor>) -> Router {
     Router::new()
-        .route(
-            "/mcp",
-            post(post_message).get(get_stream).delete(end_session),
-        )
+        .route(PATH, post(post_message).get(get_stream).delete(end_session))
         .route("/mcp/pipe", get(pipe))
         .route("/.well-known/oauth-protected-resource", get(metadata))
         .route("/.well-known/oauth-protected-resource/mcp", get(metadata))
@@ -81,6 +83,35 @@ pub fn router(door: Arc<HttpDoor>) -> Router {
 type Door = State<Arc<HttpDoor>>;
 
 impl HttpDoor {
+    /// Serves connections of `listener` until `stop`, and then until `calls` is ready. What is
+    /// no message to this door is `router`'s.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        router: Router,
+        limits: Limits,
+        calls: impl Future<Output = ()>,
+        stop: Cancel,
+    ) {
+        let door = self;
+        let answer = move |request: hyper::Request<hyper::body::Incoming>| {
+            let door = Arc::clone(&door);
+            // Messages, nearly all there is, go without what the router wraps them in.
+            let is_message = request.method() == Method::POST && request.uri().path() == PATH;
+            let other = (!is_message).then(|| router.clone());
+            async move {
+                match other {
+                    None => message(&door, request).await,
+                    Some(mut router) => {
+                        let Ok(response) = router.call(request).await;
+                        response
+                    }
+                }
+            }
+        };
+        tcp::serve(listener, answer, limits, calls, stop).await;
+    }
+
     fn peer(&self, identity: Identity) -> Peer {
         Peer {
             caller: identity.caller,
@@ -91,6 +122,15 @@ impl HttpDoor {
 }
 
 async fn post_message(State(door): Door, request: axum::extract::Request) -> Response {
+    message(&door, request).await
+}
+
+/// One message of a client's, in whatever body.
+async fn message<B>(door: &HttpDoor, request: axum::http::Request<B>) -> Response
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let (head, body) = request.into_parts();
     let headers = head.headers;
     // Before the body is read: a stranger gets no memory of ours.
@@ -277,7 +317,6 @@ impl HttpDoor {
             .as_deref()
             .is_some_and(|key| !key.is_empty());
         let keyed = has_key && method != LISTEN;
-        let (out, mut outgoing) = Outbox::new();
         let mut request = Request {
             id: id.clone(),
             method,
@@ -285,16 +324,31 @@ impl HttpDoor {
             meta,
             era,
             peer,
-            out,
-            cancel: self.server.never.clone(),
+            out: self.server.nowhere.clone(),
+            cancel: Arc::clone(&self.server.never),
         };
         if self.server.answers_at_once(&request) {
             let mut message = Vec::new();
             let answered = self.server.answer(&mut request, &mut message).await;
             return self.answer(&id, message, answered, modern).await;
         }
+        // Boxed, so that requests that are answered at once have no room for it.
+        Box::pin(self.wait_for(request, held, keyed, bearer)).await
+    }
+
+    /// Carries a request out that takes its time.
+    async fn wait_for(
+        &self,
+        mut request: Request,
+        held: Option<Arc<Held>>,
+        keyed: bool,
+        bearer: Option<BearerToken>,
+    ) -> Response {
+        let (id, modern) = (request.id.clone(), request.era.is_modern());
+        let (out, mut outgoing) = Outbox::new();
+        request.out = out;
         let cancel = self.server.ending.child_token();
-        request.cancel = cancel.clone();
+        request.cancel = Arc::new(cancel.clone());
         let server = Arc::clone(&self.server);
         // A task of its own, so that its end is recorded whatever becomes of the connection.
         let mut work = self.server.calls.spawn(async move {

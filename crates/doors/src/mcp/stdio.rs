@@ -28,6 +28,9 @@ const IN_FLIGHT_MAX: usize = 512;
 const BATCH_BYTES: usize = 64 * 1024;
 /// How long what runs may still answer once standard input has ended: `echo … | callgate mcp`.
 pub const GRACE: Duration = Duration::from_secs(5);
+/// So many answers are written together. Few enough that a client with a few more calls under
+/// way can send the next ones while we are at work.
+const BATCH_ANSWERS: usize = 8;
 
 /// The two ends of a conversation in lines.
 pub trait Ends: Send {
@@ -128,9 +131,9 @@ struct Pipe {
     session: Arc<Session>,
     out: Outbox,
     outgoing: mpsc::Receiver<Outgoing>,
-    in_flight: HashMap<Id, Cancel>,
+    in_flight: HashMap<Id, Arc<Cancel>>,
     /// Those in flight that never end by themselves.
-    listening: Vec<Cancel>,
+    listening: Vec<Arc<Cancel>>,
     work: JoinSet<(Id, Option<Vec<u8>>)>,
     /// Answers that wait to be written, a line each.
     ready: Vec<u8>,
@@ -190,7 +193,7 @@ impl Pipe {
                                 ),
                             ),
                         }
-                        if self.ready.len() > BATCH_BYTES {
+                        if self.ready.len() > BATCH_BYTES || self.unsettled.len() >= BATCH_ANSWERS {
                             self.send(ends).await?;
                         }
                     }
@@ -309,11 +312,12 @@ impl Pipe {
             let error = RpcError::new(jsonrpc::INVALID_REQUEST, words);
             return self.refuse(Some(&id), &error);
         }
-        request.cancel = self.server.ending.child_token();
-        self.in_flight.insert(id.plain(), request.cancel.clone());
+        request.cancel = Arc::new(self.server.ending.child_token());
+        self.in_flight
+            .insert(id.plain(), Arc::clone(&request.cancel));
         if request.method == "subscriptions/listen" {
             self.listening.retain(|listening| !listening.is_cancelled());
-            self.listening.push(request.cancel.clone());
+            self.listening.push(Arc::clone(&request.cancel));
         }
         let server = Arc::clone(&self.server);
         self.work.spawn(async move {
@@ -352,7 +356,7 @@ impl Pipe {
             era,
             peer: self.peer.clone(),
             out: self.out.clone(),
-            cancel: self.server.never.clone(),
+            cancel: Arc::clone(&self.server.never),
         })
     }
 

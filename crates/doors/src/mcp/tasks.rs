@@ -178,7 +178,7 @@ impl Server {
     ) -> Result<Given, Refusal> {
         // A task of its own from the start, for it may outlive its request.
         let (work_gate, work_entry) = (Arc::clone(gate), Arc::clone(entry));
-        let cancel = call.cancel.clone();
+        let cancel = Cancel::clone(&call.cancel);
         let mut work = self.calls.spawn(async move {
             let outcome = work_gate.call(&call).await;
             let end = told(&work_entry.tool, &call, outcome, true);

@@ -1,8 +1,12 @@
 //! Reads a request's body: no more than fits, and not for ever.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::BoxError;
+use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
@@ -40,28 +44,43 @@ impl Unread {
 }
 
 /// The whole of a body.
-pub(crate) async fn read_body(body: Body, headers: &HeaderMap) -> Result<Bytes, Unread> {
+pub(crate) async fn read_body<B>(body: B, headers: &HeaderMap) -> Result<Bytes, Unread>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     read(body, headers, BODY_BYTES_MAX, BODY_PATIENCE).await
 }
 
-async fn read(
-    body: Body,
+async fn read<B>(
+    body: B,
     headers: &HeaderMap,
     bytes_max: usize,
     patience: Duration,
-) -> Result<Bytes, Unread> {
+) -> Result<Bytes, Unread>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let told = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if told.is_some_and(|bytes| bytes > bytes_max as u64) {
         return Err(Unread::TooLarge);
     }
-    let body = Limited::new(body, bytes_max).collect();
-    match tokio::time::timeout(patience, body).await {
-        Err(_) => Err(Unread::TooSlow),
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Unread::TooLarge),
-        Ok(Err(_)) => Err(Unread::Broken),
+    let mut body = pin!(Limited::new(body, bytes_max).collect());
+    // Nearly every body comes with its head and needs no clock.
+    let read = match poll_fn(|cx| Poll::Ready(body.as_mut().poll(cx))).await {
+        Poll::Ready(read) => read,
+        Poll::Pending => match tokio::time::timeout(patience, body).await {
+            Ok(read) => read,
+            Err(_) => return Err(Unread::TooSlow),
+        },
+    };
+    match read {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Unread::TooLarge),
+        Err(_) => Err(Unread::Broken),
     }
 }
 
@@ -74,6 +93,7 @@ mod tests {
     use hyper::body::Frame;
 
     use super::*;
+    use axum::body::Body;
 
     /// A body that does not come.
     struct Never;

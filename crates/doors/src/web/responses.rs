@@ -19,17 +19,20 @@ pub(crate) fn accepts_both(headers: &HeaderMap) -> bool {
 }
 
 pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
-    let any_of_kind = wanted.split('/').next().map(|kind| format!("{kind}/*"));
+    let wanted = wanted.as_bytes();
+    let kind = wanted.split(|byte| *byte == b'/').next();
     headers
         .get_all(header::ACCEPT)
         .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|item| item.split(';').next().unwrap_or_default().trim())
-        .any(|kind| {
-            kind.eq_ignore_ascii_case(wanted)
-                || kind == "*/*"
-                || Some(kind) == any_of_kind.as_deref()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|item| item.split(|byte| *byte == b';').next())
+        .map(<[u8]>::trim_ascii)
+        .any(|item| {
+            item.eq_ignore_ascii_case(wanted)
+                || item == b"*/*"
+                || item
+                    .strip_suffix(b"/*")
+                    .is_some_and(|any| Some(any) == kind)
         })
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The numbers behind the rules.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     pub backoff_min: Duration,
     pub backoff_max: Duration,
     pub crashes_max: usize,
@@ -17,7 +17,7 @@ pub(super) struct Rules {
 
 /// What has been going wrong.
 #[derive(Debug)]
-pub(super) struct Health {
+pub(crate) struct Health {
     rules: Rules,
     /// Within the window, oldest first; never more than `crashes_max`.
     crashes: VecDeque<Instant>,
@@ -35,7 +35,7 @@ struct Crash {
 
 /// Whether a worker may start.
 #[derive(Debug, PartialEq)]
-pub(super) enum Start {
+pub(crate) enum Start {
     Now,
     At(Instant),
     /// Not before this moment, for this reason.

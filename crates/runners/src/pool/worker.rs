@@ -1,7 +1,7 @@
 //! One worker: a process that takes a line and answers with a line, one at a time.
 
 use std::io::ErrorKind;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const LAST_BREATH: Duration = Duration::from_secs(1);
 
 /// What a worker is fit for: no other call may have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fitness {
+pub(crate) struct Fitness {
     pub isolation: Isolation,
     /// What confines it from its birth.
     pub needs: Option<Arc<Needs>>,
@@ -54,7 +54,7 @@ impl Fitness {
 
 /// A running worker. Dropping it ends its tree.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(crate) struct Worker {
     pub fitness: Fitness,
     stream: UnixStream,
     child: Child,
@@ -71,7 +71,7 @@ pub(super) struct Worker {
 }
 
 /// How a call on a worker went.
-pub(super) enum Served {
+pub(crate) enum Served {
     /// Answered; the worker can take another.
     Answered(Result<Output, Fault>),
     /// Answered, or stopped by us; the worker is not to be trusted further.
@@ -81,7 +81,7 @@ pub(super) enum Served {
 }
 
 /// How an idle worker is found.
-pub(super) enum Found {
+pub(crate) enum Found {
     Ready,
     /// Spoke without being asked, or left in good order.
     Unfit,
@@ -89,23 +89,48 @@ pub(super) enum Found {
 }
 
 impl Worker {
+    /// One that speaks by a descriptor of its own, so that what it prints is no reply.
     pub async fn start(
         spawner: &Spawner,
         mut spec: Spec,
         fitness: Fitness,
         generation: u64,
     ) -> Result<Self, Fault> {
-        let internal = |error: std::io::Error| Fault::Internal {
-            message: format!("make a worker's streams: {error}"),
-        };
-        let (near, far) = std::os::unix::net::UnixStream::pair().map_err(internal)?;
-        near.set_nonblocking(true).map_err(internal)?;
-        let stream = UnixStream::from_std(near).map_err(internal)?;
+        let (stream, far) = streams().map_err(internal)?;
         let (stdout, stdout_far) = Chatter::new(Stream::Stdout).map_err(internal)?;
-        let (stderr, stderr_far) = Chatter::new(Stream::Stderr).map_err(internal)?;
-        (spec.stdout, spec.stderr) = (stdout_far.into(), stderr_far.into());
-        spec.extra.push((far.into(), FD));
+        spec.stdout = stdout_far.into();
+        spec.extra.push((far, FD));
         spec.env.push((FD_VARIABLE.into(), FD.to_string().into()));
+        Self::born(spawner, spec, fitness, (stream, stdout), generation).await
+    }
+
+    /// One that speaks by its standard input and output, where nothing else reaches it.
+    pub async fn over_stdio(
+        spawner: &Spawner,
+        mut spec: Spec,
+        generation: u64,
+    ) -> Result<Self, Fault> {
+        let (stream, far) = streams().map_err(internal)?;
+        spec.stdin = far.try_clone().map_err(internal)?.into();
+        spec.stdout = far.into();
+        let stdout = Chatter::silent(Stream::Stdout);
+        // What confines it is where it is.
+        let fitness = Fitness {
+            isolation: Isolation::Worker,
+            needs: None,
+        };
+        Self::born(spawner, spec, fitness, (stream, stdout), generation).await
+    }
+
+    async fn born(
+        spawner: &Spawner,
+        mut spec: Spec,
+        fitness: Fitness,
+        (stream, stdout): (UnixStream, Chatter),
+        generation: u64,
+    ) -> Result<Self, Fault> {
+        let (stderr, stderr_far) = Chatter::new(Stream::Stderr).map_err(internal)?;
+        spec.stderr = stderr_far.into();
         let child = spawner
             .spawn(spec)
             .await
@@ -123,6 +148,14 @@ impl Worker {
             generation,
             idle_since: Instant::now(),
         })
+    }
+
+    /// How it ended, if it has.
+    pub async fn ended(&mut self) -> Option<String> {
+        let exit = tokio::time::timeout(Duration::ZERO, self.child.wait()).await;
+        self.stderr.pass_rest(&mut self.tail, &NoSink);
+        exit.ok()
+            .map(|exit| self.reason(&ending::describe(exit.ending)))
     }
 
     /// Serves one call. `entry` is JSON.
@@ -345,6 +378,19 @@ impl Worker {
                 *buffer = Vec::new();
             }
         }
+    }
+}
+
+/// Our end of a worker's lines, and its own.
+pub(crate) fn streams() -> std::io::Result<(UnixStream, OwnedFd)> {
+    let (near, far) = std::os::unix::net::UnixStream::pair()?;
+    near.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(near)?, far.into()))
+}
+
+pub(crate) fn internal(error: std::io::Error) -> Fault {
+    Fault::Internal {
+        message: format!("make a worker's streams: {error}"),
     }
 }
 

@@ -86,7 +86,7 @@ fn check(arch: Arch, rules: Rules, program: &[libc::sock_filter], seen: &Seen) {
     assert_eq!(answer, expected, "{arch:?} {rules:?} {seen:x?}");
 }
 
-/// Every number and every combination of rules; for calls that are judged by arguments all
+/// K-1. Every number and every combination of rules; for calls that are judged by arguments all
 /// combinations of the values above in these.
 #[test]
 fn the_code_says_what_the_rules_say() {
@@ -137,7 +137,7 @@ fn combinations(rule: Rule) -> Vec<[u64; 6]> {
     all
 }
 
-/// The calls of another machine, whatever their number, end the process.
+/// K-2. The calls of another machine, whatever their number, end the process.
 #[test]
 fn another_machine_is_killed() {
     const I386: u32 = 0x4000_0003;
@@ -340,7 +340,7 @@ fn verdicts(arch: Arch) -> String {
     text
 }
 
-/// A change of what is allowed is seen here, by a person.
+/// K-3, K-4, K-7, K-8, K-9. A change of what is allowed is seen here, by a person.
 #[test]
 fn the_verdicts_are_those_in_the_repository() {
     let kept = [

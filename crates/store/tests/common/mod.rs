@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use callgate_call::{CallId, Caller, Digest, LeaseToken, ManualClock, Tier, Timestamp};
 use callgate_store::{
@@ -96,6 +95,7 @@ pub fn start<'a>(call: u128, key: Option<KeyId>, caller: &'a Caller) -> Start<'a
         needs_approval: false,
         idempotent: false,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     }
 }
@@ -120,7 +120,8 @@ pub fn finish<'a>(call: u128, key: Option<KeyId>, text: &'a str) -> Finish<'a> {
         },
         health: Health::Works,
         enforcement: "none",
-        took: Duration::from_millis(3),
+        unsafe_override: false,
+        began: Timestamp(0),
         keep: true,
         trace_id: None,
     }

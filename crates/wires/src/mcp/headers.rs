@@ -2,6 +2,8 @@
 //! route without reading it; policy reads the body, and a header that says something else is
 //! refused.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -85,7 +87,7 @@ fn check_params<'a>(
 /// A header's value: visible ASCII and blanks, or `=?base64?…?=` for other texts. Blanks
 /// around it do not count.
 #[must_use]
-pub fn decode_header(value: &[u8]) -> Option<String> {
+pub fn decode_header(value: &[u8]) -> Option<Cow<'_, str>> {
     let value = value.trim_ascii();
     if !value
         .iter()
@@ -98,8 +100,10 @@ pub fn decode_header(value: &[u8]) -> Option<String> {
         .strip_prefix("=?base64?")
         .and_then(|rest| rest.strip_suffix("?="))
     {
-        None => Some(text.to_owned()),
-        Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
+        None => Some(Cow::Borrowed(text)),
+        Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?)
+            .ok()
+            .map(Cow::Owned),
     }
 }
 

@@ -130,9 +130,22 @@ pub fn keys(at: &At<'_>) -> Done {
     DONE
 }
 
+/// The folder of installed packs, which must be one: a checkout may bring a link that leads
+/// elsewhere.
+fn packs_folder(at: &At<'_>) -> Result<PathBuf, String> {
+    let folder = at.workspace.join(INSTALLED);
+    let inside = folder.ancestors().take_while(|part| *part != at.workspace);
+    let is_link = |part: &&Path| part.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+    if let Some(link) = inside.into_iter().find(is_link) {
+        let words = "is a link: packs are installed in folders of the workspace itself";
+        return Err(format!("{}: {words}", link.display()));
+    }
+    sweep_folders(&folder);
+    Ok(folder)
+}
+
 pub fn install(at: &At<'_>, folder: &Path, replace: bool) -> Done {
-    let parent = at.workspace.join(INSTALLED);
-    sweep_folders(&parent);
+    let parent = packs_folder(at)?;
     let pack = read(&at.path(folder))?;
     let owner = at.owner.read_for(&at.workspace);
     let owner = owner.map_err(|error| chain(&error))?;
@@ -252,8 +265,7 @@ fn row(
 }
 
 pub fn remove(at: &At<'_>, id: &str) -> Done {
-    let parent = at.workspace.join(INSTALLED);
-    sweep_folders(&parent);
+    let parent = packs_folder(at)?;
     let there = is_pack_id(id) && remove_folder(&parent, id).map_err(|error| chain(&error))?;
     if !there {
         let words = format!("{id} is not installed: `callgate pack list` lists what is");

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use callgate_call::{Caller, Cancel};
 use callgate_doors::access::jwt::Issuer;
 use callgate_doors::access::{Access, Everybody, Guard};
-use callgate_doors::tcp::{self, Limits};
+use callgate_doors::mcp::http::HttpDoor;
+use callgate_doors::tcp::Limits;
 use callgate_doors::web::{Entrance, Names, Router};
 use callgate_gate::Gate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -148,12 +149,18 @@ impl Tcp {
     }
 
     /// Serves until `stop`, and then until `calls` is ready.
-    pub async fn serve(self, router: Router, calls: impl Future<Output = ()>, stop: Cancel) {
+    pub async fn serve(
+        self,
+        mcp: Arc<HttpDoor>,
+        router: Router,
+        calls: impl Future<Output = ()>,
+        stop: Cancel,
+    ) {
         let limits = Limits {
             connections_max: connections_max(),
             ..Limits::default()
         };
-        tcp::serve(self.listener, router, limits, calls, stop).await;
+        mcp.serve(self.listener, router, limits, calls, stop).await;
     }
 }
 

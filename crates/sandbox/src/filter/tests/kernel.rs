@@ -113,7 +113,7 @@ fn the_kernel_refuses_what_the_table_says() {
     }
 }
 
-/// Without a listener the call is not there.
+/// K-6. Without a listener the call is not there.
 #[test]
 fn exec_once_without_a_listener_is_never() {
     let once = program(Rules {
@@ -124,7 +124,7 @@ fn exec_once_without_a_listener_is_never() {
     assert_eq!(ended, Ended::Errno(libc::ENOSYS));
 }
 
-/// The small program on top of one that allows children.
+/// K-5. The small program on top of one that allows children.
 #[test]
 fn a_second_program_only_tightens() {
     let forking = program(Rules {
@@ -149,7 +149,7 @@ fn a_second_program_only_tightens() {
     assert_eq!(stacked(libc::SYS_getpid, [0; 3]), FINE);
 }
 
-/// 32-bit calls, which have other numbers.
+/// K-2. 32-bit calls, which have other numbers.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn another_machines_calls_kill() {

@@ -28,6 +28,13 @@ impl NamedSecrets {
         Self(pairs)
     }
 
+    /// True if this is, by name or value, a secret that is not among `allowed`.
+    pub(crate) fn is_withheld(&self, name: &str, value: &str, allowed: &BTreeSet<String>) -> bool {
+        self.0
+            .iter()
+            .any(|(known, secret)| !allowed.contains(known) && (known == name || secret == value))
+    }
+
     /// Refuses a payload with a secret in it that is not among `allowed`.
     pub(crate) fn look(&self, payload: &Value, allowed: &BTreeSet<String>) -> Result<(), Fault> {
         let mut withheld = self.0.iter().filter(|(name, _)| !allowed.contains(name));
@@ -82,6 +89,9 @@ mod tests {
             let fault = secrets.look(&leak, &allowed).unwrap_err();
             assert_eq!(fault.to_string(), "blocked by guarantee secrets_allowed");
         }
+        assert!(secrets.is_withheld("KEY", "x", &allowed));
+        assert!(secrets.is_withheld("ALIAS", "s3cret", &allowed));
+        assert!(!secrets.is_withheld("OTHER", "other-value", &allowed));
         assert_eq!(format!("{secrets:?}"), "NamedSecrets(2)");
     }
 }

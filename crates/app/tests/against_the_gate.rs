@@ -1,0 +1,168 @@
+//! A tool against the gate that runs it: its leases, its chain, its configuration, its other
+//! tools' code, its sockets and its processes. Each attack is seen to work by a tool that is
+//! not confined, or, where the gate itself is in the way of that, by a program of the same
+//! user; then a confined tool tries.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::process::Command;
+
+use serde_json::json;
+use support::arena::{Arena, Attack, Referee, Users};
+use support::drive::{Serve, run_with};
+use support::processes::descendants;
+
+const CONFIG: &str = r#"
+# known to the owner
+[breaker]
+failures_max = 0
+
+[[tool]]
+name = "other"
+writes = ["out"]
+runner = { kind = "process", command = ["/bin/sh", "other.sh"] }
+
+[[tool]]
+name = "open"
+sandbox = false
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "pure"
+purity = "pure"
+reads = ["attacks"]
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "writer"
+writes = ["out"]
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "parent"
+reads = ["bin"]
+writes = ["out"]
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "online"
+network = true
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "wide"
+reads = ["bin"]
+writes = ["."]
+runner = { kind = "process", command = COMMAND }
+"#;
+
+const OTHER: &str = "read -r input\necho ran >> out/effects\necho '{}'\n";
+
+/// A gate, and a referee of the same user.
+struct Ground {
+    arena: Arena,
+    serve: Serve,
+    referee: Referee,
+}
+
+impl Ground {
+    fn new(users: Users) -> Self {
+        let arena = Arena::new(users, CONFIG);
+        arena.put("ws/other.sh", OTHER);
+        // Where tools can read it.
+        let program = arena.ws().join("bin/callgate");
+        std::fs::create_dir_all(arena.ws().join("bin")).expect("make a folder");
+        arena.place_program(&program);
+        arena.cli(&["trust"]).good();
+        let socket = arena.folder.join("state/gate.sock");
+        let serve = Serve::spawn(
+            &mut arena.callgate(&["serve", "--port", "0"]),
+            socket.clone(),
+        );
+        // The first call brings the spawner.
+        arena.cli(&["call", "other"]).good();
+        let spawner = support::wait_for("the spawner", || {
+            let mut all = descendants(serve.pid()).into_iter();
+            all.find(|&pid| support::processes::words_of(pid).contains("__spawner"))
+        });
+        let facts = json!({
+            "gate": serve.pid(),
+            "spawner": spawner,
+            "socket": socket,
+            "state": arena.folder.join("state"),
+            "program": program,
+        });
+        let referee = arena.referee_as(users.gate, &["gate"], |command: &mut Command| {
+            command.env("ATTACK_GATE", facts.to_string());
+        });
+        Self {
+            arena,
+            serve,
+            referee,
+        }
+    }
+
+    /// One attempt: whether it had its effect, and what was said.
+    fn attempt(&mut self, attack: &Attack, tool: &str) -> (bool, String) {
+        let facts = self.referee.prepare(&attack.name);
+        let mut command = self.arena.callgate(&["call", tool, "-", "--json"]);
+        let ran = run_with(&mut command, facts.to_string().as_bytes());
+        let said = format!("{}{}", ran.out, ran.err);
+        (self.referee.judge(&said), said)
+    }
+}
+
+/// P-10, P-16; the threat model's list.
+#[test]
+fn a_tool_can_not_touch_the_gate() {
+    for users in Users::all() {
+        let mut ground = Ground::new(users);
+        let attacks = ground.referee.attacks();
+        let mut wrong = Vec::new();
+        let mut stopped = 0;
+        for attack in attacks {
+            let is_proven =
+                ground.attempt(&attack, "open").0 || ground.referee.prove(&attack.name).0;
+            if !is_proven {
+                match &attack.void {
+                    Some(why) => println!("void as {}: {}: {why}", users.name(), attack.name),
+                    None => wrong.push(format!("{} works nowhere", attack.name)),
+                }
+                continue;
+            }
+            for tool in &attack.tools {
+                let (happened, said) = ground.attempt(&attack, tool);
+                // A tool that can not be started stops every attack.
+                if happened || !said.contains("said") {
+                    wrong.push(format!(
+                        "{} by `{tool}` worked or did not run: {said}",
+                        attack.name
+                    ));
+                } else {
+                    stopped += 1;
+                }
+            }
+        }
+        println!("as {}: {stopped} stopped", users.name());
+        assert!(
+            wrong.is_empty(),
+            "as {}:\n{}",
+            users.name(),
+            wrong.join("\n")
+        );
+        ground.referee.end();
+        assert!(ground.serve.stop().success());
+        let verdict = ground
+            .arena
+            .cli(&["audit", "verify", "--json"])
+            .good()
+            .json();
+        assert_eq!(verdict["ok"], true, "{verdict}");
+    }
+}

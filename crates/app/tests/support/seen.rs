@@ -1,0 +1,160 @@
+//! What came of a call, read off the reply of each wire, in words all wires share.
+
+use serde_json::Value;
+
+/// What came of a call, in words all wires share.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    Output { value: Value, replayed: bool },
+    Fault(String),
+}
+
+/// HTTP on the gate's own socket.
+pub fn gate_seen(reply: &Value) -> Seen {
+    match reply["fault"]["kind"].as_str() {
+        Some(kind) => Seen::Fault(kind.to_owned()),
+        None => Seen::Output {
+            value: reply["output"].clone(),
+            replayed: reply["idempotent_hit"] == true,
+        },
+    }
+}
+
+/// MCP, in either era.
+pub fn mcp_seen(reply: &Value) -> Seen {
+    match reply["error"]["code"].as_i64() {
+        Some(-32602) => return Seen::Fault("unknown_tool".to_owned()),
+        Some(-32603) => return Seen::Fault("internal".to_owned()),
+        Some(code) => panic!("code {code}: {reply}"),
+        None => {}
+    }
+    let call = &reply["result"]["_meta"]["callgate/call"];
+    match call["fault"].as_str() {
+        Some(kind) => {
+            assert_eq!(reply["result"]["isError"], true, "{reply}");
+            Seen::Fault(kind.to_owned())
+        }
+        None => Seen::Output {
+            value: content_value(&reply["result"]),
+            replayed: call["replayed"] == true,
+        },
+    }
+}
+
+fn content_value(result: &Value) -> Value {
+    let text = result["content"][0]["text"].as_str();
+    let text = text.unwrap_or_else(|| panic!("no text: {result}"));
+    serde_json::from_str(text).expect("JSON in a text")
+}
+
+/// The fault's own name is told beside the contract's words, which must fit it.
+pub fn protocol_seen(reply: &Value) -> Seen {
+    let call = &reply["callgate/call"];
+    // A workspace that does not open has no call to tell of.
+    let unopened = (reply["error"]["type"] == "RuntimeError").then_some("internal");
+    let Some(kind) = call["fault"].as_str().or(unopened) else {
+        assert_eq!(reply["ok"], true, "{reply}");
+        return Seen::Output {
+            value: reply["result"].clone(),
+            replayed: call["replayed"] == true,
+        };
+    };
+    let words = |name: &str| reply["error"][name].as_str().unwrap_or_default();
+    let wanted = match kind {
+        "unknown_tool" => ["ToolNotFoundError", ""],
+        "bad_input" | "bad_value" | "too_large" => ["ValueError", ""],
+        "not_found" => ["FileNotFoundError", ""],
+        "cancelled" => ["CancelledError", ""],
+        "internal" => ["RuntimeError", ""],
+        "denied" | "needs_approval" => ["PermissionError", "policy_denied"],
+        "lease_required" | "lease_rejected" => ["PermissionError", kind],
+        "conflict" => ["ConflictError", ""],
+        "outcome_unknown" => ["OutcomeUnknownError", ""],
+        "rate_limited" => ["RateLimitError", ""],
+        "breaker_open" | "unavailable" => ["ToolUnavailableError", ""],
+        "timeout" => ["TimeoutError", ""],
+        "crash" => ["ToolCrashError", ""],
+        "bad_output" => ["ToolOutputError", ""],
+        "tool_failed" => ["OwnError", ""],
+        other => panic!("fault {other}: {reply}"),
+    };
+    assert_eq!([words("type"), words("reason_code")], wanted, "{reply}");
+    Seen::Fault(kind.to_owned())
+}
+
+/// Several faults share a type here; the message tells them apart.
+pub fn bridge_seen(reply: &Value) -> Seen {
+    let Some(error) = reply.get("error") else {
+        return Seen::Output {
+            value: content_value(&reply["result"]),
+            replayed: reply["result"]["_meta"]["callgate/call"]["replayed"] == true,
+        };
+    };
+    let message = error["message"].as_str().unwrap_or_default();
+    let kind = match error["type"].as_str().unwrap_or_default() {
+        "ToolNotFoundError" => "unknown_tool",
+        "ValueError" if message.starts_with("bad input") => "bad_input",
+        "ValueError" => "bad_value",
+        "FileNotFoundError" => "not_found",
+        "CancelledError" => "cancelled",
+        "RuntimeError" => "internal",
+        "PermissionError" if message.starts_with("denied") => "denied",
+        "PermissionError" if message.starts_with("needs approval") => "needs_approval",
+        "PermissionError" if message.starts_with("lease_required") => "lease_required",
+        "PermissionError" if message.starts_with("lease_rejected") => "lease_rejected",
+        "ConflictError" => "conflict",
+        "OutcomeUnknownError" => "outcome_unknown",
+        "RateLimitError" => "rate_limited",
+        "ToolUnavailableError" if message.starts_with("breaker open") => "breaker_open",
+        "ToolUnavailableError" => "unavailable",
+        "IPCMessageSizeError" => "too_large",
+        "TimeoutError" => "timeout",
+        "ToolCrashError" => "crash",
+        "ToolOutputError" => "bad_output",
+        "OwnError" => "tool_failed",
+        other => panic!("type {other}: {reply}"),
+    };
+    Seen::Fault(kind.to_owned())
+}
+
+/// The contract has three words for all faults; the message tells the rest.
+pub fn toolhost_seen(reply: &Value) -> Seen {
+    if reply["status"] == "OK" {
+        let text = reply["output_json"].as_str().expect("an output");
+        return Seen::Output {
+            value: serde_json::from_str(text).expect("JSON"),
+            replayed: reply["idempotent_hit"] == true,
+        };
+    }
+    let error = reply["error"].as_str().unwrap_or_default();
+    let status = reply["status"].as_str().unwrap_or("refused");
+    let kind = match (status, error) {
+        ("refused", "lease_required") => "lease_required",
+        ("refused", "lease_rejected") => "lease_rejected",
+        ("refused", error) if error.starts_with("tool not found") => "unknown_tool",
+        ("INVALID_PICK", _) => "bad_input",
+        ("BREAKER_TRIP", error) if error.starts_with("rate limited") => "rate_limited",
+        ("BREAKER_TRIP", error) if error.starts_with("breaker open") => "breaker_open",
+        ("BREAKER_TRIP", error) if error.starts_with("unavailable") => "unavailable",
+        ("TOOL_ERROR", error) => [
+            ("denied", "denied"),
+            ("needs approval", "needs_approval"),
+            ("idempotency_conflict", "conflict"),
+            ("outcome unknown", "outcome_unknown"),
+            ("output exceeds", "too_large"),
+            ("timed out", "timeout"),
+            ("exit 3", "crash"),
+            ("bad output", "bad_output"),
+            ("own words", "tool_failed"),
+            ("k must be", "bad_value"),
+            ("no such thing", "not_found"),
+            ("cancelled", "cancelled"),
+            ("internal", "internal"),
+        ]
+        .into_iter()
+        .find_map(|(words, kind)| error.starts_with(words).then_some(kind))
+        .unwrap_or_else(|| panic!("{reply}")),
+        _ => panic!("{reply}"),
+    };
+    Seen::Fault(kind.to_owned())
+}

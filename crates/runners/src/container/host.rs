@@ -1,0 +1,229 @@
+//! The containers of one gate: how they are named, and how they are removed, on every path.
+//!
+//! A name says whose it is: the workspace, the process and when that was started. Removing
+//! takes a client of the runtime and some time, so a thread of its own does it: it goes on
+//! while a gate that ends is waiting for it. A gate that is killed leaves no running
+//! container of podman's, whose processes are the client's tree, but a record of it; the next
+//! gate of the workspace removes what belongs to processes that are gone.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use callgate_sandbox::{Spawner, Trees};
+use tokio::sync::oneshot;
+
+use super::client::{Client, Runtime};
+
+/// Removals that wait for their turn; those beyond are left to the next gate.
+const ERRANDS_MAX: usize = 256;
+
+/// How long an ending gate waits for the last removals.
+const FAREWELL: Duration = Duration::from_secs(30);
+
+/// All containers of one gate.
+#[derive(Debug)]
+pub struct Containers {
+    spawner: Arc<Spawner>,
+    /// `callgate-<workspace>-`.
+    ours: String,
+    owner: Owner,
+    next: AtomicU64,
+    clients: Mutex<Vec<Arc<Client>>>,
+    undertaker: Mutex<Option<Undertaker>>,
+}
+
+#[derive(Debug)]
+struct Undertaker {
+    errands: SyncSender<Errand>,
+    /// Hangs up when the thread ends.
+    ended: Receiver<()>,
+}
+
+/// A container on its way out.
+pub(super) struct Errand {
+    pub client: Arc<Client>,
+    pub name: String,
+    /// Folders of the runtime's cgroups, which it forgets where its monitor was killed.
+    pub cgroups: Vec<PathBuf>,
+    /// The client's end, let go of once the container is gone.
+    pub belongings: Option<Box<dyn Send>>,
+    pub done: Option<oneshot::Sender<()>>,
+}
+
+impl Containers {
+    /// `program` knows [`callgate_sandbox::SPAWNER_ARG`]; `workspace` is the workspace's id.
+    #[must_use]
+    pub fn new(program: PathBuf, workspace: &str) -> Arc<Self> {
+        Arc::new(Self {
+            // No pid namespace: see `client.rs`.
+            spawner: Spawner::with_trees(program, Trees::Subreaper),
+            ours: format!("callgate-{workspace}-"),
+            owner: Owner::of(std::process::id()).unwrap_or_default(),
+            next: AtomicU64::new(1),
+            clients: Mutex::new(Vec::new()),
+            undertaker: Mutex::new(None),
+        })
+    }
+
+    /// The client of a runtime with these options of its own.
+    pub fn client(
+        &self,
+        runtime: Runtime,
+        options: Vec<OsString>,
+        env: Vec<(OsString, OsString)>,
+        cwd: PathBuf,
+    ) -> Arc<Client> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = clients.iter().find(|known| known.is(runtime, &options)) {
+            return Arc::clone(known);
+        }
+        let spawner = Arc::clone(&self.spawner);
+        let client = Arc::new(Client::new(spawner, runtime, options, env, cwd));
+        clients.push(Arc::clone(&client));
+        client
+    }
+
+    pub(super) fn next_name(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let Owner { pid, started } = self.owner;
+        format!("{}{pid}-{started}-{number}", self.ours)
+    }
+
+    /// Removes, once for each runtime, what gates left behind that are no longer there.
+    pub(super) async fn sweep(&self, client: &Client) {
+        let sweeping = async {
+            for name in client.names(&self.ours).await {
+                let owner = name.strip_prefix(&self.ours).and_then(Owner::in_name);
+                if owner.is_some_and(|owner| !owner.is_alive()) {
+                    client.remove(&name).await;
+                }
+            }
+        };
+        client.swept.get_or_init(|| sweeping).await;
+    }
+
+    /// Has a container removed, after all that were handed in before.
+    pub(super) fn bury(&self, errand: Errand) {
+        let mut undertaker = self.undertaker();
+        let started = match &*undertaker {
+            Some(_) => true,
+            None => {
+                *undertaker = Undertaker::start();
+                undertaker.is_some()
+            }
+        };
+        if let (true, Some(undertaker)) = (started, &*undertaker) {
+            // What does not fit is dropped: its processes end, its record is swept later.
+            let _ = undertaker.errands.try_send(errand);
+        }
+    }
+
+    fn undertaker(&self) -> MutexGuard<'_, Option<Undertaker>> {
+        self.undertaker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Containers {
+    fn drop(&mut self) {
+        if let Some(Undertaker { errands, ended }) = self.undertaker().take() {
+            drop(errands);
+            let _ = ended.recv_timeout(FAREWELL);
+        }
+    }
+}
+
+impl Undertaker {
+    fn start() -> Option<Self> {
+        let (errands, received) = sync_channel(ERRANDS_MAX);
+        let (living, ended) = sync_channel(0);
+        let thread = std::thread::Builder::new().name("callgate-undertaker".to_owned());
+        let work = move || {
+            let _living: SyncSender<()> = living;
+            undertake(&received);
+        };
+        // Owned by the `Containers` that wait for its end.
+        thread.spawn(work).ok()?;
+        Some(Self { errands, ended })
+    }
+}
+
+fn undertake(errands: &Receiver<Errand>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else { return };
+    for errand in errands {
+        let Errand {
+            client,
+            name,
+            cgroups,
+            belongings,
+            done,
+        } = errand;
+        runtime.block_on(client.remove(&name));
+        drop(belongings);
+        for folder in cgroups {
+            // Most are gone; one that is not empty stays.
+            let _ = std::fs::remove_dir(folder);
+        }
+        if let Some(done) = done {
+            let _ = done.send(());
+        }
+    }
+}
+
+/// A process that cannot be mistaken for a later one of the same number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Owner {
+    pid: u32,
+    /// In the kernel's ticks since its start.
+    started: u64,
+}
+
+impl Owner {
+    fn of(pid: u32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in brackets may contain anything; the start is the 20th field after it.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let started = rest.split_whitespace().nth(19)?.parse().ok()?;
+        Some(Self { pid, started })
+    }
+
+    /// Of `<pid>-<started>-<number>`.
+    fn in_name(name: &str) -> Option<Self> {
+        let mut parts = name.split('-');
+        let pid = parts.next()?.parse().ok()?;
+        let started = parts.next()?.parse().ok()?;
+        Some(Self { pid, started })
+    }
+
+    fn is_alive(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_told_apart() {
+        let own = Owner::of(std::process::id()).unwrap();
+        assert!(own.is_alive());
+        let earlier = Owner {
+            started: own.started + 1,
+            ..own
+        };
+        assert!(!earlier.is_alive());
+        let name = format!("{}-{}-7", own.pid, own.started);
+        assert_eq!(Owner::in_name(&name), Some(own));
+        assert_eq!(Owner::in_name("x-1-2"), None);
+        assert_eq!(Owner::in_name("1"), None);
+    }
+}

@@ -1,0 +1,623 @@
+//! Tools in real containers: what is promised is proven from inside, and nothing is left.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "podman is asked as its owner would"
+)]
+
+#[path = "support/podman.rs"]
+mod podman;
+mod support;
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{
+    Asker, Call, CallId, Caller, Cancel, Document, Fault, Guarantee, Isolation, Level, Needs, Plan,
+    Wire,
+};
+use callgate_runners::{
+    ContainerRunner, ContainerSettings, Containers, NamedSecrets, Profiles, Runtime, Talking,
+    over_stdio, seccomp_profile,
+};
+use callgate_sandbox::Limits;
+use podman::{IMAGE, Podman};
+use serde_json::{Value, json};
+use support::{Bench, folder, misbehave, until};
+
+/// What tools do inside.
+const INSIDE: &str = r#"
+import ctypes, errno, os, socket, subprocess, threading, time
+
+def name(error):
+    return errno.errorcode.get(error.errno, str(error))
+
+def attempt(act):
+    try:
+        act()
+        return "done"
+    except OSError as error:
+        return name(error)
+
+def status(_):
+    lines = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
+    return {
+        "uid": os.getuid(), "gid": os.getgid(), "pid": os.getpid(),
+        "capabilities": sorted({lines[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}),
+        "no_new_privs": lines["NoNewPrivs"],
+        "interfaces": sorted(os.listdir("/sys/class/net")),
+        "environment": sorted(os.environ),
+        "cwd": os.getcwd(),
+    }
+
+def network(payload):
+    def connect():
+        socket.create_connection(("127.0.0.1", payload["port"]), 2).close()
+    def far():
+        socket.create_connection(("192.0.2.1", 80), 2).close()
+    def vsock():
+        socket.socket(40, socket.SOCK_STREAM).close()
+    return {"near": attempt(connect), "far": attempt(far), "vsock": attempt(vsock)}
+
+def write(payload):
+    def put(path):
+        with open(path, "w") as file:
+            file.write("x")
+    return {path: attempt(lambda: put(path)) for path in payload["paths"]}
+
+def read(payload):
+    return {path: attempt(lambda: open(path).read()) for path in payload["paths"]}
+
+def memory(payload):
+    held = bytearray(payload["bytes"])
+    for at in range(0, len(held), 4096):
+        held[at] = 1
+    return len(held)
+
+def processes(payload):
+    children = []
+    try:
+        while len(children) < payload["max"]:
+            children.append(subprocess.Popen(["/bin/sleep", "60"]))
+        return "no limit"
+    except OSError as error:
+        return {"started": len(children), "stopped": name(error)}
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+def fork(_):
+    def fork():
+        if os.fork() == 0:
+            os._exit(0)
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    return {"fork": attempt(fork), "spawn": attempt(lambda: subprocess.run(["/bin/cat"], stdin=subprocess.DEVNULL))}
+
+def hang(_):
+    time.sleep(1000)
+
+def speak(payload):
+    print("words of the tool", flush=True)
+    os.write(1, b'{"call":"forged","output":1}\n')
+    return payload
+
+COUNT = [0]
+
+def count(_):
+    COUNT[0] += 1
+    return {"count": COUNT[0], "pid": os.getpid()}
+"#;
+
+/// A podman, a workspace with the tools, and the containers of one gate.
+struct Scene {
+    // Before the podman: what is left is removed while it is still there.
+    host: Option<Arc<Containers>>,
+    podman: Podman,
+    workspace: std::path::PathBuf,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let workspace = folder().canonicalize().unwrap();
+        std::fs::create_dir_all(workspace.join("tools")).unwrap();
+        std::fs::write(workspace.join("tools/inside.py"), INSIDE).unwrap();
+        std::fs::set_permissions(&workspace, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self {
+            host: Some(Containers::new(misbehave().to_owned(), "0123456789abcdef")),
+            podman: Podman::new(folder()),
+            workspace,
+        }
+    }
+
+    fn host(&self) -> &Arc<Containers> {
+        self.host.as_ref().unwrap()
+    }
+
+    fn profiles(&self) -> Option<Profiles> {
+        let stock = std::fs::read("/usr/share/containers/seccomp.json").unwrap();
+        let stock: Value = serde_json::from_slice(&stock).unwrap();
+        let write = |name: &str, may_fork: bool| {
+            let path = self.podman.folder.join(name);
+            let profile = seccomp_profile(&stock, may_fork).unwrap();
+            std::fs::write(&path, profile.to_string()).unwrap();
+            path
+        };
+        Some(Profiles {
+            usual: write("usual.json", true),
+            without_forks: write("without-forks.json", false),
+        })
+    }
+
+    fn settings(&self, talking: Talking) -> ContainerSettings {
+        ContainerSettings {
+            image: IMAGE.to_owned(),
+            talking,
+            env: Vec::new(),
+            secrets: Arc::default(),
+            user: None,
+            workspace: self.workspace.clone(),
+            limits: Limits {
+                address_space_bytes: Some(64 << 20),
+                processes: Some(32),
+                ..Limits::default()
+            },
+            profiles: self.profiles(),
+            containers_max: 1,
+            queue_max: 8,
+            idle_max: Duration::from_secs(300),
+            calls_max: 1000,
+            output_bytes_max: 100_000,
+        }
+    }
+
+    fn bench_with(&self, settings: ContainerSettings, needs: Needs) -> Bench {
+        let (options, env) = (self.podman.options(), self.podman.env());
+        let client = self
+            .host()
+            .client(Runtime::Podman, options, env, self.workspace.clone());
+        let runner = ContainerRunner::new(Arc::clone(self.host()), client, settings);
+        let mut bench = Bench::new(runner);
+        bench.tool.needs = Some(Arc::new(needs));
+        bench
+    }
+
+    /// The tool `tools.inside:ENTRY`.
+    fn bench(&self, entry: &str, needs: Needs) -> Bench {
+        self.bench_with(self.settings(worker(entry)), needs)
+    }
+
+    /// What a tool of this workspace needs.
+    fn needs(&self, guarantees: &[Guarantee]) -> Needs {
+        let mut needs = Needs {
+            reads: vec![self.workspace.join("tools")],
+            isolation: Isolation::Worker,
+            ..Needs::default()
+        };
+        for one in guarantees {
+            needs.guarantees.require(*one, Asker::Tool);
+        }
+        needs
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        drop(self.host.take());
+        let _ = std::fs::remove_dir_all(&self.workspace);
+    }
+}
+
+fn worker(entry: &str) -> Talking {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python/callgate/worker.py");
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = over_stdio(&format!("__file__ = 'callgate/worker.py'\n{text}"));
+    Talking::Worker {
+        command: ["python3", "-u", "-c", &text].map(Into::into).to_vec(),
+        entry: Some(format!("tools.inside:{entry}")),
+    }
+}
+
+async fn plan(bench: &Bench) -> Result<Plan, Fault> {
+    let (caller, cancel) = (Caller::uid(0), Cancel::new());
+    let input = Document::from_value(json!({}));
+    let mut call = Call::new(
+        CallId(1),
+        &bench.tool.name,
+        input,
+        caller,
+        Wire::Gate,
+        cancel,
+    );
+    call.default_timeout = Duration::from_secs(60);
+    bench.tool.runner.plan(&call, &bench.tool).unwrap().await
+}
+
+/// P-12, must-show 5: network, memory, pids, read-only and user, from inside; and the plan
+/// says what the running container showed.
+#[tokio::test]
+async fn proven_from_inside() {
+    let scene = Scene::new();
+    let guarantees = [
+        Guarantee::NoFilesystemRead,
+        Guarantee::NoFilesystemWrite,
+        Guarantee::NoNetwork,
+        Guarantee::NoEnvRead,
+        Guarantee::SecretsAllowed,
+    ];
+    let needs = || scene.needs(&guarantees);
+    let bench = scene.bench("status", needs());
+    let planned = plan(&bench).await.unwrap();
+    assert_eq!(planned.enforcement.level, Level::Enforced);
+    let detail = planned.enforcement.detail.unwrap();
+    assert_eq!(detail.isolation, Isolation::Worker);
+    assert!(!detail.unsafe_override);
+    assert_eq!(detail.held.len(), guarantees.len());
+    assert!(detail.held.iter().all(|held| !held.mechanisms.is_empty()));
+
+    let status = bench.value(json!({})).await;
+    assert_eq!(
+        (&status["uid"], &status["gid"]),
+        (&json!(65534), &json!(65534))
+    );
+    assert_eq!(status["capabilities"], json!(["0000000000000000"]));
+    assert_eq!(status["no_new_privs"], "1");
+    assert_eq!(status["interfaces"], json!(["lo"]));
+    assert_eq!(status["pid"], 1);
+    assert_eq!(status["cwd"], "/workspace");
+    let facts = bench.sink.facts();
+    assert_eq!(facts[0], "container_runtime=podman");
+    assert!(
+        facts[1].starts_with(&format!("image={IMAGE} (sha256:")),
+        "{facts:?}"
+    );
+    assert_eq!(facts[2], "command=worker tools.inside:status");
+    assert_eq!(
+        facts[3],
+        "container_enforcement=verified: no network, read-only, memory 67108864, pids 32, \
+         user 65534, no capabilities"
+    );
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let network = scene
+        .bench("network", needs())
+        .value(json!({ "port": port }))
+        .await;
+    assert_eq!(network["near"], "ECONNREFUSED");
+    assert_eq!(network["far"], "ENETUNREACH");
+    assert_ne!(network["vsock"], "done");
+    assert!(listener.accept().is_err(), "nobody came");
+
+    let paths = [
+        "/x",
+        "/etc/passwd",
+        "/workspace/x",
+        "/workspace/tools/inside.py",
+        "/tmp/x",
+    ];
+    let written = scene
+        .bench("write", needs())
+        .value(json!({ "paths": paths }))
+        .await;
+    for path in &paths[..4] {
+        assert_eq!(written[path], "EROFS", "{path}");
+    }
+    assert_eq!(written["/tmp/x"], "done");
+    assert_eq!(
+        std::fs::read_to_string(scene.workspace.join("tools/inside.py")).unwrap(),
+        INSIDE
+    );
+    let secret = scene.workspace.join("secret");
+    std::fs::write(&secret, "s").unwrap();
+    let paths = [secret.to_str().unwrap(), "/workspace/secret", "/etc/shadow"];
+    let read = scene
+        .bench("read", needs())
+        .value(json!({ "paths": paths }))
+        .await;
+    assert!(paths.iter().all(|path| read[path] == "ENOENT"), "{read}");
+
+    let memory = scene.bench("memory", needs());
+    assert_eq!(memory.value(json!({ "bytes": 16 << 20 })).await, 16 << 20);
+    let fault = memory.fault(json!({ "bytes": 200 << 20 })).await;
+    assert!(fault.starts_with("crash: "), "{fault}");
+
+    let processes = scene
+        .bench("processes", needs())
+        .value(json!({ "max": 100 }))
+        .await;
+    assert_eq!(processes["stopped"], "EAGAIN", "{processes}");
+    assert!(processes["started"].as_u64().unwrap() < 32, "{processes}");
+}
+
+/// P-12: one container serves many calls; what a tool prints is no reply.
+#[tokio::test]
+async fn one_container_for_many_calls() {
+    let scene = Scene::new();
+    let bench = scene.bench("count", scene.needs(&[]));
+    for round in 1..=20 {
+        assert_eq!(
+            bench.value(json!({})).await,
+            json!({ "count": round, "pid": 1 })
+        );
+    }
+    assert_eq!(scene.podman.containers().len(), 1);
+    bench.tool.runner.stop();
+    until("it is removed", || scene.podman.containers().is_empty()).await;
+    assert_eq!(bench.value(json!({})).await["count"], 1);
+
+    let cold = Needs {
+        isolation: Isolation::Cold,
+        ..scene.needs(&[Guarantee::NoEnvWrite])
+    };
+    let cold = scene.bench("count", cold);
+    assert_eq!(
+        plan(&cold).await.unwrap().enforcement.level,
+        Level::Enforced
+    );
+    for _ in 0..2 {
+        assert_eq!(cold.value(json!({})).await["count"], 1);
+    }
+    let speak = scene.bench("speak", scene.needs(&[]));
+    assert_eq!(speak.value(json!({ "a": 1 })).await, json!({ "a": 1 }));
+    assert!(speak.sink.stderr().contains("words of the tool"));
+}
+
+/// What no profile can promise is refused; the owner may let it run, and then nothing forks
+/// all the same.
+#[tokio::test]
+async fn forks_are_denied_and_that_is_only_part_of_it() {
+    let scene = Scene::new();
+    let usual = scene.bench("fork", scene.needs(&[])).value(json!({})).await;
+    assert_eq!(usual, json!({ "fork": "done", "spawn": "done" }));
+    let bench = scene.bench("fork", scene.needs(&[Guarantee::NoSubprocess]));
+    let refused = plan(&bench).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("no_subprocess (exec in place stays possible)"),
+        "{refused}"
+    );
+    let mut needs = scene.needs(&[Guarantee::NoSubprocess]);
+    needs.unsafe_execution = true;
+    let bench = scene.bench("fork", needs);
+    let planned = plan(&bench).await.unwrap().enforcement;
+    assert_eq!(planned.level, Level::Partial);
+    assert!(planned.detail.unwrap().unsafe_override);
+    let denied = bench.value(json!({})).await;
+    assert_eq!(
+        (&denied["fork"], &denied["spawn"]),
+        (&json!("EPERM"), &json!("EPERM"))
+    );
+}
+
+/// What is declared comes in, and only that.
+#[tokio::test]
+async fn folders_and_variables_that_are_declared() {
+    let scene = Scene::new();
+    let out = scene.workspace.join("out");
+    std::fs::create_dir(&out).unwrap();
+    std::os::unix::fs::chown(&out, Some(12345), Some(12345)).unwrap();
+    let mut needs = scene.needs(&[]);
+    needs.writes = vec![out.clone()];
+    let bench = scene.bench("write", needs.clone());
+    let paths = json!({ "paths": ["/workspace/out/made", "/workspace/tools/x"] });
+    let written = bench.value(paths).await;
+    assert_eq!(
+        written,
+        json!({ "/workspace/out/made": "done", "/workspace/tools/x": "EROFS" })
+    );
+    assert_eq!(std::fs::read_to_string(out.join("made")).unwrap(), "x");
+    needs
+        .guarantees
+        .require(Guarantee::NoFilesystemWrite, Asker::User);
+    let refused = plan(&scene.bench("write", needs)).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("it may write /workspace/out"),
+        "{refused}"
+    );
+
+    let mut settings = scene.settings(worker("status"));
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    settings.env = vec![
+        pair("PLAIN", "p"),
+        pair("KEY", "sk-12345"),
+        pair("HOME", "/tmp"),
+    ];
+    settings.secrets = Arc::new(NamedSecrets::new(vec![pair("OPENAI_API_KEY", "sk-12345")]));
+    let names = async |needs: Needs| {
+        let bench = scene.bench_with(settings.clone(), needs);
+        plan(&bench).await.unwrap();
+        let status = bench.value(json!({})).await;
+        let has = |name: &str| {
+            status["environment"]
+                .as_array()
+                .unwrap()
+                .contains(&json!(name))
+        };
+        [has("PLAIN"), has("KEY"), has("PATH")]
+    };
+    assert_eq!(names(scene.needs(&[])).await, [true, true, true]);
+    assert_eq!(
+        names(scene.needs(&[Guarantee::SecretsAllowed])).await,
+        [true, false, true]
+    );
+    assert_eq!(
+        names(scene.needs(&[Guarantee::NoEnvRead])).await,
+        [false, false, true]
+    );
+}
+
+/// Must-show 5: whoever ends, and however, no container is left.
+#[tokio::test]
+async fn no_container_is_left() {
+    let mut scene = Scene::new();
+    // The call's own end: by its time, and by its caller.
+    let mut bench = scene.bench("hang", scene.needs(&[]));
+    plan(&bench).await.unwrap();
+    let [name] = &scene.podman.containers()[..] else {
+        panic!("one container")
+    };
+    assert!(name.starts_with("callgate-0123456789abcdef-"), "{name}");
+    let first = scene.podman.pid(name);
+    bench.timeout = Duration::from_millis(500);
+    assert_eq!(
+        bench.fault(json!({})).await,
+        "timeout: timed out after 500 ms"
+    );
+    assert!(support::gone(&[first]), "the tree is gone with the call");
+    assert_eq!(scene.podman.containers(), [""; 0]);
+    bench.timeout = support::LONG;
+    let cancel = bench.cancel.clone();
+    let stopped = async {
+        until("it runs", || !scene.podman.containers().is_empty()).await;
+        cancel.cancel();
+    };
+    let (fault, ()) = tokio::join!(bench.fault(json!({})), stopped);
+    assert_eq!(fault, "cancelled: cancelled");
+    until("it is removed", || scene.podman.containers().is_empty()).await;
+    drop(bench);
+
+    // The client killed while a call runs.
+    let bench = scene.bench("hang", scene.needs(&[]));
+    let killed = async {
+        until("it runs", || !scene.podman.containers().is_empty()).await;
+        let name = scene.podman.containers()[0].clone();
+        until("its process is there", || {
+            let pid = scene
+                .podman
+                .run(&["inspect", "--format", "{{.State.Pid}}", &name]);
+            String::from_utf8_lossy(&pid.stdout)
+                .trim()
+                .parse::<u32>()
+                .is_ok_and(|pid| pid > 0)
+        })
+        .await;
+        let (pid, client) = (scene.podman.pid(&name), client_of(&name));
+        let client = rustix::process::Pid::from_raw(i32::try_from(client).unwrap()).unwrap();
+        rustix::process::kill_process(client, rustix::process::Signal::KILL).unwrap();
+        pid
+    };
+    let (fault, pid) = tokio::join!(bench.fault(json!({})), killed);
+    assert!(
+        fault.starts_with("crash: ") || fault.starts_with("unavailable: "),
+        "{fault}"
+    );
+    assert!(support::gone(&[pid]));
+    until("its record is gone", || {
+        scene.podman.containers().is_empty()
+    })
+    .await;
+    drop(bench);
+
+    // The gate's orderly end waits for the removal of what is idle.
+    let bench = scene.bench("count", scene.needs(&[]));
+    bench.value(json!({})).await;
+    assert_eq!(scene.podman.containers().len(), 1);
+    drop(bench);
+    drop(scene.host.take());
+    assert_eq!(scene.podman.containers(), [""; 0]);
+
+    // What a dead gate left is removed by the next; what a living one has is not.
+    let ours = "callgate-0123456789abcdef";
+    let alive = {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        let started = rest.split_whitespace().nth(19).unwrap();
+        format!("{ours}-{}-{started}-9", std::process::id())
+    };
+    for name in [
+        alive.as_str(),
+        "callgate-0123456789abcdef-1-1-1",
+        "callgate-other-1-1-1",
+    ] {
+        scene
+            .podman
+            .good(&["create", "--name", name, IMAGE, "/bin/sleep", "1"]);
+    }
+    scene.host = Some(Containers::new(misbehave().to_owned(), "0123456789abcdef"));
+    let bench = scene.bench("count", scene.needs(&[]));
+    bench.value(json!({})).await;
+    let mut left = scene.podman.containers();
+    left.retain(|name| {
+        name == &alive || !name.starts_with(&format!("{ours}-{}-", std::process::id()))
+    });
+    left.sort();
+    assert_eq!(left, [alive.as_str(), "callgate-other-1-1-1"]);
+}
+
+/// The pid of the client that started a container.
+fn client_of(name: &str) -> u32 {
+    let clients = support::tagged(&format!("--name\0{name}\0"));
+    assert_eq!(clients.len(), 1, "{name}: {clients:?}");
+    clients[0]
+}
+
+/// An image that is not there, and a program that is not in it, are said.
+#[tokio::test]
+async fn what_cannot_start_says_why() {
+    let scene = Scene::new();
+    let mut settings = scene.settings(worker("count"));
+    settings.image = "localhost/no-such-image:latest".to_owned();
+    let bench = scene.bench_with(settings, scene.needs(&[]));
+    let refused = plan(&bench).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("podman could not run it") && refused.contains("no-such-image"),
+        "{refused}"
+    );
+    let talking = Talking::Worker {
+        command: vec!["no-such-program".into()],
+        entry: None,
+    };
+    let bench = scene.bench_with(scene.settings(talking), scene.needs(&[]));
+    let fault = bench.fault(json!({})).await;
+    assert!(fault.contains("no-such-program"), "{fault}");
+    until("nothing is left", || scene.podman.containers().is_empty()).await;
+}
+
+/// TP-2 to TP-6, TP-14 to TP-19, TP-23, TP-24, P-15, and the image by its digest: a foreign
+/// image that speaks the protocol's local form, a container for each call.
+#[tokio::test]
+async fn a_program_for_one_call() {
+    let scene = Scene::new();
+    let talking = Talking::OneShot {
+        command: vec!["oneshot".into()],
+        entry: "tools.x:y".to_owned(),
+    };
+    let mut settings = scene.settings(talking);
+    let digest = scene
+        .podman
+        .good(&["image", "inspect", "--format", "{{.Digest}}", IMAGE]);
+    settings.image = format!("localhost/callgate-test@{}", digest.trim());
+    let needs = scene.needs(&[Guarantee::NoNetwork, Guarantee::NoEnvWrite]);
+    let bench = scene.bench_with(settings.clone(), needs);
+    let planned = plan(&bench).await.unwrap().enforcement;
+    assert_eq!(planned.level, Level::Enforced);
+    assert_eq!(planned.detail.unwrap().isolation, Isolation::Cold);
+    let output = bench.value(json!({ "n": 1.5 })).await;
+    let request = json!({
+        "protocol_version": 1, "tool": "test/tool", "entry": "tools.x:y", "payload": { "n": 1.5 },
+    });
+    assert_eq!(output["request"], request);
+    assert!(bench.sink.stderr().contains("words of the tool"));
+    assert!(bench.sink.facts()[1].contains(digest.trim()));
+    assert_eq!(scene.podman.containers(), [""; 0]);
+    for (payload, wanted) in [
+        (json!({ "do": "fail" }), "tool_failed: no"),
+        (json!({ "do": "fail", "exit": 1 }), "tool_failed: no"),
+        (json!({ "do": "die" }), "crash: exit 3"),
+    ] {
+        let fault = bench.fault(payload.clone()).await;
+        assert!(fault.starts_with(wanted), "{payload}: {fault}");
+    }
+    let mut bench = bench;
+    bench.timeout = Duration::from_secs(3);
+    let fault = bench.fault(json!({ "do": "hang" })).await;
+    assert_eq!(fault, "timeout: timed out after 3000 ms");
+    assert_eq!(scene.podman.containers(), [""; 0]);
+}
