@@ -11,13 +11,15 @@ use callgate_call::{
     is_name,
 };
 use callgate_runners::{
-    Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings, interpreter,
-    python_pool,
+    NodeSettings, Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings,
+    interpreter, node, node_pool, python_pool,
 };
 use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
 use callgate_wires::toolhost::tier_of_side_effects;
 
-use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig};
+use crate::config::{
+    IsolationConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
+};
 use crate::environment::Environment;
 use crate::project::{Bound, Code};
 use crate::remote::{self, Remotes};
@@ -25,6 +27,9 @@ use crate::workspace::{any_object, escapes};
 
 /// Calls of one tool at the same time, where nothing is said.
 const CONCURRENCY_MAX_DEFAULT: usize = 64;
+
+/// Where the Python worker finds what to import once.
+const PRELOAD_VARIABLE: &str = "CALLGATE_PRELOAD";
 
 /// Makes tools out of their configuration.
 pub struct Workshop<'a> {
@@ -36,6 +41,8 @@ pub struct Workshop<'a> {
     pub spawner: Arc<Spawner>,
     /// What Python runs; made on first need.
     pub worker: &'a dyn Fn() -> Vec<OsString>,
+    /// What Node runs; made on first need.
+    pub node_worker: &'a dyn Fn() -> Vec<OsString>,
     /// Where a pack's code is; made on first need.
     pub lay_out: &'a dyn Fn(&Code) -> Result<PathBuf, String>,
     /// For services and containers; made on first need.
@@ -62,9 +69,19 @@ impl Workshop<'_> {
             .unwrap_or_else(|| tier_of_side_effects(&aid, &config.side_effects));
         let tier = Tier::from_number(tier)
             .ok_or_else(|| about(format!("tier: {tier} is not 0, 1, 2 or 3")))?;
+        let isolation = match &config.runner {
+            Some(runner) => {
+                let pack = config
+                    .bound
+                    .as_ref()
+                    .is_some_and(|bound| bound.code.is_some());
+                isolation(config.isolation, runner, pack).map_err(about)?
+            }
+            None => Isolation::default(),
+        };
         let code = self.code(config.bound.as_deref());
         let runner: Arc<dyn Runner> = match (&config.runner, &code) {
-            (Some(runner), Ok(code)) => self.runner(runner, code).map_err(about)?,
+            (Some(runner), Ok(code)) => self.runner(runner, isolation, code).map_err(about)?,
             // A state that takes no files must not cost the other tools (T-12).
             (Some(_), Err(reason)) => Arc::new(NoRunner::new(reason.clone())),
             (None, _) => {
@@ -74,10 +91,22 @@ impl Workshop<'_> {
             }
         };
         let bound = config.bound.map(|bound| *bound);
-        let needs = bound.as_ref().map(|bound| {
-            let code = code.unwrap_or_default();
-            Arc::new(needs_of(bound, &self.root, &config.writes, code))
-        });
+        let needs = match (&bound, &config.runner) {
+            (Some(bound), _) => {
+                let code = code.unwrap_or_default();
+                Some(needs_of(bound, &self.root, &config.writes, code, isolation))
+            }
+            (None, Some(RunnerConfig::Container(_))) => Some(Needs {
+                writes: config
+                    .writes
+                    .iter()
+                    .map(|path| self.root.join(path))
+                    .collect(),
+                isolation,
+                ..Needs::default()
+            }),
+            (None, _) => None,
+        };
         if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
             return Err(about(format!(
                 "writes: `{path}` is not inside the workspace"
@@ -113,7 +142,7 @@ impl Workshop<'_> {
             writes: config.writes,
             slots: config.slots,
             name: config.name,
-            needs,
+            needs: needs.map(Arc::new),
             origin: bound.map(|bound| bound.origin),
             runner,
         })
@@ -134,6 +163,7 @@ impl Workshop<'_> {
     fn runner(
         &mut self,
         config: &RunnerConfig,
+        isolation: Isolation,
         code: &[PathBuf],
     ) -> Result<Arc<dyn Runner>, String> {
         check_bounds(config)?;
@@ -161,11 +191,11 @@ impl Workshop<'_> {
                 limits,
                 pool,
             } => {
-                let key = format!("{command:?} {env:?} {limits:?} {pool:?}");
+                let key = format!("{command:?} {env:?} {limits:?} {pool:?} {isolation:?}");
                 let pool = self.shared(key, |shop| {
                     let (command, env) = (words(command)?, child_env(shop.environment, env)?);
                     let mut settings = PoolSettings::new(command, env, shop.root.clone());
-                    tune(&mut settings, limits, pool);
+                    tune(&mut settings, limits, pool, isolation);
                     Ok(Pool::new(Arc::clone(&shop.spawner), settings))
                 })?;
                 Ok(Arc::new(PoolRunner::new(pool, entry.clone(), "pool")))
@@ -173,6 +203,7 @@ impl Workshop<'_> {
             RunnerConfig::Python {
                 entry,
                 python,
+                preload,
                 env,
                 limits,
                 pool,
@@ -180,16 +211,23 @@ impl Workshop<'_> {
                 if !entry.contains(':') {
                     return Err(format!("entry `{entry}` is not `module:function`"));
                 }
-                let key = format!("python {python:?} {env:?} {limits:?} {pool:?} {code:?}");
+                let key = format!(
+                    "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {code:?} {isolation:?}"
+                );
                 let pool = self.shared(key, |shop| {
+                    let mut env = child_env(shop.environment, env)?;
+                    if !preload.is_empty() {
+                        env.push((PRELOAD_VARIABLE.into(), preload.join(" ").into()));
+                    }
                     let settings = PythonSettings {
                         workspace: shop.root.clone(),
                         interpreter: python.as_ref().map(PathBuf::from),
                         worker: [(shop.worker)(), code.iter().map(OsString::from).collect()]
                             .concat(),
-                        env: child_env(shop.environment, env)?,
+                        env,
                     };
-                    let tune = |settings: &mut PoolSettings| tune(settings, limits, pool);
+                    let tune =
+                        |settings: &mut PoolSettings| tune(settings, limits, pool, isolation);
                     Ok(python_pool(Arc::clone(&shop.spawner), settings, tune))
                 })?;
                 Ok(Arc::new(PoolRunner::new(
@@ -197,6 +235,31 @@ impl Workshop<'_> {
                     Some(entry.clone()),
                     "python",
                 )))
+            }
+            RunnerConfig::Node {
+                entry,
+                node,
+                env,
+                limits,
+                pool,
+            } => {
+                let file = entry.rsplit_once(':').map(|(file, _)| file);
+                if file.is_none_or(escapes) {
+                    return Err(format!("entry `{entry}` is not `file:function`"));
+                }
+                let key = format!("node {node:?} {env:?} {limits:?} {pool:?} {isolation:?}");
+                let pool = self.shared(key, |shop| {
+                    let settings = NodeSettings {
+                        workspace: shop.root.clone(),
+                        interpreter: node.as_ref().map(PathBuf::from),
+                        worker: (shop.node_worker)(),
+                        env: child_env(shop.environment, env)?,
+                    };
+                    let tune =
+                        |settings: &mut PoolSettings| tune(settings, limits, pool, isolation);
+                    Ok(node_pool(Arc::clone(&shop.spawner), settings, tune))
+                })?;
+                Ok(Arc::new(PoolRunner::new(pool, Some(entry.clone()), "node")))
             }
             RunnerConfig::Service(service) => {
                 self.remotes()?
@@ -227,6 +290,44 @@ impl Workshop<'_> {
         self.pools.insert(key, Arc::clone(&made));
         Ok(made)
     }
+}
+
+/// What keeps one call from the next: what the tool asks for, if its runner can do it, else
+/// what the runner does by itself; a pack's code is trusted less than the workspace's (P-17).
+fn isolation(
+    asked: Option<IsolationConfig>,
+    runner: &RunnerConfig,
+    pack: bool,
+) -> Result<Isolation, String> {
+    let (usual, able): (_, &[_]) = match runner {
+        RunnerConfig::Process { .. } | RunnerConfig::Service(_) => {
+            (Isolation::Cold, &[Isolation::Cold])
+        }
+        RunnerConfig::Container(container) if container.mode == ModeConfig::Oneshot => {
+            (Isolation::Cold, &[Isolation::Cold])
+        }
+        RunnerConfig::Pool { .. } | RunnerConfig::Node { .. } | RunnerConfig::Container(_) => {
+            (Isolation::Worker, &[Isolation::Worker, Isolation::Cold])
+        }
+        RunnerConfig::Python { .. } => (
+            if pack {
+                Isolation::Call
+            } else {
+                Isolation::Worker
+            },
+            &[Isolation::Call, Isolation::Worker, Isolation::Cold],
+        ),
+    };
+    let isolation = asked.map_or(usual, Isolation::from);
+    if able.contains(&isolation) {
+        return Ok(isolation);
+    }
+    let able: Vec<&str> = able.iter().map(|one| one.as_str()).collect();
+    Err(format!(
+        "isolation: this runner is not `{}` but {}",
+        isolation.as_str(),
+        able.join(" or ")
+    ))
 }
 
 /// The allow list and what the tool declares; `${NAME}` takes a variable of ours.
@@ -266,6 +367,10 @@ pub fn program_of(
             let named = interpreter(root, python.as_deref().map(Path::new));
             (vec![named.into_os_string()], env)
         }
+        RunnerConfig::Node { node, env, .. } => {
+            let named = self::node(node.as_deref().map(Path::new));
+            (vec![named.into_os_string()], env)
+        }
         RunnerConfig::Service(_) => return Ok(None),
         RunnerConfig::Container(container) => {
             return remote::client_program(environment, root, container).map(Some);
@@ -294,9 +399,9 @@ fn timeout(ms: Option<u64>) -> Result<Option<Duration>, String> {
 fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
     let (limits, pool) = match config {
         RunnerConfig::Process { limits, .. } => (limits, &PoolConfig::default()),
-        RunnerConfig::Pool { limits, pool, .. } | RunnerConfig::Python { limits, pool, .. } => {
-            (limits, pool)
-        }
+        RunnerConfig::Pool { limits, pool, .. }
+        | RunnerConfig::Python { limits, pool, .. }
+        | RunnerConfig::Node { limits, pool, .. } => (limits, pool),
         RunnerConfig::Service(service) => {
             let limits = LimitsConfig {
                 output_bytes: service.output_bytes,
@@ -347,7 +452,12 @@ pub fn child_limits(config: &LimitsConfig) -> Limits {
     }
 }
 
-fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
+fn tune(
+    settings: &mut PoolSettings,
+    limits: &LimitsConfig,
+    pool: &PoolConfig,
+    isolation: Isolation,
+) {
     fn set<T>(place: &mut T, value: Option<T>) {
         if let Some(value) = value {
             *place = value;
@@ -355,6 +465,7 @@ fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
     }
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
     settings.limits = child_limits(limits);
+    settings.isolation = isolation;
     set(&mut settings.output_bytes_max, limits.output_bytes);
     set(&mut settings.workers_max, pool.workers_max);
     set(&mut settings.queue_max, pool.queue_max);
@@ -367,7 +478,13 @@ fn tune(settings: &mut PoolSettings, limits: &LimitsConfig, pool: &PoolConfig) {
 }
 
 /// What a tool of a project needs and is kept from.
-fn needs_of(bound: &Bound, root: &Path, writes: &[String], code: Vec<PathBuf>) -> Needs {
+fn needs_of(
+    bound: &Bound,
+    root: &Path,
+    writes: &[String],
+    code: Vec<PathBuf>,
+    isolation: Isolation,
+) -> Needs {
     Needs {
         guarantees: bound.guarantees.clone(),
         reads: code.into_iter().take(1).collect(),
@@ -379,7 +496,7 @@ fn needs_of(bound: &Bound, root: &Path, writes: &[String], code: Vec<PathBuf>) -
         },
         unsafe_execution: bound.unsafe_execution,
         unconfined: bound.unconfined,
-        isolation: Isolation::default(),
+        isolation,
     }
 }
 

@@ -24,6 +24,7 @@ use crate::config::{
 use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
+use crate::node;
 use crate::paths::Paths;
 use crate::python;
 use crate::remote::{self, Remotes};
@@ -189,6 +190,7 @@ impl<'a> Parts<'a> {
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
+            node_worker: &|| node::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store),
             remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
             pools: HashMap::new(),

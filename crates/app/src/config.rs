@@ -2,17 +2,19 @@
 //! `catalog.rs`.
 
 mod remote;
+mod runner;
 mod shelf;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use callgate_call::{RateLimit, Tasks};
+use callgate_call::{Isolation, RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
 
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
+pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
 use crate::project::Bound;
@@ -112,6 +114,9 @@ pub struct ToolConfig {
     pub gives_content: bool,
     #[serde(default)]
     pub tasks: TasksConfig,
+    /// What keeps one call from the next; else as the runner does it.
+    #[serde(default)]
+    pub isolation: Option<IsolationConfig>,
     /// Absent only in toolpacks of other hosts: listed, and not available.
     #[serde(default)]
     pub runner: Option<RunnerConfig>,
@@ -140,6 +145,25 @@ impl From<TasksConfig> for Tasks {
     }
 }
 
+/// What keeps one call of a tool from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IsolationConfig {
+    Call,
+    Worker,
+    Cold,
+}
+
+impl From<IsolationConfig> for Isolation {
+    fn from(config: IsolationConfig) -> Self {
+        match config {
+            IsolationConfig::Call => Self::Call,
+            IsolationConfig::Worker => Self::Worker,
+            IsolationConfig::Cold => Self::Cold,
+        }
+    }
+}
+
 /// Where a schema is.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
@@ -148,103 +172,6 @@ pub enum SchemaSource {
     File(String),
     /// The schema itself.
     Inline(Value),
-}
-
-/// How a tool is carried out.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub enum RunnerConfig {
-    /// One program per call.
-    Process {
-        command: Vec<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-    },
-    /// Long-lived workers of any language.
-    Pool {
-        command: Vec<String>,
-        #[serde(default)]
-        entry: Option<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-        #[serde(default)]
-        pool: PoolConfig,
-    },
-    /// A pool of the Python worker that ships.
-    Python {
-        /// `module:function`.
-        entry: String,
-        /// The interpreter; else `.venv`, else `python3`.
-        #[serde(default)]
-        python: Option<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-        #[serde(default)]
-        pool: PoolConfig,
-    },
-    /// A foreign service.
-    Service(ServiceRunnerConfig),
-    /// A container of podman or docker.
-    Container(Box<ContainerRunnerConfig>),
-}
-
-impl RunnerConfig {
-    /// The code it names, where it names any.
-    pub fn entry(&self) -> Option<String> {
-        match self {
-            Self::Process { .. } => None,
-            Self::Pool { entry, .. } => entry.clone(),
-            Self::Python { entry, .. } => Some(entry.clone()),
-            Self::Service(service) => service.entry.clone(),
-            Self::Container(container) => container.entry.clone(),
-        }
-    }
-}
-
-/// What a child may use at most; absent means as much as the gate itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsConfig {
-    #[serde(default)]
-    pub memory_bytes: Option<u64>,
-    #[serde(default)]
-    pub cpu_seconds: Option<u64>,
-    #[serde(default)]
-    pub file_bytes: Option<u64>,
-    #[serde(default)]
-    pub open_files: Option<u64>,
-    #[serde(default)]
-    pub processes: Option<u64>,
-    #[serde(default)]
-    pub output_bytes: Option<usize>,
-}
-
-/// How a pool keeps its workers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PoolConfig {
-    #[serde(default)]
-    pub workers_max: Option<usize>,
-    #[serde(default)]
-    pub queue_max: Option<usize>,
-    #[serde(default)]
-    pub backoff_min_ms: Option<u64>,
-    #[serde(default)]
-    pub backoff_max_ms: Option<u64>,
-    #[serde(default)]
-    pub crashes_max: Option<usize>,
-    #[serde(default)]
-    pub crash_window_ms: Option<u64>,
-    #[serde(default)]
-    pub idle_ms: Option<u64>,
-    #[serde(default)]
-    pub calls_max: Option<u64>,
 }
 
 /// A token bucket.
@@ -552,6 +479,7 @@ concurrency_max = 2
 idempotent = true
 slots = true
 writes = ["out"]
+isolation = "cold"
 runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memory_bytes = 1 }, pool = { workers_max = 1 } }
 [[tool]]
 name = "s"

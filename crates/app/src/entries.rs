@@ -17,6 +17,7 @@ use crate::catalog::Workshop;
 use crate::compose::Parts;
 use crate::config::ToolConfig;
 use crate::environment::Environment;
+use crate::node;
 use crate::python;
 
 /// Entries known at the same time; the next one is refused.
@@ -115,6 +116,7 @@ impl Functions {
             root: self.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             worker: &|| python::worker(&self.store),
+            node_worker: &|| node::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store),
             remotes: None,
             pools: std::mem::take(pools),

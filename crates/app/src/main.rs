@@ -16,6 +16,7 @@ mod mcp;
 #[cfg(test)]
 #[path = "../tests/support/mutate.rs"]
 mod mutate;
+mod node;
 mod pack;
 mod paths;
 mod project;

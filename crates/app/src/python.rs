@@ -22,15 +22,18 @@ const PACKAGE: &[(&str, &str)] = package![
     "__main__.py",
     "_process.py",
     "ask.py",
+    "blocked.py",
     "check.py",
     "client.py",
     "convert.py",
     "dispatch.py",
     "docstring.py",
+    "prepared.py",
     "report.py",
     "schema.py",
     "tool.py",
     "worker.py",
+    "zygote.py",
 ];
 
 /// Runs the worker out of the text it stands in, and has the package for tools that import it:

@@ -397,6 +397,7 @@ impl Reader {
                     aliases: tool.aliases,
                     writes: Vec::new(),
                     slots: tool.slots,
+                    isolation: None,
                     runner,
                     bound: None,
                 })

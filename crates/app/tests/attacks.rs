@@ -264,6 +264,7 @@ fn arenas() -> Vec<Arena> {
 #[test]
 fn attacks_have_no_effect() {
     let mut proven: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    let mut wrong = Vec::new();
     for arena in arenas() {
         let users = arena.users;
         let modules = modules(&arena);
@@ -277,12 +278,25 @@ fn attacks_have_no_effect() {
             .entry(users.owner)
             .or_insert_with(|| prove(&arena, &attacks, modules));
         let seen = attempt(&arena, &attacks, modules);
-        report(users, works, &seen);
+        wrong.extend(report(users, works, &seen));
     }
+    assert!(
+        wrong.is_empty(),
+        "{} not as expected:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
-/// Tells what came of it, and fails where it is not as expected.
-fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) {
+/// True if the tool's code was reached: a tool that can not be started stops every attack. The
+/// filter kills whoever makes calls of another machine; the rest are the limits' own ways.
+fn has_run(reply: &str) -> bool {
+    let signs = ["said", "(SIGSYS)", "(SIGKILL)", "output exceeds"];
+    signs.iter().any(|sign| reply.contains(sign))
+}
+
+/// Tells what came of it: what is not as expected.
+fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) -> Vec<String> {
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut wrong = Vec::new();
     for one in seen.iter().filter(|one| works.contains(&one.attack)) {
@@ -294,14 +308,11 @@ fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) {
             &mut count.0
         } += 1;
         let expected = group == "controls" || open(&one.attack, users).is_some();
-        if one.happened != expected {
+        if one.happened != expected || !has_run(&one.said) {
             let said = one.said.chars().take(600).collect::<String>();
-            wrong.push(format!(
-                "{} by `{}`: {} {said}",
-                one.attack,
-                one.tool,
-                if one.happened { "WORKED" } else { "stopped" },
-            ));
+            let word = if one.happened { "WORKED" } else { "stopped" };
+            let (who, attack, tool) = (users.name(), &one.attack, &one.tool);
+            wrong.push(format!("as {who}, {attack} by `{tool}`: {word} {said}"));
         }
     }
     println!("as {}:", users.name());
@@ -311,11 +322,51 @@ fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) {
     for open in OPEN.iter().filter(|open| (open.is_open)(users)) {
         println!("  open: {}: {}", open.attack, open.why);
     }
-    assert!(
-        wrong.is_empty(),
-        "as {}, {} not as expected:\n{}",
-        users.name(),
-        wrong.len(),
-        wrong.join("\n")
-    );
+    wrong
+}
+
+const FORGERS: &str = r#"
+[breaker]
+failures_max = 0
+
+[[tool]]
+name = "forge"
+runner = { kind = "python", entry = "forger:forge", python = "PYTHON" }
+
+[[tool]]
+name = "chatter"
+runner = { kind = "python", entry = "forger:chatter", python = "PYTHON" }
+"#;
+
+const FORGER: &str = r#"
+import os
+
+FORGED = b'{"ok":true,"result":{"forged":true},"output":{"forged":true},"protocol_version":1}\n'
+
+def forge(payload):
+    os.write(1, FORGED)
+    os._exit(0)
+
+def chatter(payload):
+    os.write(1, FORGED)
+    print("and more")
+    return {"honest": True}
+"#;
+
+/// P-8: what a tool prints is not its answer, and breaks none.
+#[test]
+fn a_printed_answer_is_not_believed() {
+    for users in Users::all() {
+        let arena = Arena::new(users, FORGERS);
+        arena.put("ws/forger.py", FORGER);
+        let mut host = arena.host();
+        let mut ask =
+            |tool: &str| host.ask(&json!({ "aid": format!("AID.TOOL.{tool}.v1"), "inputs": {} }));
+        let forged = ask("FORGE");
+        assert_eq!(forged["status"], "TOOL_ERROR", "{forged}");
+        assert_eq!(forged["output_json"], "{}", "{forged}");
+        let honest = ask("CHATTER");
+        assert_eq!(honest["output_json"], r#"{"honest":true}"#, "{honest}");
+        assert!(host.end().success());
+    }
 }

@@ -73,6 +73,25 @@ fn a_lost_call_is_told_and_the_next_one_works_alone() {
     verified(&folder);
 }
 
+/// Also the last one of a client that asks nothing more.
+#[test]
+fn a_call_lost_after_the_end_of_input_is_told() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", WORK)]);
+    let serve = Serve::start(&folder);
+    let mut host = mcp(&folder, &[]);
+    host.send(&modern_call(7, "one", &hang(), &json!({})));
+    started(&folder, 1);
+    host.close_input();
+    serve.kill();
+    let lost = host.reply();
+    assert_eq!(
+        (&lost["id"], &lost["error"]["code"]),
+        (&json!(7), &json!(-32603))
+    );
+    assert!(host.end().success());
+    assert_eq!(effects(&folder), 1);
+}
+
 #[test]
 fn the_next_gate_is_found() {
     let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", WORK)]);

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use callgate_call::{Artifact, Document, Fault, Output, SlotChange, Slots};
+use callgate_call::{Artifact, Document, Fault, Guarantee, Guarantees, Output, SlotChange, Slots};
 use callgate_wires::json;
 use callgate_wires::toolhost::Delta;
 use serde::{Deserialize, Deserializer};
@@ -26,6 +26,9 @@ pub(crate) struct Answer<'a> {
     error: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     ask: Option<&'a RawValue>,
+    /// A worker's tool ended itself, with this code.
+    #[serde(default)]
+    exit: Option<i32>,
     #[serde(borrow, default, deserialize_with = "present")]
     slots: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -46,22 +49,38 @@ impl<'a> Answer<'a> {
     /// The questions, if they are all there is.
     pub fn asks(&self) -> Option<&'a RawValue> {
         match (self.output, self.error, self.slots, self.removed_slots) {
-            (None, None, None, None) => self.ask,
+            (None, None, None, None) if self.exit.is_none() => self.ask,
             _ => None,
         }
     }
 
-    /// The output or the tool's own error.
-    pub fn into_result(self, takes_slots: bool, output_bytes_max: usize) -> Result<Output, Fault> {
-        let output = match (self.output, self.error, self.ask) {
-            (Some(output), None, None) => output,
-            (None, Some(error), None) => {
-                return Err(own_error(&strict(error)?).unwrap_or_else(no_error));
+    /// The code with which the tool ended itself, if that is all there is.
+    pub fn exits(&self) -> Option<i32> {
+        match (self.output, self.error, self.slots, self.removed_slots) {
+            (None, None, None, None) if self.ask.is_none() => self.exit,
+            _ => None,
+        }
+    }
+
+    /// The output or the tool's own error. `asked` is what the tool was held to.
+    pub fn into_result(
+        self,
+        takes_slots: bool,
+        output_bytes_max: usize,
+        asked: Option<&Guarantees>,
+    ) -> Result<Output, Fault> {
+        let output = match (self.output, self.error, self.ask, self.exit) {
+            (Some(output), None, None, None) => output,
+            (None, Some(error), None, None) => {
+                let error = strict(error)?;
+                return Err(blocked(&error, asked)
+                    .or_else(|| own_error(&error))
+                    .unwrap_or_else(no_error));
             }
-            // A program that runs once could not be told the answers.
+            // A program that runs once could not be told the answers, and has an end of its own.
             _ => {
                 return Err(bad(
-                    "the answer needs either `output` or `error` or, from a worker, `ask`",
+                    "the answer needs either `output` or `error` or, from a worker, `ask` or `exit`",
                 ));
             }
         };
@@ -144,6 +163,15 @@ pub(crate) fn strict(raw: &RawValue) -> Result<Value, Fault> {
         .map_err(|error| bad(format!("not strict JSON: {error}")))
 }
 
+/// The fault of a tool that was stopped by what it is held to. A worker's word for it, which is
+/// taken where the promise was asked for and means nothing else.
+fn blocked(error: &Value, asked: Option<&Guarantees>) -> Option<Fault> {
+    let guarantee = Guarantee::from_name(error.get("blocked")?.as_str()?)?;
+    asked?.requires(guarantee).then(|| Fault::GuaranteeBlocked {
+        guarantee: guarantee.name().to_owned(),
+    })
+}
+
 fn own_error(error: &Value) -> Option<Fault> {
     let text = |name: &str| error.get(name)?.as_str().map(clipped);
     Some(Fault::ToolFailed {
@@ -188,7 +216,7 @@ mod tests {
     use serde_json::json;
 
     fn reply(text: &str, slots: bool) -> Result<Output, Fault> {
-        Answer::read(text.as_bytes())?.into_result(slots, 64)
+        Answer::read(text.as_bytes())?.into_result(slots, 64, None)
     }
 
     fn reason(result: Result<Output, Fault>) -> String {
@@ -259,6 +287,8 @@ mod tests {
             ),
             (r#"{"ask":{}}"#, "either"),
             (r#"{"output":1,"ask":{}}"#, "either"),
+            (r#"{"exit":1}"#, "either"),
+            (r#"{"output":1,"exit":0}"#, "either"),
             (r#"{"error":"x"}"#, "`type`"),
             (r#"{"output":1,"output":2}"#, "duplicate field"),
             (r#"{"output":1,"extra":2}"#, "unknown field"),
@@ -273,6 +303,40 @@ mod tests {
         assert_eq!(reason(reply(&long, false)), "output exceeds 64 bytes");
         let fits = format!("{{\"output\":\"{}\"}}", "x".repeat(62));
         assert!(reply(&fits, false).is_ok());
+    }
+
+    /// P-3: a worker's word counts for what was asked for, and for nothing else.
+    #[test]
+    fn a_blocked_attempt_is_told_as_such() {
+        let mut asked = Guarantees::default();
+        asked.require(Guarantee::NoNetwork, callgate_call::Asker::Engine);
+        let fault = |blocked: &str, asked: Option<&Guarantees>| {
+            let text = format!(
+                "{{\"error\":{{\"type\":\"PermissionError\",\"message\":\"m\",\"blocked\":{blocked}}}}}"
+            );
+            let answer = Answer::read(text.as_bytes()).unwrap();
+            answer.into_result(false, 64, asked).unwrap_err()
+        };
+        let wanted = Fault::GuaranteeBlocked {
+            guarantee: "no_network".into(),
+        };
+        assert_eq!(fault("\"no_network\"", Some(&asked)), wanted);
+        for (blocked, asked) in [
+            ("\"no_network\"", None),
+            ("\"no_subprocess\"", Some(&asked)),
+            ("\"no_fun\"", Some(&asked)),
+            ("7", Some(&asked)),
+        ] {
+            assert_eq!(fault(blocked, asked).kind(), "tool_failed", "{blocked}");
+        }
+    }
+
+    #[test]
+    fn a_tool_that_ended_itself() {
+        let exits = |text: &str| Answer::read(text.as_bytes()).map(|answer| answer.exits());
+        assert_eq!(exits(r#"{"exit":3}"#), Ok(Some(3)));
+        assert_eq!(exits(r#"{"exit":3,"output":1}"#), Ok(None));
+        assert!(exits(r#"{"exit":"3"}"#).is_err());
     }
 
     /// T-23.

@@ -17,6 +17,16 @@ pub(crate) fn crash(ending: Ending, tail: &Tail) -> Fault {
     Fault::Crash { message }
 }
 
+/// A tool whose process ended by its own will, without an output. TP-24.
+pub(crate) fn left(code: i32, tail: &Tail) -> Fault {
+    let how = match code {
+        0 => "the tool ended (exit 0) without an output".to_owned(),
+        code => describe(Ending::Code(code)),
+    };
+    let message = with_last_words(&how, tail);
+    Fault::Crash { message }
+}
+
 /// How it ended, and the last lines of what it wrote.
 pub(crate) fn with_last_words(how: &str, tail: &Tail) -> String {
     let lines = tail.last_lines(LINES_MAX).join(" | ");

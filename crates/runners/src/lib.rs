@@ -1,9 +1,9 @@
 //! How a tool is carried out.
 //!
 //! [`ProcessRunner`] starts one program per call, [`PoolRunner`] hands calls to long-lived
-//! workers of a [`Pool`] shared by several tools, [`python_pool`] makes the pool behind
-//! `kind = "python"`, [`ServiceRunner`] asks a foreign service and
-//! [`ContainerRunner`] keeps a tool in a container. Children come from `sandbox`; what a tool
+//! workers of a [`Pool`] shared by several tools; [`python_pool`] and [`node_pool`] make the
+//! pools behind `kind = "python"` and `kind = "node"`, [`ServiceRunner`] asks a foreign service
+//! and [`ContainerRunner`] keeps a tool in a container. Children come from `sandbox`; what a tool
 //! may do is the gate's affair.
 
 mod answer;
@@ -12,7 +12,9 @@ mod container;
 mod coverage;
 mod egress;
 mod ending;
+mod interpreter;
 mod leaks;
+mod node;
 mod pool;
 mod process;
 mod python;
@@ -25,6 +27,7 @@ pub use container::{
 };
 pub use egress::{Allowed, Egress, Refusal, Watch};
 pub use leaks::NamedSecrets;
+pub use node::{NodeSettings, node, node_pool};
 pub use pool::{Pool, PoolRunner, PoolSettings};
 pub use process::{ProcessRunner, ProcessSettings};
 pub use python::{PythonSettings, interpreter, python_pool};

@@ -7,14 +7,19 @@
 //! {"call":"…","output":…[,"slots":{…},"removed_slots":[…]]}
 //! {"call":"…","error":{"type":"…","message":"…"}}
 //! {"call":"…","ask":{"branch":{"message":"Which branch?","schema":{…}}}}
+//! {"call":"…","exit":3}
 //! ```
 //!
-//! Reports may come before the answer, any number of them. Nothing keeps one call's leavings
-//! in a worker from the next one: what needs that is a process tool. A call costs no task and no copy beside the one line each way.
+//! Reports may come before the answer, any number of them. What keeps one call from the next
+//! is the pool's isolation: nothing (`worker`), a fork of its own for each call, of whose end
+//! the worker tells (`call`), or a worker for each call (`cold`). A worker is confined from
+//! its birth, so that calls with other needs never share one. A call costs no task and no copy
+//! beside the one line each way.
 
 mod ask;
 pub(crate) mod health;
 mod report;
+mod verdict;
 pub(crate) mod worker;
 
 use std::ffi::OsString;
@@ -23,16 +28,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, Output, RunFuture, Runner};
-use callgate_sandbox::{Limits, Spawner, Spec};
+use callgate_call::{Fault, Guarantee, Isolation, Job, Output, RunFuture, Runner};
+use callgate_sandbox::{Limits, Spawner, Spec, child_program};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::interpreter::{Interpreter, Resolved};
 use crate::process::within;
-use crate::python::Python;
 use health::{Health, Rules, Start};
-use worker::{Found, Served, Worker};
+use worker::{Fitness, Found, Served, Worker};
+
+/// Tells a worker to fork for each call.
+const ISOLATION_VARIABLE: &str = "CALLGATE_ISOLATION";
+
+/// Where a zygote finds the program that it confines its children with.
+const FILTER_VARIABLE: &str = "CALLGATE_FILTER";
 
 /// What a pool's workers are and how they are kept.
 #[derive(Clone, Debug)]
@@ -45,6 +56,8 @@ pub struct PoolSettings {
     pub cwd: PathBuf,
     /// What each of its processes may take.
     pub limits: Limits,
+    /// What keeps one call from the next, where a call's plan does not say.
+    pub isolation: Isolation,
     /// Workers at the same time; one call each.
     pub workers_max: usize,
     /// Calls waiting for a worker; beyond, `Unavailable`.
@@ -74,6 +87,7 @@ impl PoolSettings {
             env,
             cwd,
             limits: Limits::default(),
+            isolation: Isolation::Worker,
             workers_max: 4,
             queue_max: 64,
             backoff_min: Duration::from_millis(100),
@@ -93,8 +107,8 @@ pub struct Pool {
     spawner: Arc<Spawner>,
     settings: PoolSettings,
     /// Where the command is found out with the first worker.
-    python: Option<Python>,
-    command: OnceCell<Vec<OsString>>,
+    interpreter: Option<Interpreter>,
+    resolved: OnceCell<Resolved>,
     /// One permit per worker that may be at work.
     turns: Semaphore,
     waiting: AtomicUsize,
@@ -117,13 +131,13 @@ impl Pool {
     /// A pool without workers; they start with the first calls.
     #[must_use]
     pub fn new(spawner: Arc<Spawner>, settings: PoolSettings) -> Arc<Self> {
-        Self::with_python(spawner, settings, None)
+        Self::with_interpreter(spawner, settings, None)
     }
 
-    pub(crate) fn with_python(
+    pub(crate) fn with_interpreter(
         spawner: Arc<Spawner>,
         settings: PoolSettings,
-        python: Option<Python>,
+        interpreter: Option<Interpreter>,
     ) -> Arc<Self> {
         let rules = Rules {
             backoff_min: settings.backoff_min,
@@ -141,8 +155,8 @@ impl Pool {
             spawner,
             turns: Semaphore::new(settings.workers_max.max(1)),
             settings,
-            python,
-            command: OnceCell::new(),
+            interpreter,
+            resolved: OnceCell::new(),
             waiting: AtomicUsize::new(0),
             state: Mutex::new(state),
             own: own.clone(),
@@ -165,8 +179,10 @@ impl Pool {
 
     async fn call(&self, entry: &str, job: Job<'_>) -> Result<Output, Fault> {
         let deadline = Instant::now() + job.timeout.until();
+        let fitness = self.fitness(job);
         let turn = self.turn(job, deadline).await?;
-        let mut worker = self.worker(job, deadline).await?;
+        let mut worker = self.worker(&fitness, job, deadline).await?;
+        self.tell_facts(&fitness, job);
         let served = worker
             .serve(entry, job, deadline, self.settings.output_bytes_max)
             .await;
@@ -193,9 +209,35 @@ impl Pool {
         Ok(turn.expect("the semaphore is never closed"))
     }
 
+    /// What a worker for this call must be.
+    fn fitness(&self, job: Job<'_>) -> Fitness {
+        let needs = job.plan.confinement.clone();
+        let isolation = needs
+            .as_deref()
+            .map_or(self.settings.isolation, |needs| needs.isolation);
+        let forks = self.interpreter.as_ref().is_some_and(|one| one.forks);
+        let isolation = match isolation {
+            Isolation::Call if !forks => Isolation::Cold,
+            isolation => isolation,
+        };
+        Fitness { isolation, needs }
+    }
+
+    fn tell_facts(&self, fitness: &Fitness, job: Job<'_>) {
+        job.sink.fact("isolation", fitness.isolation.as_str());
+        for (name, value) in self.resolved.get().into_iter().flat_map(|one| &one.facts) {
+            job.sink.fact(name, value);
+        }
+    }
+
     /// An idle worker that is fit, or a new one.
-    async fn worker(&self, job: Job<'_>, deadline: Instant) -> Result<Worker, Fault> {
-        while let Some(mut worker) = self.take_idle() {
+    async fn worker(
+        &self,
+        fitness: &Fitness,
+        job: Job<'_>,
+        deadline: Instant,
+    ) -> Result<Worker, Fault> {
+        while let Some(mut worker) = self.take_idle(fitness) {
             match worker.find().await {
                 Found::Ready => return Ok(worker),
                 Found::Unfit => {}
@@ -203,16 +245,28 @@ impl Pool {
             }
         }
         self.wait_for_start(job, deadline).await?;
+        drop(self.surplus());
         let generation = self.state().generation;
         within(job, deadline, async {
-            let spec = self.spec().await?;
-            Worker::start(&self.spawner, spec, generation).await
+            let spec = self.spec(fitness).await?;
+            Worker::start(&self.spawner, spec, fitness.clone(), generation).await
         })
         .await?
     }
 
-    fn take_idle(&self) -> Option<Worker> {
-        self.state().idle.pop()
+    fn take_idle(&self, fitness: &Fitness) -> Option<Worker> {
+        let idle = &mut self.state().idle;
+        let at = idle.iter().rposition(|one| one.fitness == *fitness)?;
+        Some(idle.remove(at))
+    }
+
+    /// The idle workers, unfit for this call, that must make room for one that is: all there
+    /// are count against the bound.
+    fn surplus(&self) -> Vec<Worker> {
+        let free = self.turns.available_permits();
+        let idle = &mut self.state().idle;
+        let surplus = idle.len().saturating_sub(free);
+        idle.drain(..surplus).collect()
     }
 
     /// Waits as long as earlier crashes ask for, if the call has that long.
@@ -236,7 +290,7 @@ impl Pool {
         }
     }
 
-    async fn spec(&self) -> Result<Spec, Fault> {
+    async fn spec(&self, fitness: &Fitness) -> Result<Spec, Fault> {
         let PoolSettings {
             command,
             env,
@@ -244,16 +298,27 @@ impl Pool {
             limits,
             ..
         } = &self.settings;
-        let command = match &self.python {
-            None => command,
-            Some(python) => {
-                self.command
-                    .get_or_try_init(|| python.command(&self.spawner))
+        let command = match &self.interpreter {
+            None => command.clone(),
+            Some(interpreter) => {
+                let resolve = || interpreter.resolve(&self.spawner);
+                self.resolved
+                    .get_or_try_init(resolve)
                     .await?
+                    .command
+                    .clone()
             }
         };
-        let mut spec = Spec::new(command.clone(), cwd.clone());
-        spec.env.clone_from(env);
+        let mut env = env.clone();
+        if fitness.isolation == Isolation::Call {
+            env.push((ISOLATION_VARIABLE.into(), fitness.isolation.as_str().into()));
+            // Its own forks are what the zygote is for; theirs are not.
+            if fitness.forbids(Guarantee::NoSubprocess) {
+                env.push((FILTER_VARIABLE.into(), hex(&child_program()).into()));
+            }
+        }
+        let mut spec = Spec::new(command, cwd.clone());
+        spec.env = env;
         spec.limits = limits.clone();
         Ok(spec)
     }
@@ -265,8 +330,9 @@ impl Pool {
         match served {
             Served::Answered(result) => {
                 state.health.answered();
-                let fit =
-                    worker.generation == state.generation && worker.calls < self.settings.calls_max;
+                let fit = worker.generation == state.generation
+                    && worker.calls < self.settings.calls_max
+                    && worker.fitness.isolation != Isolation::Cold;
                 if fit {
                     worker.idle_since = now;
                     state.idle.push(worker);
@@ -330,6 +396,10 @@ async fn keep(pool: Weak<Pool>) {
     while let Some(next) = pool.upgrade().and_then(|pool| pool.end_idle()) {
         tokio::time::sleep_until(next).await;
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A place in the queue.

@@ -276,7 +276,7 @@ impl Streams {
         let printed = self.output.trim_ascii();
         match ending {
             Ending::Code(0) if slots && !printed.is_empty() => {
-                Answer::read(printed)?.into_result(true, max)
+                Answer::read(printed)?.into_result(true, max, None)
             }
             Ending::Code(0) if printed.len() > max => Err(answer::too_large(max)),
             Ending::Code(0) => answer::read_output(printed),

@@ -122,6 +122,11 @@ async fn the_worker_that_ships_serves() {
         json!({ "message": "Hello Ada" })
     );
     assert_eq!(greet.sink.stdout(), "greeting\n");
+    let fact = |name| greet.sink.fact_of(name);
+    assert_eq!(fact("python_env"), "system");
+    assert_eq!(fact("deps_source"), "none");
+    assert_eq!(fact("isolation"), "worker");
+    assert!(Path::new(&fact("python_path")).is_absolute());
     let fault = greet.run(json!({})).await.unwrap_err();
     assert!(matches!(&fault, Fault::ToolFailed { error_type, .. } if error_type == "KeyError"));
 

@@ -10,6 +10,10 @@ prints can be mistaken for a reply.
     {"call":"7","output":{"message":"Hello Ada"}}
     {"call":"7","error":{"type":"ValueError","message":"no such name"}}
     {"call":"7","ask":{"1.5f2c9a10":{"message":"Which name?","schema":{…}}}}
+    {"call":"7","exit":3}
+
+The last is a tool that ended itself; the worker lives on. Where
+`CALLGATE_ISOLATION` is `call` it forks for each line instead: see `zygote.py`.
 
 Left out on purpose: schemas, deadlines, size limits and confinement. Those are
 the gate's, which does not trust this process. Kept small and almost free of
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional, Union
 
 FD_VARIABLE = "CALLGATE_FD"
+ISOLATION_VARIABLE = "CALLGATE_ISOLATION"
 READ_BYTES = 64 * 1024
 MESSAGE_CHARS_MAX = 16 * 1024
 SLOT_MAX = 255
@@ -40,6 +45,11 @@ def main() -> "int":
     except (ValueError, OSError):
         print("callgate worker: %s must name an open descriptor" % FD_VARIABLE, file=sys.stderr)
         return 2
+    if os.environ.pop(ISOLATION_VARIABLE, "") == "call":
+        everywhere = narrow_path()
+        from callgate import zygote
+
+        return zygote.main(sys.modules[__name__], fd, everywhere)
     arrange_path()
     serve(fd)
     return 0
@@ -88,12 +98,14 @@ class Worker:
 
     NeedsInput = NeedsInput  # for `callgate.ask`
 
-    def __init__(self, wire: "list[int]") -> "None":
+    def __init__(self, wire: "list[int]", bring: "Callable[[str], Any]" = __import__) -> "None":
+        self.bring = bring
         self.loaded: "dict[str, Callable[..., Any]]" = {}
         self.wire = wire
         self.call: "Any" = None  # while its function runs
         self.answers: "dict[str, Any]" = {}  # of the caller's user, to earlier runs of this call
         self.asked = 0
+        self.watch: "Any" = None  # `callgate.blocked`, once a call was held to a guarantee
         self.lock = allocate_lock()
 
     def tell(self, kind: "str", report: "dict[str, Any]") -> "None":
@@ -118,12 +130,15 @@ class Worker:
             slots = request.get("slots")
             self.answers = request.get("answers", {})
             self.asked = 0
+            guarantees = request.get("guarantees")
             target = self.loaded.get(entry)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             return failure(call, "ProtocolError", "not a call: %r" % error)
+        if guarantees and self.watch is None:
+            self.watch = watch()
         try:
             if target is None:
-                target = self.loaded[entry] = load(entry)
+                target = self.loaded[entry] = load(entry, self.bring)
             self.call = call
             try:
                 if slots is None:
@@ -135,24 +150,40 @@ class Worker:
             try:
                 return encode(reply)
             except (ValueError, TypeError, RecursionError) as error:
-                raise ToolOutputError("the result is not JSON: %s" % error) from None
-        except EntryError as error:
-            report(error.__cause__ or error)
-            return failure(call, "ImportError", str(error))
-        except BaseException as error:  # a tool's exit or interrupt costs its own call only
+                raise TypeError("the result is not JSON: %s" % error) from None
+        except SystemExit as error:
+            return encode({"call": call, "exit": exit_code(error)})
+        except BaseException as error:  # a tool's interrupt costs its own call only
+            blocked = self.watch.guarantee(error, guarantees) if guarantees and self.watch else None
             report(error)
-            return failure(call, type(error).__name__, text_of(error))
+            text = text_of(error)
+            if target is None:
+                text = "entry `%s`: %s" % (entry, text)
+            return failure(call, type(error).__name__, text, blocked)
 
 
-class ToolOutputError(Exception):
-    """What a tool returned, or left in its slots, cannot be sent."""
+def watch() -> "Any":
+    """Begin to remember what tools try; nothing where a workspace hides our package."""
+    try:
+        from callgate import blocked
+
+        blocked.watch()
+        return blocked
+    except Exception:
+        return False
 
 
-class EntryError(Exception):
-    """An entry does not lead to a function."""
+def exit_code(error: "SystemExit") -> "int":
+    """The code an interpreter would end with; what is no number goes to stderr, as there."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
 
 
-def load(entry: "str") -> "Callable[..., Any]":
+def load(entry: "str", bring: "Callable[[str], Any]") -> "Callable[..., Any]":
     """The function behind `package.module:function`.
 
     One declared with `@tool` brings its own way to be called with a payload;
@@ -160,16 +191,13 @@ def load(entry: "str") -> "Callable[..., Any]":
     """
     module_name, colon, path = str(entry).partition(":")
     if not (module_name and colon and path):
-        raise EntryError("entry `%s` is not of the form module:function" % entry)
-    try:
-        __import__(module_name)
-        found: "Any" = sys.modules[module_name]
-        for name in path.split("."):
-            found = getattr(found, name)
-    except BaseException as error:
-        raise EntryError("entry `%s`: %s: %s" % (entry, type(error).__name__, text_of(error))) from error
+        raise ValueError("not of the form module:function")
+    bring(module_name)
+    found: "Any" = sys.modules[module_name]
+    for name in path.split("."):
+        found = getattr(found, name)
     if not callable(found):
-        raise EntryError("entry `%s` is not callable" % entry)
+        raise TypeError("not callable")
     function: "Callable[..., Any]" = getattr(found, "__callgate_call__", found)
     return function
 
@@ -196,29 +224,33 @@ def run_with_slots(
     changed = {}
     for number, artifact in slots.items():
         if type(number) is not int or not 0 <= number <= SLOT_MAX:
-            raise ToolOutputError("slot numbers are integers from 0 to %d, not %r" % (SLOT_MAX, number))
+            raise TypeError("slot numbers are integers from 0 to %d, not %r" % (SLOT_MAX, number))
         if not isinstance(artifact, dict):
-            raise ToolOutputError("slot %d is not an object" % number)
+            raise TypeError("slot %d is not an object" % number)
         try:
             same = before.get(number) == encode(artifact)
         except (ValueError, TypeError, RecursionError) as error:
-            raise ToolOutputError("slot %d is not JSON: %s" % (number, error)) from None
+            raise TypeError("slot %d is not JSON: %s" % (number, error)) from None
         if not same:
             changed[str(number)] = artifact
     removed = [number for number in before if number not in slots]
     return {"call": call, "output": output, "slots": changed, "removed_slots": removed}
 
 
-def failure(call: "Any", kind: "str", message: "str") -> "bytes":
+def failure(call: "Any", kind: "str", message: "str", blocked: "Optional[str]" = None) -> "bytes":
     # File names that are not UTF-8 reach messages as lone surrogates, which JSON must not carry.
     message = message[:MESSAGE_CHARS_MAX].encode("utf-8", "backslashreplace").decode()
-    return encode({"call": call, "error": {"type": kind, "message": message}})
+    error = {"type": kind, "message": message}
+    if blocked:
+        error["blocked"] = blocked
+    return encode({"call": call, "error": error})
 
 
 def report(error: "BaseException") -> "None":
     """Print the traceback, from the tool's first frame on, where the gate keeps stderr."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == report.__code__.co_filename:
+    ours = report.__code__.co_filename.rpartition("worker")[0]
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
         trace = trace.tb_next
     try:
         sys.__excepthook__(type(error), error.with_traceback(trace), trace)
@@ -276,18 +308,38 @@ def arrange_path() -> "None":
     sys.dont_write_bytecode = sys.dont_write_bytecode or bool(pack)
 
 
+def narrow_path() -> "list[str]":
+    """Only the standard library and this SDK, so that no tool's module is taken for one of
+    theirs; the path as it was."""
+    everywhere, standard = list(sys.path), os.path.dirname(os.__file__)
+    sys.path[:] = [path for path in everywhere if path == standard or path.startswith(standard + "/lib-")]
+    if os.path.isabs(__file__):  # else our text came with the command, and the package with it
+        sys.path.append(os.path.dirname(os.path.dirname(__file__)))
+    return everywhere
+
+
 def as_json(value: "Any") -> "Any":
-    """What the encoder asks for values JSON has no word for: dataclasses and enums.
+    """What the encoder asks for values JSON has no word for: decimals, dataclasses and enums.
 
     Such a value can only exist once its module was imported, so this imports none.
     """
     enum = sys.modules.get("enum")
     if enum is not None and isinstance(value, enum.Enum):
         return value.value
+    decimal = sys.modules.get("decimal")
+    if decimal is not None and isinstance(value, decimal.Decimal):
+        return number(value)
     if hasattr(type(value), "__dataclass_fields__"):
         fields = sys.modules["dataclasses"].fields(value)
         return {field.name: getattr(value, field.name) for field in fields}
     raise TypeError("a value of type %s" % type(value).__name__)
+
+
+def number(value: "Any") -> "Union[int, float]":
+    """A decimal as a number of JSON (P-9); beyond a double there is none."""
+    if not value.is_finite() or value.adjusted() > 308:
+        raise TypeError("the decimal %s" % value)
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def refuse_constant(word: "str") -> "Any":

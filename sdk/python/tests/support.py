@@ -101,13 +101,16 @@ class WorkerProcess:
         self.stream.sendall(data)
 
     def receive(self) -> Any:
+        return json.loads(self.receive_line())
+
+    def receive_line(self) -> bytes:
         while b"\n" not in self._received:
             data = self.stream.recv(1 << 16)
             if not data:
                 raise AssertionError("the worker closed the stream")
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
-        return json.loads(line)
+        return line
 
     def call(self, entry: str, payload: Any = None, **more: Any) -> Any:
         self.send(request(entry, payload, **more))
@@ -125,4 +128,4 @@ class WorkerProcess:
 
 def request(entry: str, payload: Any = None, *, call: str = "c1", **more: Any) -> bytes:
     message = {"call": call, "tool": "t", "entry": entry, "input": {} if payload is None else payload, **more}
-    return json.dumps(message, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

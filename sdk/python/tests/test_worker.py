@@ -14,7 +14,7 @@ from support import SDK, WORKER, Workspace, WorkerProcess, is_gone, request, wai
 from callgate import worker as worker_module
 
 TOOLS = '''
-import asyncio, dataclasses, enum, os, subprocess, sys, threading, time
+import asyncio, dataclasses, decimal, enum, os, subprocess, sys, threading, time
 
 loads = []
 loads.append(1)
@@ -37,7 +37,7 @@ def raises(payload):
     raise ValueError("no such name")
 
 def exits(payload):
-    sys.exit(3)
+    sys.exit(payload["code"])
 
 def interrupts(payload):
     raise KeyboardInterrupt()
@@ -69,6 +69,8 @@ def bad_output(payload):
         loop.append(loop)
         return loop
     if kind == "generator": return (x for x in [1])
+    if kind == "decimal": return decimal.Decimal("NaN")
+    if kind == "large": return decimal.Decimal("1E+309")
 
 async def later(payload):
     await asyncio.sleep(0)
@@ -87,6 +89,9 @@ class Color(enum.Enum):
 
 def rich(payload):
     return {"point": Point(1, 2), "color": Color.RED, "pair": (1, 2)}
+
+def decimals(payload):
+    return [decimal.Decimal(text) for text in payload]
 
 def surroundings(payload):
     return {
@@ -231,7 +236,6 @@ class WorkerTest(Workspace):
     def test_every_exception_is_a_reply_and_a_traceback(self) -> None:
         worker = self.start()
         self.assertError(worker.call("tools.sample:raises"), "ValueError", "no such name")
-        self.assertError(worker.call("tools.sample:exits"), "SystemExit", "3")
         self.assertError(worker.call("tools.sample:interrupts"), "KeyboardInterrupt", "")
         self.assertError(worker.call("tools.sample:later_fails"), "LookupError", "later")
         self.assertError(worker.call("tools.sample:greet"), "KeyError", "name")
@@ -243,10 +247,19 @@ class WorkerTest(Workspace):
         self.assertIn('raise ValueError("no such name")', stderr)
         self.assertNotIn("in answer", stderr)
 
-    def test_output_that_is_not_json(self) -> None:
+    def test_a_tool_that_ends_itself(self) -> None:
+        """TP-24: a crash of that call, with its code; the worker lives on."""
         worker = self.start()
-        for kind in ["object", "nan", "infinity", "set", "bytes", "keys", "surrogate", "circular", "generator"]:
-            self.assertError(worker.call("tools.sample:bad_output", {"kind": kind}), "ToolOutputError", "not JSON")
+        for code, told in [(3, 3), (0, 0), (None, 0), (256 + 7, 7), (-1, 255), ("why", 1)]:
+            self.assertEqual(worker.call("tools.sample:exits", {"code": code}), {"call": "c1", "exit": told})
+        self.assertEqual(worker.call("tools.quits:f"), {"call": "c1", "exit": 5})
+        self.assertEqual(worker.end(), (0, "", "why\n"))
+
+    def test_output_that_is_not_json(self) -> None:
+        """TP-26."""
+        worker = self.start()
+        for kind in ["object", "nan", "infinity", "set", "bytes", "keys", "surrogate", "circular", "generator", "decimal", "large"]:
+            self.assertError(worker.call("tools.sample:bad_output", {"kind": kind}), "TypeError", "not JSON")
         self.assertEqual(worker.call("tools.sample:echo", [1])["output"], [1])
 
     def test_async_functions(self) -> None:
@@ -257,20 +270,25 @@ class WorkerTest(Workspace):
         reply = self.start().call("tools.sample:rich")
         self.assertEqual(reply["output"], {"point": {"x": 1, "y": 2}, "color": "red", "pair": [1, 2]})
 
+    def test_decimals_are_numbers(self) -> None:
+        """P-9."""
+        reply = self.start().call("tools.sample:decimals", ["2", "2.0", "-1E+3", "1.5", "1E-400", "0.1"])
+        self.assertEqual(json.dumps(reply["output"]), "[2, 2, -1000, 1.5, 0.0, 0.1]")
+
     def test_entries_that_lead_nowhere(self) -> None:
+        """TP-5."""
         worker = self.start()
-        for entry, words in [
-            ("tools.absent:f", "No module named"),
-            ("tools.broken:f", "no_such_module_at_all"),
-            ("tools.wrong:f", "SyntaxError"),
-            ("tools.quits:f", "SystemExit"),
-            ("tools.sample:absent", "absent"),
-            ("tools.sample:not_a_function", "not callable"),
-            ("tools.sample", "module:function"),
-            (":f", "module:function"),
+        for entry, kind, words in [
+            ("tools.absent:f", "ModuleNotFoundError", "No module named"),
+            ("tools.broken:f", "ModuleNotFoundError", "no_such_module_at_all"),
+            ("tools.wrong:f", "SyntaxError", "invalid syntax"),
+            ("tools.sample:absent", "AttributeError", "absent"),
+            ("tools.sample:not_a_function", "TypeError", "not callable"),
+            ("tools.sample", "ValueError", "module:function"),
+            (":f", "ValueError", "module:function"),
         ]:
             reply = worker.call(entry)
-            self.assertError(reply, "ImportError", words)
+            self.assertError(reply, kind, words)
             self.assertIn(f"entry `{entry}`", reply["error"]["message"])
         self.assertEqual(worker.call("tools.sample:Group.inner")["output"], "inner")
 
@@ -396,8 +414,8 @@ class WorkerTest(Workspace):
         self.assertEqual(put(touch=7)["slots"], {"7": {**seven, "provenance": "touched"}})
         self.assertEqual(put(remove=[6])["removed_slots"], [6])
         for wrong in (256, -1, "6", True):
-            self.assertError(put(put=[[wrong, six]]), "ToolOutputError", "slot numbers")
-        self.assertError(put(put=[[1, "text"]]), "ToolOutputError", "slot 1 is not an object")
+            self.assertError(put(put=[[wrong, six]]), "TypeError", "slot numbers")
+        self.assertError(put(put=[[1, "text"]]), "TypeError", "slot 1 is not an object")
         failed = put(put=[[1, six]], fail=True)
         self.assertError(failed, "RuntimeError", "after the change")
 

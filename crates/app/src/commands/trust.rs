@@ -120,6 +120,7 @@ fn summary(source: &Source) -> Vec<Vec<String>> {
                     RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. },
                 ) => command.join(" "),
                 Some(RunnerConfig::Python { entry, .. }) => format!("python {entry}"),
+                Some(RunnerConfig::Node { entry, .. }) => format!("node {entry}"),
                 Some(RunnerConfig::Service(service)) => format!("service {}", service.url),
                 Some(RunnerConfig::Container(container)) => {
                     format!("container {}", container.image)

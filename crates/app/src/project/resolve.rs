@@ -248,10 +248,11 @@ impl Project<'_> {
         binding: &Binding,
         bound: Bound,
     ) -> Result<ToolConfig, String> {
-        let (runner, unavailable) = match runner(plain, binding, self.settings)? {
-            Chosen::Runs(runner) => (Some(*runner), None),
-            Chosen::NotYet(reason) => (None, Some(reason)),
-        };
+        let (runner, unavailable) =
+            match runner(plain, binding, self.settings, bound.code.is_some())? {
+                Chosen::Runs(runner) => (Some(*runner), None),
+                Chosen::NotYet(reason) => (None, Some(reason)),
+            };
         let remote = matches!(
             binding.runner,
             Some(RunnerWord::Service | RunnerWord::Container)
@@ -317,7 +318,12 @@ enum Chosen {
 }
 
 /// The runner of a binding, chosen when it is loaded. TP-62.
-fn runner(plain: &str, binding: &Binding, settings: &Settings) -> Result<Chosen, String> {
+fn runner(
+    plain: &str,
+    binding: &Binding,
+    settings: &Settings,
+    pack: bool,
+) -> Result<Chosen, String> {
     let not_yet = |what: &str| Ok(Chosen::NotYet(format!("{what} can not be run yet")));
     let runs = |runner: RunnerConfig| Ok(Chosen::Runs(Box::new(runner)));
     match (binding.runner, binding.kind) {
@@ -351,11 +357,21 @@ fn runner(plain: &str, binding: &Binding, settings: &Settings) -> Result<Chosen,
             }))),
             None => Err("it is a container without an image: say `image`".to_owned()),
         },
-        (Some(RunnerWord::Node), _) | (_, Kind::Node) => not_yet("a Node tool"),
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) if pack => not_yet("a Node tool of a pack"),
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) => {
+            Ok(Chosen::Runs(Box::new(RunnerConfig::Node {
+                entry: binding.entry.clone(),
+                node: None,
+                env: BTreeMap::new(),
+                limits: LimitsConfig::default(),
+                pool: PoolConfig::default(),
+            })))
+        }
         (Some(RunnerWord::Local) | None, Kind::Python) => {
             Ok(Chosen::Runs(Box::new(RunnerConfig::Python {
                 entry: binding.entry.clone(),
                 python: None,
+                preload: Vec::new(),
                 env: BTreeMap::new(),
                 limits: LimitsConfig::default(),
                 pool: PoolConfig::default(),

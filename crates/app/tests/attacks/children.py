@@ -53,10 +53,9 @@ def c_library_system(facts):
 
 @attack(nothing, proof, tool="childless")
 def c_library_popen(facts):
-    from raw import libc
+    from raw import libc, opened
 
-    libc.popen.restype = ctypes.c_void_p
-    libc.pclose(ctypes.c_void_p(libc.popen(mark(facts).encode(), b"r")))
+    libc.pclose(opened(mark(facts).encode(), b"r", libc.popen))
 
 
 @attack(nothing, proof, tool="childless")

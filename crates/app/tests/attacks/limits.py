@@ -93,6 +93,8 @@ def processes(facts):
 def threads(facts):
     import threading
 
+    # Small ones, so that memory does not run out first.
+    threading.stack_size(64 * 1024)
     over = threading.Event()
     taken = []
     try:

@@ -293,16 +293,12 @@ def packet_on_the_wire(facts):
     sender.send(b"\0" * 12 + b"\x08\x00" + facts["token"].encode())
 
 
-def interfaces(place, facts, output):
-    return any(name in output for _, name in socket.if_nameindex())
-
-
-@attack(nothing, interfaces, also=["online"])
+@attack(nothing, told, also=["online"])
 def netlink(facts):
     """Asks the kernel for the machine's interfaces."""
     asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
     asker.send(struct.pack("=IHHII", 20, 18, 0x301, 1, 0) + b"\0\0\0\0")
-    return asker.recv(65536)
+    return facts["token"] if b"lo\0" in asker.recv(65536) else None
 
 
 @attack(nothing, told, void="this machine's kernel has no loopback for virtual machines' sockets")

@@ -4,7 +4,6 @@ import ctypes
 import mmap
 import os
 import struct
-import sys
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -107,6 +106,16 @@ def check(result):
     return result
 
 
+def opened(what, mode, function=libc.fopen):
+    """A stream of the C library's."""
+    function.restype = ctypes.c_void_p
+    stream = function(what, mode)
+    if not stream:
+        errno = ctypes.get_errno()
+        raise OSError(errno, os.strerror(errno))
+    return ctypes.c_void_p(stream)
+
+
 def address(buffer):
     return ctypes.addressof(buffer)
 
@@ -193,7 +202,3 @@ class Ring:
             raise OSError(-result, os.strerror(-result))
         return result
 
-
-def say(text):
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -84,11 +84,10 @@ def mapped(facts):
 
 @attack(secret, told)
 def c_library(facts):
-    from raw import libc
+    from raw import libc, opened
 
-    libc.fopen.restype = ctypes.c_void_p
     buffer = ctypes.create_string_buffer(200)
-    libc.fgets(buffer, 200, ctypes.c_void_p(libc.fopen(facts["path"].encode(), b"r")))
+    libc.fgets(buffer, 200, opened(facts["path"].encode(), b"r"))
     return buffer.value
 
 

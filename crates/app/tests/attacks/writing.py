@@ -76,12 +76,11 @@ def saved_original(facts):
 
 @attack(folder, changed)
 def c_library(facts):
-    from raw import libc
+    from raw import libc, opened
 
-    libc.fopen.restype = ctypes.c_void_p
-    file = libc.fopen(facts["file"].encode(), b"a")
-    libc.fputs(b"changed", ctypes.c_void_p(file))
-    libc.fclose(ctypes.c_void_p(file))
+    file = opened(facts["file"].encode(), b"a")
+    libc.fputs(b"changed", file)
+    libc.fclose(file)
 
 
 @attack(folder, changed)

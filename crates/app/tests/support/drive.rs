@@ -223,6 +223,11 @@ impl Host {
             .unwrap_or_else(|| panic!("the host is gone at {request}"))
     }
 
+    /// Closes its input.
+    pub fn close_input(&mut self) {
+        self.stdin.take();
+    }
+
     /// Closes its input and waits for its end.
     pub fn end(mut self) -> ExitStatus {
         self.stdin.take();

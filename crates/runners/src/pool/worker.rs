@@ -2,9 +2,10 @@
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, NoSink, Output, Stream};
+use callgate_call::{Fault, Guarantee, Guarantees, Isolation, Job, Needs, NoSink, Output, Stream};
 use callgate_sandbox::{Child, Ending, SpawnError, Spawner, Spec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::Interest;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 use super::ask;
 use super::report::Reports;
+use super::verdict::Verdict;
 use crate::answer::{self, Answer};
 use crate::chatter::Chatter;
 use crate::ending;
@@ -33,9 +35,27 @@ const BUFFER_KEPT_BYTES: usize = 64 * 1024;
 /// descriptor.
 const LAST_BREATH: Duration = Duration::from_secs(1);
 
+/// What a worker is fit for: no other call may have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fitness {
+    pub isolation: Isolation,
+    /// What confines it from its birth.
+    pub needs: Option<Arc<Needs>>,
+}
+
+impl Fitness {
+    /// True if what confines it has to keep this promise.
+    pub fn forbids(&self, guarantee: Guarantee) -> bool {
+        self.needs
+            .as_deref()
+            .is_some_and(|needs| !needs.unconfined && needs.guarantees.requires(guarantee))
+    }
+}
+
 /// A running worker. Dropping it ends its tree.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    pub fitness: Fitness,
     stream: UnixStream,
     child: Child,
     stdout: Chatter,
@@ -70,13 +90,18 @@ pub(crate) enum Found {
 
 impl Worker {
     /// One that speaks by a descriptor of its own, so that what it prints is no reply.
-    pub async fn start(spawner: &Spawner, mut spec: Spec, generation: u64) -> Result<Self, Fault> {
+    pub async fn start(
+        spawner: &Spawner,
+        mut spec: Spec,
+        fitness: Fitness,
+        generation: u64,
+    ) -> Result<Self, Fault> {
         let (stream, far) = streams().map_err(internal)?;
         let (stdout, stdout_far) = Chatter::new(Stream::Stdout).map_err(internal)?;
         spec.stdout = stdout_far.into();
         spec.extra.push((far, FD));
         spec.env.push((FD_VARIABLE.into(), FD.to_string().into()));
-        Self::born(spawner, spec, stream, stdout, generation).await
+        Self::born(spawner, spec, fitness, (stream, stdout), generation).await
     }
 
     /// One that speaks by its standard input and output, where nothing else reaches it.
@@ -89,14 +114,19 @@ impl Worker {
         spec.stdin = far.try_clone().map_err(internal)?.into();
         spec.stdout = far.into();
         let stdout = Chatter::silent(Stream::Stdout);
-        Self::born(spawner, spec, stream, stdout, generation).await
+        // What confines it is where it is.
+        let fitness = Fitness {
+            isolation: Isolation::Worker,
+            needs: None,
+        };
+        Self::born(spawner, spec, fitness, (stream, stdout), generation).await
     }
 
     async fn born(
         spawner: &Spawner,
         mut spec: Spec,
-        stream: UnixStream,
-        stdout: Chatter,
+        fitness: Fitness,
+        (stream, stdout): (UnixStream, Chatter),
         generation: u64,
     ) -> Result<Self, Fault> {
         let (stderr, stderr_far) = Chatter::new(Stream::Stderr).map_err(internal)?;
@@ -106,6 +136,7 @@ impl Worker {
             .await
             .map_err(|error: SpawnError| ending::not_started(&error))?;
         Ok(Self {
+            fitness,
             stream,
             child,
             stdout,
@@ -144,8 +175,17 @@ impl Worker {
         let reply_bytes_max = output_bytes_max + slots + REPLY_SLACK_BYTES;
         match self.exchange(job, deadline, reply_bytes_max).await {
             Exchange::Line(length) => {
+                if self.fitness.isolation == Isolation::Cold {
+                    end(&mut self.child).await;
+                }
                 self.pass_rest(job);
                 let served = self.judge(length, job, output_bytes_max);
+                self.shrink();
+                served
+            }
+            Exchange::Judged { answer, verdict } => {
+                self.pass_rest(job);
+                let served = self.judge_end(answer, verdict, job, output_bytes_max).await;
                 self.shrink();
                 served
             }
@@ -206,13 +246,20 @@ impl Worker {
             tail,
             request,
             reply,
+            fitness,
             ..
         } = self;
         reply.clear();
-        let mut reports = Reports::new(job, call_of(request));
+        let mut talk = Talk {
+            reports: Reports::new(job, call_of(request)),
+            forks: fitness.isolation == Isolation::Call,
+            line_at: 0,
+            searched: 0,
+            max,
+        };
         tokio::select! {
             biased;
-            exchanged = lines(stream, request, reply, max, &mut reports) => exchanged,
+            exchanged = lines(stream, request, reply, &mut talk) => exchanged,
             () = listen(stdout, stderr, tail, job) => unreachable!("it never ends"),
             fault = stop(job, deadline) => Exchange::Stopped(fault),
         }
@@ -251,25 +298,60 @@ impl Worker {
     }
 
     fn judge(&self, length: usize, job: Job<'_>, output_bytes_max: usize) -> Served {
-        let (line, beyond) = (&self.reply[..length], &self.reply[length + 1..]);
-        let answer = match Answer::read(line) {
-            Ok(answer) => answer,
-            Err(fault) => return Served::Spent(Err(fault)),
+        let beyond = &self.reply[length + 1..];
+        match self.read(length, job, output_bytes_max) {
+            Ok(result) if beyond.is_empty() => Served::Answered(result),
+            Ok(result) => Served::Spent(result),
+            Err(lie) => Served::Spent(Err(lie)),
+        }
+    }
+
+    /// A call that had a process of its own: how that ended outranks what it said. A lie costs
+    /// the process that told it, which is gone.
+    async fn judge_end(
+        &mut self,
+        answer: Option<usize>,
+        verdict: Result<Verdict, String>,
+        job: Job<'_>,
+        output_bytes_max: usize,
+    ) -> Served {
+        let Verdict { ending, left } = match verdict {
+            Ok(verdict) => verdict,
+            Err(reason) => {
+                let reason = format!("not the end of a call: {reason}");
+                return Served::Spent(Err(answer::bad(reason)));
+            }
         };
+        let result = match (ending, answer) {
+            (Ending::Code(0), Some(length)) => {
+                self.read(length, job, output_bytes_max).unwrap_or_else(Err)
+            }
+            (Ending::Code(code), _) => Err(ending::left(code, &self.tail)),
+            (ending, _) => Err(ending::crash(ending, &self.tail)),
+        };
+        if left {
+            end(&mut self.child).await;
+            return Served::Spent(result);
+        }
+        Served::Answered(result)
+    }
+
+    /// What the reply of so many bytes says; an error if it is no answer to this call.
+    fn read(
+        &self,
+        length: usize,
+        job: Job<'_>,
+        output_bytes_max: usize,
+    ) -> Result<Result<Output, Fault>, Fault> {
+        let answer = Answer::read(&self.reply[..length])?;
         if answer.call.as_deref().map(str::as_bytes) != Some(call_of(&self.request)) {
-            return Served::Spent(Err(answer::bad(
-                "it answered another call than it was asked",
-            )));
+            return Err(answer::bad("it answered another call than it was asked"));
         }
-        let result = match answer.asks() {
-            Some(ask) => Err(ask::needs_input(ask, job.call)),
-            None => answer.into_result(job.tool.slots, output_bytes_max),
-        };
-        if beyond.is_empty() {
-            Served::Answered(result)
-        } else {
-            Served::Spent(result)
-        }
+        Ok(match (answer.asks(), answer.exits()) {
+            (Some(ask), _) => Err(ask::needs_input(ask, job.call)),
+            (None, Some(code)) => Err(ending::left(code, &self.tail)),
+            (None, None) => answer.into_result(job.tool.slots, output_bytes_max, asked_of(job)),
+        })
     }
 
     async fn hung_up(&mut self, job: Job<'_>) -> Served {
@@ -315,6 +397,11 @@ pub(crate) fn internal(error: std::io::Error) -> Fault {
 enum Exchange {
     /// A reply of so many bytes and its newline.
     Line(usize),
+    /// The end of a call's own process, and the reply it gave before, if it did.
+    Judged {
+        answer: Option<usize>,
+        verdict: Result<Verdict, String>,
+    },
     Overlong,
     HungUp,
     Stopped(Fault),
@@ -326,8 +413,7 @@ async fn lines(
     stream: &UnixStream,
     request: &[u8],
     reply: &mut Vec<u8>,
-    max: usize,
-    reports: &mut Reports<'_>,
+    talk: &mut Talk<'_>,
 ) -> Exchange {
     let mut written = 0;
     loop {
@@ -350,7 +436,6 @@ async fn lines(
         if stream.ready(open).await.is_err() {
             return Exchange::HungUp;
         }
-        let mut seen = reply.len();
         reply.reserve(8 * 1024);
         match stream.try_read_buf(reply) {
             Ok(0) => return Exchange::HungUp,
@@ -358,20 +443,50 @@ async fn lines(
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(_) => return Exchange::HungUp,
         }
-        while let Some(at) = memchr::memchr(b'\n', &reply[seen..]) {
-            let length = seen + at;
-            if length > max {
-                return Exchange::Overlong;
-            }
-            if !reports.take(&reply[..length]) {
-                return Exchange::Line(length);
-            }
-            reply.drain(..=length);
-            seen = 0;
+        if let Some(exchanged) = talk.hear(reply) {
+            return exchanged;
         }
-        if reply.len() > max {
-            return Exchange::Overlong;
+    }
+}
+
+/// How far the lines of a reply have been looked at.
+struct Talk<'a> {
+    reports: Reports<'a>,
+    /// The call has a process of its own, of whose end we are told.
+    forks: bool,
+    /// Where the line begins that is not complete yet. What is before it is the answer.
+    line_at: usize,
+    searched: usize,
+    max: usize,
+}
+
+impl Talk<'_> {
+    /// Takes the lines that are complete; what they come to, if they do.
+    fn hear(&mut self, reply: &mut Vec<u8>) -> Option<Exchange> {
+        while let Some(at) = memchr::memchr(b'\n', &reply[self.searched..]) {
+            let end = self.searched + at;
+            let line = &reply[self.line_at..end];
+            if line.len() > self.max {
+                return Some(Exchange::Overlong);
+            }
+            let answer = self.line_at.checked_sub(1);
+            if self.forks
+                && let Some(verdict) = Verdict::find(line)
+            {
+                return Some(Exchange::Judged { answer, verdict });
+            }
+            // After its answer a call has nothing more to say.
+            if answer.is_some() || self.reports.take(line) {
+                reply.drain(self.line_at..=end);
+            } else if self.forks {
+                self.line_at = end + 1;
+            } else {
+                return Some(Exchange::Line(end));
+            }
+            self.searched = self.line_at;
         }
+        self.searched = reply.len();
+        (reply.len() - self.line_at > self.max).then_some(Exchange::Overlong)
     }
 }
 
@@ -385,7 +500,8 @@ async fn listen(stdout: &mut Chatter, stderr: &mut Chatter, tail: &mut Tail, job
     );
 }
 
-/// `{"call":"…","tool":"…","entry":…,"input":…[,"slots":{…}][,"answers":{…}]}` and a newline.
+/// `{"call":"…","tool":"…","entry":…,"input":…}` and a newline; before the brace there may be
+/// `"slots":{…}`, `"answers":{…}` and `"guarantees":[…]`.
 fn write_request(out: &mut Vec<u8>, entry: &str, job: Job<'_>) {
     use std::io::Write as _;
     out.clear();
@@ -410,7 +526,21 @@ fn write_request(out: &mut Vec<u8>, entry: &str, job: Job<'_>) {
         out.extend_from_slice(b",\"answers\":");
         serde_json::to_writer(&mut *out, &answers).expect("a Vec takes all");
     }
+    if let Some(asked) = asked_of(job) {
+        let mut before = ",\"guarantees\":[\"";
+        for (guarantee, _) in asked.iter() {
+            write!(out, "{before}{}", guarantee.name()).expect("a Vec takes all");
+            before = "\",\"";
+        }
+        out.extend_from_slice(b"\"]");
+    }
     out.extend_from_slice(b"}\n");
+}
+
+/// What the tool is held to, if it is to anything.
+fn asked_of(job: Job<'_>) -> Option<&Guarantees> {
+    let needs = job.plan.confinement.as_deref()?;
+    (!needs.unconfined && !needs.guarantees.is_empty()).then_some(&needs.guarantees)
 }
 
 /// The call id in a request written by `write_request`.

@@ -76,6 +76,7 @@ pub struct Bench {
     pub timeout: Duration,
     pub slots: Slots,
     pub answers: Option<Answers>,
+    pub plan: Plan,
     pub cancel: Cancel,
 }
 
@@ -92,6 +93,7 @@ impl Bench {
             timeout: LONG,
             slots: Slots::default(),
             answers: None,
+            plan: Plan::default(),
             cancel,
         }
     }
@@ -107,12 +109,11 @@ impl Bench {
         let mut call = Call::new(id, &self.tool.name, input, caller, Wire::Gate, cancel);
         call.slots = self.slots.clone();
         call.answers = self.answers.clone();
-        let plan = Plan::default();
         let patience = Patience::fixed(self.timeout);
         let job = Job {
             call: &call,
             tool: &self.tool,
-            plan: &plan,
+            plan: &self.plan,
             timeout: &patience,
             sink: &self.sink,
         };
@@ -147,6 +148,14 @@ impl Heard {
     /// What was told for the trace, as `name=value`.
     pub fn facts(&self) -> Vec<String> {
         self.2.lock().unwrap().clone()
+    }
+
+    /// What was last told of a name.
+    pub fn fact_of(&self, name: &str) -> String {
+        let facts = self.facts();
+        let mut found = facts.iter().rev().filter_map(|fact| fact.split_once('='));
+        let (_, value) = found.find(|(known, _)| *known == name).unwrap();
+        value.to_owned()
     }
 
     pub fn stdout(&self) -> String {

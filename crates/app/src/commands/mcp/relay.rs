@@ -115,7 +115,8 @@ impl Relay {
             done = down(from, &self.book, &self.stdout) => done.is_err(),
             () = up => unreachable!("waits for the gate to hang up"),
         };
-        match gone || self.input.is_over {
+        // A gate that goes while its client waits for the last answers is lost like any other.
+        match gone || self.input.is_over && self.book.get_mut().is_quiet() {
             true => Ended::Client,
             false => Ended::Gate,
         }
@@ -197,6 +198,7 @@ async fn up(
                 () = stdout.unheard() => {}
                 () = tokio::time::sleep(GRACE) => {}
             }
+            book.borrow_mut().in_flight.clear();
             return to.shutdown().await;
         }
         input.hear().await;

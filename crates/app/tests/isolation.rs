@@ -1,0 +1,161 @@
+//! What keeps one call of a tool from the next, as the configuration says it.
+
+#![expect(clippy::disallowed_methods, reason = "tests start the real program")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::Folder;
+use support::drive::{Serve, cli};
+use support::workspace::trusted_with;
+
+const TOOL: &str = r#"
+import os, sys
+calls = 0
+
+def count(payload):
+    global calls
+    calls += 1
+    return calls
+
+def leave(payload):
+    sys.exit(payload["code"])
+
+def loaded(payload):
+    return sorted(name for name in payload["names"] if name in sys.modules)
+"#;
+
+fn tool(name: &str, more: &str) -> String {
+    let function = name.split('_').next().expect("a name");
+    format!(
+        "[[tool]]\nname = \"{name}\"\n{}\nrunner = {{ kind = \"python\", entry = \"t:{function}\"{} }}\n",
+        more.split('|').next().unwrap_or_default(),
+        more.split('|').nth(1).unwrap_or_default(),
+    )
+}
+
+fn output(serve: &Serve, tool: &str, input: Value) -> Value {
+    let reply = serve.call(&json!({ "tool": tool, "input": input }));
+    assert_eq!(reply["ok"], true, "{reply}");
+    reply["output"].clone()
+}
+
+fn fault(serve: &Serve, tool: &str, input: Value) -> Value {
+    let reply = serve.call(&json!({ "tool": tool, "input": input }));
+    assert_eq!(reply["ok"], false, "{reply}");
+    reply["fault"].clone()
+}
+
+/// P-17: the same function under each of the three, and under none.
+#[test]
+fn isolation_is_what_the_configuration_says() {
+    let config = [
+        tool("count_usual", ""),
+        tool("count_worker", "isolation = \"worker\""),
+        tool("count_call", "isolation = \"call\""),
+        tool("count_cold", "isolation = \"cold\""),
+        tool("leave_worker", ""),
+        tool("leave_call", "isolation = \"call\""),
+        tool("loaded_call", "isolation = \"call\""),
+        tool(
+            "loaded_ahead",
+            "isolation = \"call\"|, preload = [\"decimal\", \"fractions\"]",
+        ),
+    ];
+    let folder = trusted_with(&[("callgate.toml", &config.concat()), ("t.py", TOOL)]);
+    let serve = Serve::start(&folder);
+    for (tool, counts) in [
+        ("count_usual", [1, 2, 3]),
+        // They name the same program, so that they share its worker.
+        ("count_worker", [4, 5, 6]),
+        ("count_call", [1, 1, 1]),
+        ("count_cold", [1, 1, 1]),
+    ] {
+        for count in counts {
+            assert_eq!(output(&serve, tool, json!({})), count, "{tool}");
+        }
+    }
+    // TP-24: the same words, whatever the process of the call was.
+    for tool in ["leave_worker", "leave_call"] {
+        let left = fault(&serve, tool, json!({ "code": 3 }));
+        assert_eq!(
+            (&left["kind"], &left["message"]),
+            (&json!("crash"), &json!("exit 3"))
+        );
+    }
+    assert_eq!(output(&serve, "count_usual", json!({})), 7);
+    let names = json!({ "names": ["decimal", "fractions"] });
+    assert_eq!(output(&serve, "loaded_call", names.clone()), json!([]));
+    assert_eq!(
+        output(&serve, "loaded_ahead", names),
+        json!(["decimal", "fractions"])
+    );
+    serve.stop();
+}
+
+/// A runner that can not do it says what it can.
+#[test]
+fn an_isolation_that_cannot_be_had_is_refused() {
+    for (runner, isolation, words) in [
+        (
+            r#"{ kind = "process", command = ["true"] }"#,
+            "worker",
+            "not `worker` but cold",
+        ),
+        (
+            r#"{ kind = "pool", command = ["true"] }"#,
+            "call",
+            "not `call` but worker or cold",
+        ),
+        (
+            r#"{ kind = "node", entry = "t.mjs:f" }"#,
+            "call",
+            "not `call` but worker or cold",
+        ),
+        (
+            r#"{ kind = "node", entry = "../t.mjs:f" }"#,
+            "cold",
+            "is not `file:function`",
+        ),
+        (
+            r#"{ kind = "python", entry = "t:f" }"#,
+            "cell",
+            "did you mean `call`?",
+        ),
+    ] {
+        let folder = Folder::new();
+        let text =
+            format!("[[tool]]\nname = \"t\"\nisolation = \"{isolation}\"\nrunner = {runner}\n");
+        folder.write("callgate.toml", &text);
+        let trusted = cli(&folder, &["trust"]);
+        let told = if trusted.code() == 0 {
+            cli(&folder, &["call", "t"]).err
+        } else {
+            trusted.err
+        };
+        assert!(told.contains(words), "{runner} {isolation}: {told}");
+    }
+}
+
+/// T-12: where the state takes no files, the worker comes as text, and forks as well.
+#[test]
+fn a_zygote_needs_no_file_of_ours() {
+    let config = tool("count_call", "isolation = \"call\"");
+    let folder = trusted_with(&[("callgate.toml", &config), ("t.py", TOOL)]);
+    let counted = || {
+        let ran = cli(&folder, &["call", "count_call", "--json"]).good();
+        assert_eq!(ran.json()["output"], 1, "{}", ran.out);
+    };
+    counted();
+    let entries = std::fs::read_dir(folder.join("state")).expect("the state");
+    let package = entries
+        .flatten()
+        .find(|entry| entry.file_name().to_string_lossy().starts_with("python-"))
+        .expect("the package was laid out")
+        .path();
+    std::fs::remove_dir_all(&package).expect("it is ours");
+    // Its place is taken.
+    std::fs::write(&package, "").expect("write a file");
+    counted();
+    assert!(package.is_file());
+}
