@@ -236,6 +236,31 @@ class ZygoteTest(Workspace):
         worker = self.start()
         self.assertEqual(self.output(worker, "forked_twin_returns"), 1)
 
+    def test_threads_are_as_in_any_process(self) -> None:
+        self.write(
+            "threads.py",
+            """
+            import os, threading
+            def f(payload):
+                main = threading.main_thread()
+                same = main is threading.current_thread() and main.native_id == os.getpid() and main.is_alive()
+                other = threading.Thread(target=print, args=("in a thread",))
+                other.start()
+                other.join()
+                waits = threading.Event()
+                threading.Thread(target=waits.wait, daemon=True).start()
+                pid = os.fork()
+                if pid == 0:
+                    # Only the one that forked goes on in the fork.
+                    os._exit(0 if threading.active_count() == 1 else 1)
+                return [same, threading.active_count(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])]
+            """,
+        )
+        worker = self.start(CALLGATE_PRELOAD="threading")
+        for _ in range(3):
+            self.assertEqual(self.output(worker, "threads:f"), [True, 2, 0])
+        self.assertEqual(worker.printed()[0], "in a thread\n" * 3)
+
     def test_exit_functions_run(self) -> None:
         worker = self.start()
         self.output(worker, "at_exit")
