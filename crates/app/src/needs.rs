@@ -110,8 +110,11 @@ fn bounded(config: &ToolConfig) -> Result<(), String> {
 /// What the tool says, on top of what holds for those that say nothing.
 fn guarantees(config: &ToolConfig) -> Guarantees {
     let mut all = Guarantees::default();
-    // What a foreign service does by default is its own affair.
-    let ours = !matches!(config.runner, None | Some(RunnerConfig::Service(_)));
+    // Others keep their own promises, and are asked for those that somebody named.
+    let ours = match config.runner {
+        None | Some(RunnerConfig::Service(_) | RunnerConfig::Container(_)) => false,
+        Some(_) => true,
+    };
     if ours && matches!(network(config), Ok(Network::None)) {
         all.require(Guarantee::NoNetwork, Asker::Engine);
     }
