@@ -1,27 +1,33 @@
 //! Puts the parts together: store, spawner, tools, gate.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use callgate_call::chain;
 use callgate_call::{Clock, Secrets, Tier};
+use callgate_dial::Dialer;
 use callgate_doors::service::is_path;
 use callgate_gate::{
     BreakerPolicy, Catalog, Decision, Entries, Gate, LeasePolicy, Policy, Rule, Setup,
 };
+use callgate_runners::Containers;
 use callgate_sandbox::{Confinement, Spawner};
 use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
-use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
+use crate::config::{
+    Config, DecisionConfig, DurabilityConfig, PolicyConfig, SecretsConfig, StoreConfig,
+};
 use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
 use crate::node;
 use crate::paths::Paths;
 use crate::python;
+use crate::remote::{self, Remotes};
 use crate::shelf;
 use crate::suggest;
 use crate::trust::Found;
@@ -33,6 +39,10 @@ pub struct Parts<'a> {
     pub paths: Paths,
     pub store: Arc<Store>,
     pub spawner: Arc<Spawner>,
+    /// Containers of all setups: they are removed by whoever has them last.
+    pub containers: Arc<Containers>,
+    /// Connections to services.
+    pub dialer: Arc<Dialer>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
 }
@@ -88,11 +98,14 @@ impl<'a> Parts<'a> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new(environment));
         let store = Arc::new(Store::open(&paths.state, options, Arc::clone(&clock))?);
         let spawner = Spawner::new(environment.program.clone());
+        let containers = Containers::new(environment.program.clone(), &paths.id());
         Ok(Self {
             environment,
             paths,
             store,
             spawner,
+            containers,
+            dialer: Arc::new(Dialer::new(issuer::roots)),
             clock,
         })
     }
@@ -169,6 +182,9 @@ impl<'a> Parts<'a> {
                     .map_err(|error| SetupError::Tools(error.to_string()))?;
             }
         }
+        let tools = std::mem::take(&mut config.tools);
+        let remotes = OnceCell::new();
+        let make_remotes = || Arc::new(self.remotes(&config.secrets));
         let mut workshop = Workshop {
             environment: self.environment,
             root: self.paths.workspace.clone(),
@@ -176,9 +192,10 @@ impl<'a> Parts<'a> {
             worker: &|| python::worker(&self.store),
             node_worker: &|| node::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store),
+            remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
             pools: HashMap::new(),
         };
-        for tool in std::mem::take(&mut config.tools) {
+        for tool in tools {
             let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
             catalog
                 .add(tool)
@@ -194,6 +211,15 @@ impl<'a> Parts<'a> {
             shelf,
             note,
         })
+    }
+
+    fn remotes(&self, secrets: &SecretsConfig) -> Remotes {
+        Remotes {
+            dialer: Arc::clone(&self.dialer),
+            containers: Arc::clone(&self.containers),
+            secrets: Arc::new(remote::named_secrets(self.environment, secrets)),
+            profiles: remote::profiles(&self.store),
+        }
     }
 
     fn secrets(&self, config: &Config) -> Secrets {

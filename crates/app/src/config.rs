@@ -2,6 +2,7 @@
 //! `catalog.rs`.
 
 mod http;
+mod remote;
 mod shelf;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use http::{HttpConfig, JwtConfig, ServiceConfig};
+pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
 use crate::project::Bound;
@@ -227,6 +229,10 @@ pub enum RunnerConfig {
         #[serde(default)]
         pool: PoolConfig,
     },
+    /// A foreign service.
+    Service(ServiceRunnerConfig),
+    /// A container of podman or docker.
+    Container(Box<ContainerRunnerConfig>),
 }
 
 impl RunnerConfig {
@@ -236,6 +242,8 @@ impl RunnerConfig {
             Self::Process { .. } => None,
             Self::Pool { entry, .. } => entry.clone(),
             Self::Python { entry, .. } | Self::Node { entry, .. } => Some(entry.clone()),
+            Self::Service(service) => service.entry.clone(),
+            Self::Container(container) => container.entry.clone(),
         }
     }
 }
@@ -532,6 +540,12 @@ slots = true
 writes = ["out"]
 isolation = "cold"
 runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memory_bytes = 1 }, pool = { workers_max = 1 } }
+[[tool]]
+name = "s"
+runner = { kind = "service", url = "http://h/t", tool_name = "t", handshake = true, token_env = "T" }
+[[tool]]
+name = "k"
+runner = { kind = "container", image = "i", mode = "oneshot", runtime = "docker", runtime_options = ["--x"], user = "1:1" }
 "#;
 
     const WORDS: [&[u8]; 20] = [

@@ -18,10 +18,12 @@ events_logger = "none"
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
 "#;
 
+#[allow(dead_code, reason = "each test file uses its own part")]
 pub struct Podman {
     pub folder: PathBuf,
 }
 
+#[allow(dead_code, reason = "each test file uses its own part")]
 impl Podman {
     pub fn new(folder: PathBuf) -> Self {
         std::fs::write(folder.join("containers.conf"), CONFIGURATION).unwrap();
