@@ -292,7 +292,12 @@ def redirected(place, facts, output):
     return happened
 
 
-@attack(where, redirected, tool="wide")
+@attack(
+    where,
+    redirected,
+    tool="wide",
+    void="no root follows a link out of the workspace, whoever planted it",
+)
 def redirect_another_tools_root(facts):
     """A link in the place of a folder that another tool may write."""
     spare = os.path.join(facts["ws"], "spare")
