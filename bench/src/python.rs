@@ -1,4 +1,5 @@
-//! A Python tool: a warm worker against an interpreter for each call, in one host.
+//! A Python tool: a warm worker, a fork of a warm interpreter for each call, and an interpreter
+//! for each call, in one host.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,6 +14,8 @@ use crate::{Bench, Failure, chain};
 
 const EXAMPLE: &str = "examples/hello";
 const WARM_AID: &str = "AID.DEMO.GREET.v1";
+const FORKED_AID: &str = "AID.BENCH.FORKED.v1";
+const FRESH_AID: &str = "AID.BENCH.FRESH.v1";
 const COLD_AID: &str = "AID.BENCH.COLD.v1";
 const ROUNDS: usize = 5;
 /// A pool replaces a worker every 1,000 calls. Spells this short mostly miss that, so that
@@ -22,9 +25,22 @@ const SPELL_CALLS: usize = 100;
 const COLD_CALLS: usize = 8;
 const WINDOW: usize = 64;
 const CPU_MICROS_MAX: f64 = 100.0;
+const FORKED_CPU_MICROS_MAX: f64 = 3_000.0;
 
-/// The example's own greeting, by an interpreter of its own.
-const COLD_TOOL: &str = r#"
+/// The example's own greeting in other isolations, and by a program of its own.
+const MORE_TOOLS: &str = r#"
+[[tool]]
+name = "forked"
+aid = "AID.BENCH.FORKED.v1"
+isolation = "call"
+runner = { kind = "python", entry = "tools.sample:greet" }
+
+[[tool]]
+name = "fresh"
+aid = "AID.BENCH.FRESH.v1"
+isolation = "cold"
+runner = { kind = "python", entry = "tools.sample:greet" }
+
 [[tool]]
 name = "cold"
 aid = "AID.BENCH.COLD.v1"
@@ -41,7 +57,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let workspace = scratch.workspace();
     copy(Path::new(EXAMPLE), &workspace)?;
     let config = workspace.join("callgate.toml");
-    fs::write(&config, fs::read_to_string(&config)? + COLD_TOOL)?;
+    fs::write(&config, fs::read_to_string(&config)? + MORE_TOOLS)?;
     fs::write(workspace.join("tools/cold.py"), COLD_PROGRAM)?;
     let mut command = Command::new(&bench.callgate);
     command
@@ -55,18 +71,28 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let mut writer = Writer::new(bench.seed);
     let warm_up = writer.greetings(WARM_AID, 200);
     host.check(&warm_up)?;
+    host.check(&writer.greetings(FORKED_AID, COLD_CALLS))?;
     let (mut alone, mut batched, mut cold) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut forked, mut fresh) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         for _ in 0..SPELLS {
             alone.push(host.exchange(&writer.greetings(WARM_AID, SPELL_CALLS), 1)?);
             batched.push(host.exchange(&writer.greetings(WARM_AID, SPELL_CALLS), WINDOW)?);
         }
+        forked.push(host.exchange(&writer.greetings(FORKED_AID, SPELL_CALLS), 1)?);
+        fresh.push(host.exchange(&writer.greetings(FRESH_AID, COLD_CALLS), 1)?);
         cold.push(host.exchange(&writer.greetings(COLD_AID, COLD_CALLS), 1)?);
     }
     host.finish()?;
-    let calls = warm_up.len() + ROUNDS * (2 * SPELLS * SPELL_CALLS + COLD_CALLS);
+    let calls = warm_up.len()
+        + COLD_CALLS
+        + ROUNDS * (2 * SPELLS * SPELL_CALLS + SPELL_CALLS + 2 * COLD_CALLS);
     chain::check(bench, &scratch, calls)?;
     let cold = quiet_of(&cold, Spent::cpu_micros);
+    let (forked_all, fresh) = (
+        quiet_of(&forked, Spent::cpu_micros),
+        quiet_of(&fresh, Spent::cpu_micros),
+    );
     let figure = |name: &str, warm: &[Spent]| {
         let (all, ours) = (
             quiet_of(warm, Spent::cpu_micros),
@@ -85,9 +111,24 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
                 number(cold / all),
             ))
     };
+    let forked_own = quiet_of(&forked, Spent::own_cpu_micros);
     Ok(vec![
         figure("python: CPU of a warm call, one at a time", &alone),
         figure("python: CPU of a warm call, 64 waiting", &batched),
+        Figure::new(
+            "python: CPU of a call in a fork of its own",
+            forked_all,
+            "µs",
+        )
+        .at_most(FORKED_CPU_MICROS_MAX)
+        .beside(format!(
+            "host {} µs; a worker for each call {} µs, {} x; an interpreter for each call {} µs, {} x",
+            number(forked_own),
+            number(fresh),
+            number(fresh / forked_all),
+            number(cold),
+            number(cold / forked_all),
+        )),
     ])
 }
 

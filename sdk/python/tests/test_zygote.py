@@ -236,6 +236,62 @@ class ZygoteTest(Workspace):
         worker = self.start()
         self.assertEqual(self.output(worker, "forked_twin_returns"), 1)
 
+    def test_threads_are_as_in_any_process(self) -> None:
+        self.write(
+            "threads.py",
+            """
+            import os, threading
+            def f(payload):
+                main = threading.main_thread()
+                same = main is threading.current_thread() and main.native_id == os.getpid() and main.is_alive()
+                other = threading.Thread(target=print, args=("in a thread",))
+                other.start()
+                other.join()
+                waits = threading.Event()
+                threading.Thread(target=waits.wait, daemon=True).start()
+                pid = os.fork()
+                if pid == 0:
+                    # Only the one that forked goes on in the fork.
+                    os._exit(0 if threading.active_count() == 1 else 1)
+                return [same, threading.active_count(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])]
+            """,
+        )
+        worker = self.start(CALLGATE_PRELOAD="threading")
+        for _ in range(3):
+            self.assertEqual(self.output(worker, "threads:f"), [True, 2, 0])
+        self.assertEqual(worker.printed()[0], "in a thread\n" * 3)
+
+    def test_no_call_is_in_the_memory_of_the_next(self) -> None:
+        self.write(
+            "memory.py",
+            """
+            import re
+            def find(payload):
+                # Never in one piece in this process, unless it was there before.
+                head, tail = payload["head"][::-1].encode(), payload["tail"][::-1].encode()
+                found = 0
+                with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+                    for line in maps:
+                        span, rights = line.split()[:2]
+                        if not rights.startswith("rw") or "[v" in line:
+                            continue
+                        start, end = (int(part, 16) for part in span.split("-"))
+                        memory.seek(start)
+                        bytes = memory.read(end - start)
+                        found += sum(bytes.startswith(tail, at.end()) for at in re.finditer(head, bytes))
+                return found
+            """,
+        )
+        worker = self.start()
+        head, tail = "secret-" + os.urandom(8).hex(), "-in-a-call" * 5
+        payload = {"text": "x" * 600 + head + tail}  # further in than the next request is long
+        for _ in range(3):
+            self.assertEqual(self.output(worker, "echo", payload), payload)
+        parts = {"head": head[::-1], "tail": tail[::-1]}
+        self.assertEqual(self.output(worker, "memory:find", parts), 0)
+        # That it would be found: in the process of one call it is.
+        self.assertGreater(self.output(worker, "memory:find", {**parts, "whole": head + tail}), 0)
+
     def test_exit_functions_run(self) -> None:
         worker = self.start()
         self.output(worker, "at_exit")
