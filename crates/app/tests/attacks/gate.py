@@ -447,9 +447,10 @@ def linger(facts):
         if os.fork() == 0:
             for fd in range(0, 3):
                 os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-            os.write(writer, b"x")
             os.execv("/bin/sh", ["/bin/sh", "-c", "sleep 60; :", facts["token"]])
         os._exit(0)
+    os.close(writer)
+    # Exec closes the last other end.
     os.read(reader, 1)
 
 
