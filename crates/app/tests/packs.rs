@@ -639,6 +639,54 @@ fn copies_of_code_come_and_go() {
     assert_eq!(copies(), 1, "the old one is swept");
 }
 
+/// P-16: root's tools in somebody else's workspace become that somebody, who may read their
+/// code and nothing of root's state.
+#[test]
+fn code_for_another_user_is_outside_the_state() {
+    use std::os::unix::fs::MetadataExt as _;
+    if !rustix::process::geteuid().is_root() {
+        return; // only root becomes somebody else
+    }
+    let desk = Desk::installed();
+    let code = Folder::new();
+    std::os::unix::fs::chown(desk.workspace.path(), Some(65_534), None).expect("chown");
+    for name in [".namel3ss", ".namel3ss/packs"] {
+        std::os::unix::fs::chown(desk.workspace.join(name), Some(65_534), None).expect("chown");
+    }
+    let go = |args: &[&str]| {
+        run(desk
+            .command(args)
+            .env("CALLGATE_CODE", code.join("code"))
+            .env("PATH", "/usr/bin:/bin"))
+    };
+    go(&["tools"]).good();
+    let copies: Vec<PathBuf> = std::fs::read_dir(code.join("code"))
+        .expect("the copies")
+        .map(|entry| entry.expect("a copy").path())
+        .collect();
+    assert_eq!(copies.len(), 1);
+    for path in [&copies[0], &copies[0].join("tools/say_hello.py")] {
+        let found = std::fs::metadata(path).expect("of the copy");
+        assert_eq!(
+            (found.uid(), found.mode() & 0o044, found.mode() & 0o022),
+            (0, 0o044, 0)
+        );
+    }
+    let called = go(&["call", "say hello", r#"{"name":"Ada"}"#]).good();
+    assert_eq!(called.json(), json!({ "message": "Hello Ada" }));
+    // A place that others may write is refused, and said so.
+    std::fs::set_permissions(
+        code.join("code"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .expect("chmod");
+    let told = go(&["call", "say hello", "{}"]);
+    assert!(
+        told.code() == 1 && told.err.contains("lay out pack acme.greeter"),
+        "{told:?}"
+    );
+}
+
 /// The commands of the document, as they are written there.
 #[test]
 fn the_document_works_as_written() {
