@@ -224,6 +224,7 @@ fn record(
         needs_approval: false,
         idempotent: true,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     };
     let finish = Finish {
@@ -238,6 +239,7 @@ fn record(
         },
         health: Health::Works,
         enforcement: "none",
+        unsafe_override: false,
         began: Timestamp(0),
         keep: true,
         trace_id: None,

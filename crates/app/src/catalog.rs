@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Face, Fault, Isolation, Job, Needs, Network, RunFuture, Runner, Tier, Tool, aid_of_name,
-    is_name,
+    Face, Fault, Isolation, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name,
 };
 use callgate_runners::{
     NodeSettings, Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings,
@@ -21,6 +20,7 @@ use crate::config::{
     IsolationConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
 };
 use crate::environment::Environment;
+use crate::needs::Ground;
 use crate::project::{Bound, Code};
 use crate::remote::{self, Remotes};
 use crate::workspace::{any_object, escapes};
@@ -39,6 +39,10 @@ pub struct Workshop<'a> {
     pub root: PathBuf,
     /// Where children come from.
     pub spawner: Arc<Spawner>,
+    /// What is the gate's own.
+    pub ground: &'a Ground,
+    /// The variables of ours that hold a secret.
+    pub secrets: &'a [String],
     /// What Python runs; made on first need.
     pub worker: &'a dyn Fn() -> Vec<OsString>,
     /// What Node runs; made on first need.
@@ -90,16 +94,10 @@ impl Workshop<'_> {
                 Arc::new(reason.map_or_else(NoRunner::default, NoRunner::new))
             }
         };
+        let own = code.iter().flatten().take(1).cloned();
+        let own: Vec<PathBuf> = own.chain(self.worker_folder(&config)).collect();
+        let needs = self.ground.needs(&config, isolation, own).map_err(about)?;
         let bound = config.bound.map(|bound| *bound);
-        let needs = bound.as_ref().map(|bound| {
-            let code = code.unwrap_or_default();
-            Arc::new(needs_of(bound, &self.root, &config.writes, code, isolation))
-        });
-        if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
-            return Err(about(format!(
-                "writes: `{path}` is not inside the workspace"
-            )));
-        }
         let rate_limit = config
             .rate_limit
             .map(|rate| rate.read().map_err(about))
@@ -161,8 +159,10 @@ impl Workshop<'_> {
                 env,
                 limits,
             } => {
+                let secrets = self.secrets_of(env);
                 let env = child_env(self.environment, env)?;
                 let mut settings = ProcessSettings::new(words(command)?, env, self.root.clone());
+                settings.secrets = secrets;
                 settings.limits = child_limits(limits);
                 if let Some(bytes) = limits.output_bytes {
                     settings.output_bytes_max = bytes;
@@ -180,9 +180,12 @@ impl Workshop<'_> {
                 pool,
             } => {
                 let key = format!("{command:?} {env:?} {limits:?} {pool:?} {isolation:?}");
+                let declared = env;
                 let pool = self.shared(key, |shop| {
                     let (command, env) = (words(command)?, child_env(shop.environment, env)?);
+                    let secrets = shop.secrets_of(declared);
                     let mut settings = PoolSettings::new(command, env, shop.root.clone());
+                    settings.secrets = secrets;
                     tune(&mut settings, limits, pool, isolation);
                     Ok(Pool::new(Arc::clone(&shop.spawner), settings))
                 })?;
@@ -203,6 +206,7 @@ impl Workshop<'_> {
                     "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {code:?} {isolation:?}"
                 );
                 let pool = self.shared(key, |shop| {
+                    let secrets = shop.secrets_of(env);
                     let mut env = child_env(shop.environment, env)?;
                     if !preload.is_empty() {
                         env.push((PRELOAD_VARIABLE.into(), preload.join(" ").into()));
@@ -214,8 +218,10 @@ impl Workshop<'_> {
                             .concat(),
                         env,
                     };
-                    let tune =
-                        |settings: &mut PoolSettings| tune(settings, limits, pool, isolation);
+                    let tune = |settings: &mut PoolSettings| {
+                        tune(settings, limits, pool, isolation);
+                        settings.secrets = secrets;
+                    };
                     Ok(python_pool(Arc::clone(&shop.spawner), settings, tune))
                 })?;
                 Ok(Arc::new(PoolRunner::new(
@@ -243,8 +249,10 @@ impl Workshop<'_> {
                         worker: (shop.node_worker)(),
                         env: child_env(shop.environment, env)?,
                     };
-                    let tune =
-                        |settings: &mut PoolSettings| tune(settings, limits, pool, isolation);
+                    let tune = |settings: &mut PoolSettings| {
+                        tune(settings, limits, pool, isolation);
+                        settings.secrets = shop.secrets_of(env);
+                    };
                     Ok(node_pool(Arc::clone(&shop.spawner), settings, tune))
                 })?;
                 Ok(Arc::new(PoolRunner::new(pool, Some(entry.clone()), "node")))
@@ -263,6 +271,36 @@ impl Workshop<'_> {
     fn remotes(&self) -> Result<Arc<Remotes>, String> {
         let make = self.remotes.ok_or("only a registered tool may be remote")?;
         Ok(make())
+    }
+
+    /// Where the worker stands that ships with us, where a tool runs it and it is a file.
+    fn worker_folder(&self, config: &ToolConfig) -> Option<PathBuf> {
+        let command = match config.runner.as_ref()? {
+            RunnerConfig::Python { .. } => (self.worker)(),
+            RunnerConfig::Node { .. } => (self.node_worker)(),
+            RunnerConfig::Process { .. }
+            | RunnerConfig::Pool { .. }
+            | RunnerConfig::Service(_)
+            | RunnerConfig::Container(_) => return None,
+        };
+        let file = Path::new(command.first()?);
+        let folder = file.parent().filter(|_| file.is_absolute())?;
+        // Python's is a module of a package, which is found by the folder above.
+        match folder.file_name()?.to_str() {
+            Some("callgate") => folder.parent().map(Path::to_owned),
+            _ => Some(folder.to_owned()),
+        }
+    }
+
+    /// Which variables of a child hold a secret, and its name.
+    fn secrets_of(&self, declared: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let secret = |name: &str| self.secrets.iter().find(|secret| *secret == name).cloned();
+        let of =
+            |name: &str, value: &str| reference(value).and_then(secret).or_else(|| secret(name));
+        declared
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), of(name, value)?)))
+            .collect()
     }
 
     /// The pool of this key, made if there is none yet.
@@ -326,10 +364,7 @@ fn child_env(
 ) -> Result<Vec<(OsString, OsString)>, String> {
     let mut env = scrubbed_env(environment.variables(), &[]);
     for (name, value) in declared {
-        let value = match value
-            .strip_prefix("${")
-            .and_then(|rest| rest.strip_suffix('}'))
-        {
+        let value = match reference(value) {
             None => OsString::from(value),
             Some(ours) => environment
                 .os(ours)
@@ -340,6 +375,11 @@ fn child_env(
         env.push((name.into(), value));
     }
     Ok(env)
+}
+
+/// The variable of ours that a value stands for.
+fn reference(value: &str) -> Option<&str> {
+    value.strip_prefix("${")?.strip_suffix('}')
 }
 
 /// The file a runner would start, if it starts any, found as its start would find it.
@@ -464,29 +504,6 @@ fn tune(
     set(&mut settings.crash_window, ms(pool.crash_window_ms));
     set(&mut settings.idle_max, ms(pool.idle_ms));
     set(&mut settings.calls_max, pool.calls_max);
-}
-
-/// What a tool of a project needs and is kept from.
-fn needs_of(
-    bound: &Bound,
-    root: &Path,
-    writes: &[String],
-    code: Vec<PathBuf>,
-    isolation: Isolation,
-) -> Needs {
-    Needs {
-        guarantees: bound.guarantees.clone(),
-        reads: code.into_iter().take(1).collect(),
-        writes: writes.iter().map(|path| root.join(path)).collect(),
-        network: if bound.network {
-            Network::Any
-        } else {
-            Network::None
-        },
-        unsafe_execution: bound.unsafe_execution,
-        unconfined: bound.unconfined,
-        isolation,
-    }
 }
 
 /// A tool that is listed, and not available: of another host's pack (T-23), or one whose runner

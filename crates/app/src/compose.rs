@@ -2,6 +2,9 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +16,7 @@ use callgate_gate::{
     BreakerPolicy, Catalog, Decision, Entries, Gate, LeasePolicy, Policy, Rule, Setup,
 };
 use callgate_runners::Containers;
-use callgate_sandbox::{Confinement, Spawner};
+use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
@@ -24,6 +27,7 @@ use crate::config::{
 use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
+use crate::needs::Ground;
 use crate::node;
 use crate::paths::Paths;
 use crate::project;
@@ -98,7 +102,8 @@ impl<'a> Parts<'a> {
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new(environment));
         let store = Arc::new(Store::open(&paths.state, options, Arc::clone(&clock))?);
-        let spawner = Spawner::new(environment.program.clone());
+        let spawner =
+            Spawner::with_settings(environment.program.clone(), spawner_settings(environment));
         let containers = Containers::new(environment.program.clone(), &paths.id());
         Ok(Self {
             environment,
@@ -119,7 +124,7 @@ impl<'a> Parts<'a> {
         match found {
             Found::Trusted(source) => self.setup_of(*source, Builtins::With, note),
             Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => {
-                self.setup_of_config(Config::default(), Builtins::With, note)
+                self.setup_of_config(Config::default(), &[], Builtins::With, note)
             }
         }
     }
@@ -128,6 +133,7 @@ impl<'a> Parts<'a> {
     pub fn builtins(&self) -> Result<Setup, SetupError> {
         self.setup_of_config(
             Config::default(),
+            &[],
             Builtins::With,
             "built-in tools".to_owned(),
         )
@@ -141,7 +147,7 @@ impl<'a> Parts<'a> {
         note: String,
     ) -> Result<Setup, SetupError> {
         let file = source.file.clone();
-        self.setup_of_config(source.config, builtins, note)
+        self.setup_of_config(source.config, &source.files, builtins, note)
             .map_err(|error| match error {
                 SetupError::Tools(reason) => {
                     SetupError::Source(SourceError::Wrong { path: file, reason })
@@ -153,6 +159,7 @@ impl<'a> Parts<'a> {
     fn setup_of_config(
         &self,
         mut config: Config,
+        files: &[PathBuf],
         builtins: Builtins,
         note: String,
     ) -> Result<Setup, SetupError> {
@@ -183,15 +190,18 @@ impl<'a> Parts<'a> {
                     .map_err(|error| SetupError::Tools(error.to_string()))?;
             }
         }
+        let ground = Ground::new(&self.paths, &config, files);
         let tools = std::mem::take(&mut config.tools);
-        let remotes = OnceCell::new();
+        let (remotes, worker) = (OnceCell::new(), OnceCell::new());
         let make_remotes = || Arc::new(self.remotes(&config.secrets));
         let code_home = project::code_home(self.environment, &self.paths.workspace);
         let mut workshop = Workshop {
             environment: self.environment,
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
-            worker: &|| python::worker(&self.store),
+            ground: &ground,
+            secrets: &config.secrets.env,
+            worker: &|| worker.get_or_init(|| self.worker()).clone(),
             node_worker: &|| node::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store, code_home.as_deref()),
             remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
@@ -224,6 +234,18 @@ impl<'a> Parts<'a> {
         }
     }
 
+    /// What Python runs. A child that becomes somebody else (P-16) may not enter the state, and
+    /// gets the worker as text.
+    fn worker(&self) -> Vec<OsString> {
+        let owner = std::fs::metadata(&self.paths.workspace).map_or(0, |found| found.uid());
+        let another = self.environment.uid == 0 && owner != 0;
+        if another {
+            python::worker_as_text()
+        } else {
+            python::worker(&self.store)
+        }
+    }
+
     fn secrets(&self, config: &Config) -> Secrets {
         let value = |name: &String| self.environment.text(name).map(str::to_owned);
         Secrets::new(config.secrets.env.iter().filter_map(value).collect())
@@ -239,7 +261,7 @@ impl<'a> Parts<'a> {
         Gate::new(
             setup,
             store,
-            Arc::new(Confinement),
+            Arc::new(Confinement::new(Arc::clone(&self.spawner))),
             Arc::clone(&self.clock),
             seed,
         )
@@ -258,6 +280,19 @@ pub enum SetupError {
     /// What the configuration asks for does not hold together.
     #[error("{0}")]
     Tools(String),
+}
+
+fn spawner_settings(environment: &Environment) -> SpawnerSettings {
+    let words = environment.text("CALLGATE_HIDE").unwrap_or_default();
+    let temporary = environment
+        .os("TMPDIR")
+        .map_or(Path::new("/tmp"), Path::new);
+    SpawnerSettings {
+        scratch: temporary.join(format!("callgate-{}", environment.uid)),
+        // For tests and `doctor`: how we do without.
+        hidden: words.split(',').filter_map(Facility::from_word).collect(),
+        ..SpawnerSettings::default()
+    }
 }
 
 fn store_options(config: &Config) -> Options {

@@ -1,11 +1,12 @@
 //! `callgate.toml` as written: fields, defaults and nothing else. What they become is in
 //! `catalog.rs`.
 
+mod confinement;
 mod http;
 mod remote;
+mod runner;
 mod shelf;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -13,8 +14,10 @@ use callgate_call::{Isolation, RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
 pub use http::{HttpConfig, JwtConfig, ServiceConfig};
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
+pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
 use crate::project::Bound;
@@ -105,8 +108,23 @@ pub struct ToolConfig {
     pub replay_inputs: Vec<String>,
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Paths inside the workspace it may write.
     #[serde(default)]
     pub writes: Vec<String>,
+    /// Further paths it may read.
+    #[serde(default)]
+    pub reads: Vec<String>,
+    #[serde(default)]
+    pub network: Option<NetworkConfig>,
+    #[serde(default)]
+    pub guarantees: GuaranteesConfig,
+    #[serde(default)]
+    pub purity: Option<PurityConfig>,
+    #[serde(default)]
+    pub sandbox: Option<SandboxConfig>,
+    /// Runs even where a promise cannot be kept.
+    #[serde(default)]
+    pub allow_unsafe_execution: bool,
     #[serde(default)]
     pub slots: bool,
     /// Its output is `{"content": [...]}` as MCP has it.
@@ -172,120 +190,6 @@ pub enum SchemaSource {
     File(String),
     /// The schema itself.
     Inline(Value),
-}
-
-/// How a tool is carried out.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub enum RunnerConfig {
-    /// One program per call.
-    Process {
-        command: Vec<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-    },
-    /// Long-lived workers of any language.
-    Pool {
-        command: Vec<String>,
-        #[serde(default)]
-        entry: Option<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-        #[serde(default)]
-        pool: PoolConfig,
-    },
-    /// A pool of the Python worker that ships.
-    Python {
-        /// `module:function`.
-        entry: String,
-        /// The interpreter; else `.venv`, else `python3`.
-        #[serde(default)]
-        python: Option<String>,
-        /// Modules that are imported once, and not with each call, where `isolation` is `call`.
-        #[serde(default)]
-        preload: Vec<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-        #[serde(default)]
-        pool: PoolConfig,
-    },
-    /// A pool of the Node worker that ships.
-    Node {
-        /// `file:function`, the file beside the configuration.
-        entry: String,
-        /// The interpreter; else `node`.
-        #[serde(default)]
-        node: Option<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        #[serde(default)]
-        limits: LimitsConfig,
-        #[serde(default)]
-        pool: PoolConfig,
-    },
-    /// A foreign service.
-    Service(ServiceRunnerConfig),
-    /// A container of podman or docker.
-    Container(Box<ContainerRunnerConfig>),
-}
-
-impl RunnerConfig {
-    /// The code it names, where it names any.
-    pub fn entry(&self) -> Option<String> {
-        match self {
-            Self::Process { .. } => None,
-            Self::Pool { entry, .. } => entry.clone(),
-            Self::Python { entry, .. } | Self::Node { entry, .. } => Some(entry.clone()),
-            Self::Service(service) => service.entry.clone(),
-            Self::Container(container) => container.entry.clone(),
-        }
-    }
-}
-
-/// What a child may use at most; absent means as much as the gate itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsConfig {
-    #[serde(default)]
-    pub memory_bytes: Option<u64>,
-    #[serde(default)]
-    pub cpu_seconds: Option<u64>,
-    #[serde(default)]
-    pub file_bytes: Option<u64>,
-    #[serde(default)]
-    pub open_files: Option<u64>,
-    #[serde(default)]
-    pub processes: Option<u64>,
-    #[serde(default)]
-    pub output_bytes: Option<usize>,
-}
-
-/// How a pool keeps its workers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PoolConfig {
-    #[serde(default)]
-    pub workers_max: Option<usize>,
-    #[serde(default)]
-    pub queue_max: Option<usize>,
-    #[serde(default)]
-    pub backoff_min_ms: Option<u64>,
-    #[serde(default)]
-    pub backoff_max_ms: Option<u64>,
-    #[serde(default)]
-    pub crashes_max: Option<usize>,
-    #[serde(default)]
-    pub crash_window_ms: Option<u64>,
-    #[serde(default)]
-    pub idle_ms: Option<u64>,
-    #[serde(default)]
-    pub calls_max: Option<u64>,
 }
 
 /// A token bucket.
@@ -538,6 +442,12 @@ concurrency_max = 2
 idempotent = true
 slots = true
 writes = ["out"]
+reads = ["data"]
+network = { allow = ["h:1"] }
+guarantees = { no_subprocess = true, secrets_allowed = ["K"] }
+purity = "impure"
+sandbox = "strict"
+allow_unsafe_execution = true
 isolation = "cold"
 runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memory_bytes = 1 }, pool = { workers_max = 1 } }
 [[tool]]

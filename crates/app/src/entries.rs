@@ -15,8 +15,9 @@ use serde_json::json;
 
 use crate::catalog::Workshop;
 use crate::compose::Parts;
-use crate::config::ToolConfig;
+use crate::config::{Config, ToolConfig};
 use crate::environment::Environment;
+use crate::needs::Ground;
 use crate::node;
 use crate::python;
 
@@ -30,6 +31,7 @@ const TIER: u8 = 1;
 pub struct Functions {
     environment: Environment,
     workspace: PathBuf,
+    ground: Ground,
     spawner: Arc<Spawner>,
     store: Arc<Store>,
     /// Patterns over `module:function`.
@@ -51,6 +53,7 @@ impl Functions {
         Self {
             environment: parts.environment.clone(),
             workspace: parts.paths.workspace.clone(),
+            ground: Ground::new(&parts.paths, &Config::default(), &[]),
             spawner: Arc::clone(&parts.spawner),
             store: Arc::clone(&parts.store),
             patterns,
@@ -115,6 +118,8 @@ impl Functions {
             environment: &self.environment,
             root: self.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
+            ground: &self.ground,
+            secrets: &[],
             worker: &|| python::worker(&self.store),
             node_worker: &|| node::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store, None),

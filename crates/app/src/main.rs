@@ -16,6 +16,7 @@ mod mcp;
 #[cfg(test)]
 #[path = "../tests/support/mutate.rs"]
 mod mutate;
+mod needs;
 mod node;
 mod pack;
 mod paths;

@@ -67,9 +67,14 @@ pub fn worker(store: &Store) -> Vec<OsString> {
         Ok(path) => vec![path.into()],
         Err(error) => {
             tracing::debug!(error = chain(&error), "lay out the Python worker");
-            vec!["-c".into(), as_text().into()]
+            worker_as_text()
         }
     }
+}
+
+/// The same, without a file.
+pub fn worker_as_text() -> Vec<OsString> {
+    vec!["-c".into(), as_text().into()]
 }
 
 fn lay_out(store: &Store) -> Result<PathBuf, StoreError> {

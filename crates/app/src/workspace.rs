@@ -8,9 +8,9 @@ use callgate_call::Digest;
 use callgate_wires::json;
 use callgate_wires::toolhost::{Manifest, is_aid};
 use rustix::fs::{Mode, OFlags};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::config::{self, Config, RunnerConfig, SchemaSource, TasksConfig, ToolConfig};
+use crate::config::{self, Config, RunnerConfig, SchemaSource, ToolConfig};
 use crate::environment::Environment;
 use crate::pack::{OwnerError, Refusal};
 use crate::project;
@@ -34,6 +34,8 @@ pub struct Source {
     pub file: PathBuf,
     /// Over all files that decide what it does.
     pub digest: Digest,
+    /// Those files.
+    pub files: Vec<PathBuf>,
     /// What it says.
     pub config: Config,
 }
@@ -180,6 +182,7 @@ pub fn digest_now(environment: &Environment, root: &Path, memo: &mut Memo) -> Op
 /// Reads files and remembers what was in them for the digest.
 pub struct Reader {
     root: PathBuf,
+    files: Vec<PathBuf>,
     hasher: Vec<u8>,
     bytes: u64,
 }
@@ -188,6 +191,7 @@ impl Reader {
     fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
+            files: Vec::new(),
             hasher: Vec::new(),
             bytes: 0,
         }
@@ -223,6 +227,7 @@ impl Reader {
             let reason = format!("with all it refers to, larger than {FILE_BYTES_MAX} bytes");
             return Err(wrong(reason));
         }
+        self.files.push(path.to_owned());
         let name = path.strip_prefix(&self.root).unwrap_or(path);
         let parts = [name.as_os_str().as_encoded_bytes(), text.as_bytes()];
         parts.into_iter().for_each(|part| self.digest(part));
@@ -374,6 +379,11 @@ impl Reader {
                         },
                     )?),
                 };
+                let confined = confinement(&tool.name, tool.confinement);
+                let confined = confined.map_err(|reason| {
+                    let reason = config::explain(&reason, None);
+                    wrong(format!("tool {}: confinement: {reason}", tool.aid))
+                })?;
                 Ok(ToolConfig {
                     name: tool.name,
                     aid: Some(tool.aid),
@@ -383,23 +393,14 @@ impl Reader {
                     tags: tool.tags,
                     tier: tool.tier,
                     timeout_ms: tool.timeout_ms,
-                    timeout_max_ms: None,
-                    title: None,
-                    icons: Vec::new(),
-                    gives_content: false,
-                    tasks: TasksConfig::default(),
-                    rate_limit: None,
-                    concurrency_max: None,
                     idempotent: tool.idempotent,
                     deterministic: tool.deterministic,
                     side_effects: tool.side_effects,
                     replay_inputs: tool.replay_inputs,
                     aliases: tool.aliases,
-                    writes: Vec::new(),
                     slots: tool.slots,
-                    isolation: None,
                     runner,
-                    bound: None,
+                    ..confined
                 })
             })
             .collect()
@@ -410,9 +411,38 @@ impl Reader {
             root: self.root,
             file,
             digest: Digest::of_bytes(&self.hasher),
+            files: self.files,
             config,
         }
     }
+}
+
+/// The keys of a `[[tool]]` that say what a child may reach. A pack has them in one field.
+const CONFINEMENT: [&str; 8] = [
+    "writes",
+    "reads",
+    "network",
+    "guarantees",
+    "purity",
+    "sandbox",
+    "allow_unsafe_execution",
+    "isolation",
+];
+
+/// A tool of which only its name and its confinement are known.
+fn confinement(name: &str, fields: Map<String, Value>) -> Result<ToolConfig, String> {
+    if let Some(unknown) = fields
+        .keys()
+        .find(|key| !CONFINEMENT.contains(&key.as_str()))
+    {
+        let known = CONFINEMENT.map(|word| format!("`{word}`")).join(", ");
+        return Err(format!(
+            "unknown field `{unknown}`, expected one of {known}"
+        ));
+    }
+    let mut table = fields;
+    table.insert("name".to_owned(), name.into());
+    serde_json::from_value(Value::Object(table)).map_err(|error| error.to_string())
 }
 
 /// Where a workspace without a configuration may have been meant: the nearest folder above that

@@ -26,6 +26,7 @@ failures_max = 0
 name = "append"
 aid = "AID.TEST.APPEND.v1"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
@@ -33,23 +34,27 @@ name = "again"
 aid = "AID.TEST.AGAIN.v1"
 tier = 1
 idempotent = true
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
 name = "slow"
 aid = "AID.TEST.SLOW.v1"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 
 [[tool]]
 name = "worker"
 aid = "AID.TEST.WORKER.v1"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "python", entry = "worker:append" }
 
 [[tool]]
 name = "big"
 aid = "AID.TEST.BIG.v1"
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "big.sh"] }
 "#;
 
@@ -73,7 +78,7 @@ const WORKER: &str = r#"
 import os, time
 
 def append(payload):
-    with open("effects", "a") as effects:
+    with open("effects.log", "a") as effects:
         effects.write(payload["text"] + "\n")
     if payload.get("then") == "die":
         os._exit(3)
@@ -103,7 +108,7 @@ fn workspace() -> Folder {
 
 /// How often the effect of `text` took place.
 fn effects(folder: &Folder, text: &str) -> usize {
-    lines_of(&folder.join("effects"))
+    lines_of(&folder.join("effects.log"))
         .iter()
         .filter(|line| *line == text)
         .count()
@@ -351,7 +356,7 @@ fn nothing_ran_without_a_start(folder: &Folder) {
         .iter()
         .filter(|record| record["kind"] == "start")
         .count();
-    let ran = lines_of(&folder.join("effects")).len();
+    let ran = lines_of(&folder.join("effects.log")).len();
     assert!(ran <= starts, "{ran} effects, {starts} starts");
 }
 

@@ -27,12 +27,13 @@ name = "append"
 aid = "AID.TEST.APPEND.v1"
 tier = 1
 input_schema = { type = "object", properties = { text = { type = "string" }, n = { type = "integer", minimum = 0 }, pad = {}, deep = {} }, required = ["text"], additionalProperties = false }
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 
 const APPEND: &str = r#"
 cat > /dev/null
-echo ran >> effects
+echo ran >> effects.log
 echo '{"appended":true}'
 "#;
 

@@ -32,16 +32,17 @@ const ONE: &str = r#"
 [[tool]]
 name = "one"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
 
 /// Leaves a line for each run.
-const APPEND: &str = "read -r input\necho ran >> effects\necho '{}'\n";
+const APPEND: &str = "read -r input\necho ran >> effects.log\necho '{}'\n";
 
 /// Leaves a line for each run and waits until `go` is there.
 const SLOW: &str = r#"
 read -r input
-echo ran >> runs
+echo ran >> effects.log
 while [ ! -e go ]; do sleep 0.02; done
 echo '{}'
 "#;
@@ -141,7 +142,7 @@ fn a_parent_that_comes_back() {
         told(&bridge.ask(&tools_call(4, "one", &json!({})))),
         ("{}", false)
     );
-    assert_eq!(lines_of(&folder.join("effects")).len(), 3);
+    assert_eq!(lines_of(&folder.join("effects.log")).len(), 3);
     assert!(
         serve.stop().success(),
         "a connected bridge does not hold it up"
@@ -158,7 +159,7 @@ fn a_parent_killed_during_a_call() {
     let mut bridge = bridge_to_gate(&folder);
     assert!(bridge.send(&tools_call(1, "one", &json!({}))));
     wait_for("its start", || {
-        (!lines_of(&folder.join("runs")).is_empty()).then_some(())
+        (!lines_of(&folder.join("effects.log")).is_empty()).then_some(())
     });
     serve.kill();
     let reply = bridge.reply();
@@ -253,7 +254,7 @@ fn a_retry_over_the_bridge_runs_nothing() {
     assert_eq!(told(&first), ("{}", false));
     assert!(mcp.end().success());
     serve.call(&json!({ "tool": "one", "input": {}, "idempotency_key": "by-gate" }));
-    let runs = || lines_of(&folder.join("effects")).len();
+    let runs = || lines_of(&folder.join("effects.log")).len();
     assert_eq!(runs(), 2);
     let mut bridge = bridge_to_gate(&folder);
     let retried = |bridge: &mut Host, key: &str| {
@@ -286,7 +287,7 @@ fn cancelled_calls_end_their_tool() {
     let serve = Serve::start(&folder);
     let started = |count: usize| {
         wait_for("its start", || {
-            (lines_of(&folder.join("runs")).len() == count).then_some(())
+            (lines_of(&folder.join("effects.log")).len() == count).then_some(())
         });
     };
     let gate = serve.pid();
@@ -324,7 +325,7 @@ fn cancelled_calls_end_their_tool() {
     let reply = bridge.ask(&keyed_call(3, "one", &json!({}), "k"));
     assert_eq!(told(&reply), ("{}", false));
     ended();
-    assert_eq!(lines_of(&folder.join("runs")).len(), 4);
+    assert_eq!(lines_of(&folder.join("effects.log")).len(), 4);
     drop(bridge);
     assert!(serve.stop().success());
     let records = chain(&folder);

@@ -31,6 +31,7 @@ const CONFIG: &str = r#"
 name = "append"
 aid = "AID.TEST.APPEND.v1"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 
@@ -222,7 +223,7 @@ fn eight_processes_and_random_kills() {
         }
     });
     let mut effects: BTreeMap<String, usize> = BTreeMap::new();
-    for line in lines_of(&world.folder.join("effects")) {
+    for line in lines_of(&world.folder.join("effects.log")) {
         *effects.entry(line).or_default() += 1;
     }
     let twice: Vec<_> = effects.iter().filter(|(_, times)| **times > 1).collect();

@@ -45,7 +45,7 @@ decision = "ask"
 /// Does what it is told, and notes what it did.
 const WORK: &str = r#"
 read -r input
-echo "$input" >> effects
+echo "$input" >> effects.log
 case $input in
   *crash*) echo 'last words' >&2; exit 3 ;;
   *garbage*) echo nonsense ;;
@@ -60,7 +60,7 @@ esac
 fn config() -> String {
     let tool = |name: &str, more: &str, command: &str| {
         format!(
-            "[[tool]]\nname = \"{name}\"\n{more}\n\
+            "[[tool]]\nname = \"{name}\"\n{more}\nwrites = [\"effects.log\"]\n\
              input_schema = {{ type = \"object\", properties = {{ do = {{ type = \"string\" }} }} }}\n\
              runner = {{ kind = \"process\", command = {command}, limits = {{ output_bytes = 1000 }} }}\n"
         )
@@ -407,7 +407,9 @@ async fn record_end(folder: &support::Folder, input: &Value, key: &str, fault: F
         catalog,
         ..Setup::default()
     };
-    let planner = Arc::new(callgate_sandbox::Confinement);
+    // The tool has no child: the spawner is never started.
+    let spawner = callgate_sandbox::Spawner::new("/proc/self/exe".into());
+    let planner = Arc::new(callgate_sandbox::Confinement::new(spawner));
     let store = Arc::new(store.expect("the state"));
     let gate = Gate::new(setup, store, planner, clock, 7);
     let caller = Caller::uid(rustix::process::geteuid().as_raw());

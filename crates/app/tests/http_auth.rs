@@ -141,7 +141,7 @@ fn strangers_are_refused() {
     slow.write_all(&modern(Some(&mine), "tools/call", params).bytes("connection: close\r\n"))
         .expect("write");
     wait_for("its start", || {
-        (lines_of(&folder.join("effects")).len() == 1).then_some(())
+        (lines_of(&folder.join("effects.log")).len() == 1).then_some(())
     });
 
     let mut refused = 0;
@@ -403,7 +403,7 @@ fn the_end_answers_calls_and_ends_streams() {
         .expect("write");
     let _idle = web.connect();
     wait_for("its start", || {
-        (lines_of(&folder.join("effects")).len() == 1).then_some(())
+        (lines_of(&folder.join("effects.log")).len() == 1).then_some(())
     });
     signal(web.serve.pid(), rustix::process::Signal::TERM);
     assert_eq!(hear(&mut stream).status, 200, "the stream ended");

@@ -25,24 +25,28 @@ enforce_from_tier = 1
 name = "append"
 aid = "AID.TEST.APPEND.v1"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
 name = "other"
 aid = "AID.TEST.OTHER.v1"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
 name = "system"
 aid = "AID.TEST.SYSTEM.v1"
 tier = 2
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
 name = "free"
 aid = "AID.TEST.FREE.v1"
 tier = 0
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 

@@ -24,6 +24,7 @@ const CONFIG: &str = r#"
 name = "append"
 aid = "AID.TEST.APPEND.v1"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]

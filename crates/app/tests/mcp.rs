@@ -26,8 +26,8 @@ tools = ["one", "builtin/echo"]
 decision = "ask"
 "#;
 
-/// Notes its start in `effects`, then hangs until it is ended.
-const HANGS: &str = "read -r input\necho started >> effects\nexec sleep 1000\n";
+/// Notes its start in `effects.log`, then hangs until it is ended.
+const HANGS: &str = "read -r input\necho started >> effects.log\nexec sleep 1000\n";
 
 fn text_of(reply: &Value) -> &str {
     reply["result"]["content"][0]["text"]
@@ -427,7 +427,7 @@ fn vanishing_clients_leave_nothing() {
     );
     assert_eq!(text_of(&answer.json()), r#"{"a":1}"#);
     assert!(serve.stop().success());
-    assert!(!lines_of(&folder.join("effects")).is_empty());
+    assert!(!lines_of(&folder.join("effects.log")).is_empty());
     verified(&folder);
 }
 
@@ -485,7 +485,7 @@ import json, os, socket, time
 gate = socket.socket(fileno=int(os.environ["CALLGATE_FD"]))
 call = json.loads(gate.makefile().readline())["call"]
 gate.sendall((json.dumps({"call": call, "progress": {"progress": 1}}) + "\n").encode())
-open("effects", "a").write("started\n")
+open("effects.log", "a").write("started\n")
 time.sleep(1000)
 "#;
 

@@ -159,6 +159,7 @@ fn check(case: &Value, cut: Option<usize>) -> Result<(), String> {
         return world.check_step(case, cut);
     };
     for (index, step) in steps.iter().enumerate() {
+        world.put_files(step);
         world
             .check_step(step, None)
             .map_err(|reason| format!("step {}: {reason}", index + 1))?;
@@ -184,11 +185,16 @@ impl World {
         if let Some(config) = case["config"].as_str() {
             world.folder.write("pack/callgate.toml", config);
         }
-        for (name, text) in case["files"].as_object().into_iter().flatten() {
-            let path = world.folder.write(name, "");
-            std::fs::write(path, world.bytes(text)).unwrap();
-        }
+        world.put_files(case);
         world
+    }
+
+    /// Writes the files that a case begins with, or one of its steps.
+    fn put_files(&self, of: &Value) {
+        for (name, text) in of["files"].as_object().into_iter().flatten() {
+            let path = self.folder.write(name, "");
+            std::fs::write(path, self.bytes(text)).unwrap();
+        }
     }
 
     fn check_step(&mut self, step: &Value, cut: Option<usize>) -> Result<(), String> {

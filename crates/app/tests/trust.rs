@@ -19,6 +19,7 @@ use support::{Folder, callgate, wait_for};
 const TWO: &str = r#"
 [[tool]]
 name = "two"
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
 
@@ -164,11 +165,11 @@ fn hot_reload() {
 
     folder.write("callgate.toml", &format!("{ONE}\n[[tool]]\nname = 7\n"));
     serve.wait_said("kept the old configuration: configuration not loaded");
-    serve.wait_said("line 11, column 8");
+    serve.wait_said("line 12, column 8");
     assert!(has("one") && has("two"));
     let refused = cli(&folder, &["trust"]);
     assert_eq!(refused.code(), 1);
-    assert!(refused.err.contains("line 11, column 8"), "{}", refused.err);
+    assert!(refused.err.contains("line 12, column 8"), "{}", refused.err);
     assert_eq!(
         serve.call(&json!({ "tool": "two", "input": {} }))["ok"],
         true
@@ -257,7 +258,7 @@ fn the_example_works() {
     let body = serve
         .call(&json!({ "tool": "greet", "input": { "name": "Ada" }, "idempotency_key": "k2" }));
     assert_eq!(body["output"], json!({ "message": "Hello Ada" }));
-    assert_eq!(body["enforcement"]["level"], "none");
+    assert_eq!(body["enforcement"]["level"], "enforced", "{body}");
     // G-11: the key of one wire replays on another.
     let hit = cli(
         &folder,
@@ -595,7 +596,7 @@ fn machina_root() {
             (&json!("OK"), &json!(""))
         );
     }
-    let ran = lines_of(&root.join("effects")).len();
+    let ran = lines_of(&root.join("effects.log")).len();
     assert_eq!(ran, 3, "the tool ran in that folder");
     assert_eq!(exec("").good().json()["error"], missing);
 

@@ -39,12 +39,22 @@ pub struct Needs {
     pub reads: Vec<PathBuf>,
     /// Paths it may write, absolute.
     pub writes: Vec<PathBuf>,
+    /// Its own code, absolute: readable even where nothing else is.
+    pub code: Vec<PathBuf>,
+    /// What is the gate's and not to be changed, absolute: read-only inside a writable path.
+    pub kept: Vec<PathBuf>,
+    /// What is the gate's and not even to be read, absolute: state, sockets, configuration.
+    pub hidden: Vec<PathBuf>,
+    /// Where it is kept within its workspace; nothing said lets it read all of that.
+    pub roots: Option<Roots>,
     /// Whom it may reach.
     pub network: Network,
     /// Runs even where a promise cannot be kept; recorded as an override.
     pub unsafe_execution: bool,
     /// Not confined at all; recorded as an override.
     pub unconfined: bool,
+    /// Network and IPC namespaces too, as a second layer behind the filter.
+    pub strict: bool,
     /// What one call leaves behind for the next.
     pub isolation: Isolation,
 }
@@ -56,8 +66,9 @@ impl Needs {
     pub fn within(&self, roots: &Roots) -> Self {
         let write = std::slice::from_ref(&roots.root);
         Self {
-            reads: narrowed(&self.reads, &[write, &roots.reads].concat()),
+            reads: roots.readable(&self.reads),
             writes: narrowed(&self.writes, write),
+            roots: Some(roots.clone()),
             ..self.clone()
         }
     }
@@ -70,6 +81,15 @@ pub struct Roots {
     pub root: PathBuf,
     /// Reads may be here too.
     pub reads: Vec<PathBuf>,
+}
+
+impl Roots {
+    /// What of `paths` may be read.
+    #[must_use]
+    pub fn readable(&self, paths: &[PathBuf]) -> Vec<PathBuf> {
+        let write = std::slice::from_ref(&self.root);
+        narrowed(paths, &[write, &self.reads].concat())
+    }
 }
 
 /// What is in both: each path of `allowed` that lies in a root, and each root that lies in one.
@@ -134,11 +154,21 @@ pub struct Enforcement {
     pub detail: Option<Arc<Detail>>,
 }
 
+impl Enforcement {
+    /// True if the owner's override let the call through.
+    #[must_use]
+    pub fn is_override(&self) -> bool {
+        self.detail.as_ref().is_some_and(|d| d.unsafe_override)
+    }
+}
+
 /// How each promise of a plan is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
     /// Each promise asked for, in order.
     pub held: Vec<Held>,
+    /// How it is kept to its writable paths, where it has some and no promise speaks of it.
+    pub writes: Option<Held>,
     /// What keeps one call from the next.
     pub isolation: Isolation,
     /// An override of the owner let the call through with less than was asked for.
@@ -205,6 +235,7 @@ mod tests {
         };
         let mut sorted = needs.clone();
         sorted.reads.sort();
+        sorted.roots = Some(wide.clone());
         assert_eq!(needs.within(&wide), sorted);
         let sibling = Roots {
             root: "/application".into(),

@@ -20,6 +20,8 @@ use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
 
+use crate::enforcement::enforcement_body;
+
 /// How long connections without a call may last once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -270,7 +272,7 @@ pub fn outcome_body(outcome: Outcome) -> Value {
                 "ok": true,
                 "call_id": call_id,
                 "output": output.json.into_value(),
-                "enforcement": { "level": outcome.enforcement.level.as_str() },
+                "enforcement": enforcement_body(&outcome.enforcement),
             });
             if outcome.replayed {
                 body["idempotent_hit"] = json!(true);

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod bridge;
 mod content;
+mod enforcement;
 pub mod http;
 pub mod mcp;
 pub mod pipe;

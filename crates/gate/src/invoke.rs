@@ -349,6 +349,7 @@ impl Gate {
             end,
             health,
             enforcement: start.enforcement,
+            unsafe_override: start.unsafe_override,
             began,
             keep,
             trace_id: start.trace_id,
@@ -524,6 +525,7 @@ fn start_of<'a>(
         needs_approval: decision == Decision::Ask,
         idempotent: tool.idempotent,
         enforcement: plan.enforcement.level.as_str(),
+        unsafe_override: plan.enforcement.is_override(),
         trace_id,
     }
 }

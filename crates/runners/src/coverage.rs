@@ -93,6 +93,7 @@ fn planned(held: Vec<Held>, isolation: Isolation, unsafe_override: bool) -> Plan
     let level = held.iter().map(|held| held.level).min();
     let detail = Detail {
         held,
+        writes: None,
         isolation,
         unsafe_override,
     };

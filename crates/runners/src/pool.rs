@@ -22,6 +22,7 @@ mod report;
 mod verdict;
 pub(crate) mod worker;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +36,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::interpreter::{Interpreter, Resolved};
-use crate::process::within;
+use crate::process::{confine, within};
 use health::{Health, Rules, Start};
 use worker::{Fitness, Found, Served, Worker};
 
@@ -52,6 +53,8 @@ pub struct PoolSettings {
     pub command: Vec<OsString>,
     /// Its environment; `CALLGATE_FD` is added.
     pub env: Vec<(OsString, OsString)>,
+    /// Which of its variables hold a secret, and the secret's name.
+    pub secrets: BTreeMap<String, String>,
     /// Its working folder, absolute: the workspace.
     pub cwd: PathBuf,
     /// What each of its processes may take.
@@ -85,6 +88,7 @@ impl PoolSettings {
         Self {
             command,
             env,
+            secrets: BTreeMap::new(),
             cwd,
             limits: Limits::default(),
             isolation: Isolation::Worker,
@@ -294,6 +298,7 @@ impl Pool {
         let PoolSettings {
             command,
             env,
+            secrets,
             cwd,
             limits,
             ..
@@ -309,16 +314,18 @@ impl Pool {
                     .clone()
             }
         };
-        let mut env = env.clone();
+        let mut spec = Spec::new(command, cwd.clone());
+        confine(&mut spec, fitness.needs.as_ref(), env, secrets);
         if fitness.isolation == Isolation::Call {
-            env.push((ISOLATION_VARIABLE.into(), fitness.isolation.as_str().into()));
+            spec.zygote = true;
+            let isolation = fitness.isolation.as_str();
+            spec.env.push((ISOLATION_VARIABLE.into(), isolation.into()));
             // Its own forks are what the zygote is for; theirs are not.
             if fitness.forbids(Guarantee::NoSubprocess) {
-                env.push((FILTER_VARIABLE.into(), hex(&child_program()).into()));
+                let program = hex(&child_program());
+                spec.env.push((FILTER_VARIABLE.into(), program.into()));
             }
         }
-        let mut spec = Spec::new(command, cwd.clone());
-        spec.env = env;
         spec.limits = limits.clone();
         Ok(spec)
     }

@@ -1,8 +1,9 @@
 //! One program per call: input on its stdin, output on its stdout, its exit code decides.
 //!
 //! The program's tree is gone when the call is answered, whatever it started. What confines
-//! it is not here.
+//! it is its plan's to say and the sandbox's to do.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -10,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, Output, Patience, RunFuture, Runner, Sink, Stream};
-use callgate_sandbox::{Child, Ending, Limits, Spawner, Spec};
+use callgate_call::{Fault, Job, Needs, Output, Patience, RunFuture, Runner, Sink, Stream};
+use callgate_sandbox::{Child, Ending, Limits, Spawner, Spec, held_env};
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
@@ -31,6 +32,8 @@ pub struct ProcessSettings {
     pub command: Vec<OsString>,
     /// Its whole environment.
     pub env: Vec<(OsString, OsString)>,
+    /// Which of its variables hold a secret, and the secret's name.
+    pub secrets: BTreeMap<String, String>,
     /// Its working folder, absolute: the workspace.
     pub cwd: PathBuf,
     /// What each of its processes may take.
@@ -46,6 +49,7 @@ impl ProcessSettings {
         Self {
             command,
             env,
+            secrets: BTreeMap::new(),
             cwd,
             limits: Limits::default(),
             output_bytes_max: 1024 * 1024,
@@ -81,6 +85,7 @@ impl ProcessRunner {
         let ProcessSettings {
             command,
             env,
+            secrets,
             cwd,
             limits,
             ..
@@ -90,7 +95,7 @@ impl ProcessRunner {
             printed_bytes_max(self.settings.output_bytes_max, job),
         )?;
         let mut spec = Spec::new(command.clone(), cwd.clone());
-        spec.env.clone_from(env);
+        confine(&mut spec, job.plan.confinement.as_ref(), env, secrets);
         spec.limits = limits.clone();
         (spec.stdin, spec.stdout, spec.stderr) = (stdin.into(), stdout.into(), stderr.into());
         Ok((streams, spec))
@@ -137,6 +142,23 @@ impl Runner for ProcessRunner {
     fn kind(&self) -> &'static str {
         "process"
     }
+}
+
+/// Gives a child what its plan holds it to, and what that leaves of its environment.
+pub(crate) fn confine(
+    spec: &mut Spec,
+    needs: Option<&Arc<Needs>>,
+    env: &[(OsString, OsString)],
+    secrets: &BTreeMap<String, String>,
+) {
+    spec.confine = needs.cloned();
+    spec.env = match needs {
+        None => env.to_vec(),
+        Some(needs) => held_env(env, secrets, needs),
+    };
+    // Where its programs are is the owner's to say, whatever it gets to see.
+    let path = env.iter().find(|(name, _)| name == "PATH");
+    spec.search = path.map(|(_, path)| path.clone());
 }
 
 /// Ready, with the reason, when the call must end early.

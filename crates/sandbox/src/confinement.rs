@@ -1,19 +1,182 @@
-//! Turns a tool's needs into a kernel plan. Until that is built it promises nothing, and
-//! says so in every plan.
+//! Turns a tool's needs into a plan, or refuses what this machine cannot enforce.
 
-use callgate_call::{Call, Fault, Held, Plan, Planner, Tool};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Plans `none` for every tool: children get closed descriptors, a scrubbed environment,
-/// limits and an owned tree, but nothing holds them to a guarantee.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Confinement;
+use callgate_call::{
+    Asker, Call, Detail, Enforcement, Fault, Guarantee, Held, Level, Needs, Network, Plan, Planner,
+    Tool,
+};
+
+use crate::Spawner;
+use crate::facts::Facts;
+use crate::files::look;
+use crate::levels::{Files, held};
+
+/// Plans are kept at most; beyond, all are made anew.
+const PLANS_MAX: usize = 1024;
+
+type Plans = HashMap<usize, (Arc<Needs>, Result<Plan, Fault>)>;
+
+/// Plans by what the needs say and what the machine can do. The machine is asked on first
+/// need: a tool without a child costs nothing.
+#[derive(Debug)]
+pub struct Confinement {
+    spawner: Arc<Spawner>,
+    /// By the address of the needs, which are held beside so that no others can have it.
+    plans: Mutex<Plans>,
+}
+
+impl Confinement {
+    /// A planner for the children of `spawner`.
+    #[must_use]
+    pub fn new(spawner: Arc<Spawner>) -> Self {
+        Self {
+            spawner,
+            plans: Mutex::default(),
+        }
+    }
+
+    fn planned(&self, needs: &Arc<Needs>) -> Result<Plan, Fault> {
+        let key = Arc::as_ptr(needs).addr();
+        if let Some((_, plan)) = self.plans().get(&key) {
+            return plan.clone();
+        }
+        let plan = plan(needs, &self.spawner.facts());
+        let mut plans = self.plans();
+        if plans.len() >= PLANS_MAX {
+            plans.clear();
+        }
+        plans.insert(key, (Arc::clone(needs), plan.clone()));
+        plan
+    }
+
+    fn plans(&self) -> MutexGuard<'_, Plans> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Planner for Confinement {
-    fn plan(&self, _: &Call, _: &Tool) -> Result<Plan, Fault> {
-        Ok(Plan::default())
+    fn plan(&self, call: &Call, tool: &Tool) -> Result<Plan, Fault> {
+        let asks = call.asks.as_deref().filter(|asks| !asks.is_empty());
+        match (&tool.needs, asks) {
+            (None, None) => Ok(Plan::default()),
+            (None, Some(asks)) => Err(Fault::Unenforceable {
+                missing: asks.iter().map(|(one, asker)| unheld(one, asker)).collect(),
+            }),
+            (Some(needs), None) => self.planned(needs),
+            (Some(needs), Some(asks)) => {
+                let mut tighter = Needs::clone(needs);
+                tighter.guarantees.tighten(asks);
+                plan(&Arc::new(tighter), &self.spawner.facts())
+            }
+        }
     }
 
-    fn outlook(&self, _: &Tool) -> Vec<Held> {
-        Vec::new()
+    fn outlook(&self, tool: &Tool) -> Vec<Held> {
+        let Some(needs) = &tool.needs else {
+            return Guarantee::ALL
+                .map(|one| unheld(one, Asker::Engine))
+                .to_vec();
+        };
+        outlook(needs, &self.spawner.facts())
     }
+}
+
+/// A promise of a tool that is no child of ours.
+fn unheld(guarantee: Guarantee, asker: Asker) -> Held {
+    Held {
+        guarantee,
+        asker,
+        level: Level::None,
+        mechanisms: Vec::new(),
+        missing: "it has no process of its own".to_owned(),
+    }
+}
+
+/// How far each of the seven would be kept for a tool of these needs, asked for or not.
+#[must_use]
+pub fn outlook(needs: &Needs, facts: &Facts) -> Vec<Held> {
+    let files = look(needs);
+    let all = Guarantee::ALL.map(|one| {
+        let asker = needs.guarantees.asker(one).unwrap_or(Asker::Engine);
+        hold(one, asker, needs, facts, &files)
+    });
+    all.to_vec()
+}
+
+/// The plan of these needs on a machine of these facts.
+fn plan(needs: &Arc<Needs>, facts: &Facts) -> Result<Plan, Fault> {
+    let files = look(needs);
+    let asked = needs.guarantees.iter();
+    let held: Vec<Held> = asked
+        .map(|(one, asker)| hold(one, asker, needs, facts, &files))
+        .collect();
+    let writes = writes(needs, facts, &files);
+    let missing = missing(needs, facts, &held, writes.as_ref());
+    let overrides = needs.unsafe_execution || needs.unconfined;
+    if !missing.is_empty() && !overrides {
+        return Err(Fault::Unenforceable { missing });
+    }
+    let all = held.iter().chain(&writes).map(|held| held.level);
+    let level = match needs.unconfined {
+        true => Level::None,
+        false => all.min().unwrap_or(Level::Enforced),
+    };
+    Ok(Plan {
+        enforcement: Enforcement {
+            level,
+            detail: Some(Arc::new(Detail {
+                held,
+                writes,
+                isolation: needs.isolation,
+                unsafe_override: needs.unconfined || !missing.is_empty(),
+            })),
+        },
+        confinement: (!needs.unconfined).then(|| Arc::clone(needs)),
+    })
+}
+
+/// How one promise is kept, or is not where nothing is confined.
+fn hold(one: Guarantee, asker: Asker, needs: &Needs, facts: &Facts, files: &Files) -> Held {
+    let mut held = held(one, asker, needs, facts, files);
+    if needs.unconfined {
+        held.level = Level::None;
+        held.mechanisms.clear();
+        "its configuration says `sandbox = false`".clone_into(&mut held.missing);
+    }
+    held
+}
+
+/// How it is kept to its writable paths, where no promise speaks of that.
+fn writes(needs: &Needs, facts: &Facts, files: &Files) -> Option<Held> {
+    let one = Guarantee::NoFilesystemWrite;
+    let silent = !needs.writes.is_empty() && !needs.guarantees.requires(one);
+    silent.then(|| hold(one, Asker::Engine, needs, facts, files))
+}
+
+/// What keeps the plan from being carried out as asked.
+fn missing(needs: &Needs, facts: &Facts, held: &[Held], writes: Option<&Held>) -> Vec<Held> {
+    let weak = held.iter().filter(|held| held.level < Level::Enforced);
+    let mut missing: Vec<Held> = weak.cloned().collect();
+    // Nothing was promised beyond its paths; but without them it would be confined in name
+    // only.
+    missing.extend(writes.filter(|held| held.level == Level::None).cloned());
+    let network = |reason: &str| Held {
+        missing: reason.to_owned(),
+        ..unheld(Guarantee::NoNetwork, Asker::Tool)
+    };
+    let hosts = matches!(needs.network, Network::Hosts(_))
+        && !needs.guarantees.requires(Guarantee::NoNetwork);
+    if hosts {
+        missing.push(network(
+            "`network.allow` needs the filtering proxy, which is not there yet",
+        ));
+    }
+    if needs.strict && !(facts.net_namespace && facts.ipc_namespace) {
+        missing.push(network(
+            "`sandbox = \"strict\"` needs network and IPC namespaces",
+        ));
+    }
+    missing
 }

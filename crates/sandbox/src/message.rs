@@ -1,12 +1,13 @@
 //! What gate, spawner and nanny say to each other. Both ends are the same program, so
 //! there are no versions; lengths are checked all the same.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::confine::Confine;
 use crate::spec::{Limits, Spec, Stdio};
 
 /// The most that program, arguments, environment and folder may take together.
@@ -21,6 +22,10 @@ pub(crate) const DESCRIPTORS_MAX: usize = 64;
 pub(crate) enum Way {
     Best,
     Subreaper,
+    /// No child: what this machine can hold one to is to be found out.
+    Probe,
+    /// The same, for trees that are owned by a subreaper.
+    ProbeSubreaper,
 }
 
 impl Way {
@@ -28,13 +33,29 @@ impl Way {
         match self {
             Self::Best => b'b',
             Self::Subreaper => b's',
+            Self::Probe => b'p',
+            Self::ProbeSubreaper => b'q',
         }
     }
 
     pub fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Best, Self::Subreaper]
-            .into_iter()
-            .find(|way| way.to_byte() == byte)
+        [
+            Self::Best,
+            Self::Subreaper,
+            Self::Probe,
+            Self::ProbeSubreaper,
+        ]
+        .into_iter()
+        .find(|way| way.to_byte() == byte)
+    }
+
+    /// Trees may live in pid namespaces.
+    pub fn by_namespace(self) -> bool {
+        matches!(self, Self::Best | Self::Probe)
+    }
+
+    pub fn probes(self) -> bool {
+        matches!(self, Self::Probe | Self::ProbeSubreaper)
     }
 }
 
@@ -48,6 +69,8 @@ pub(crate) struct Order {
     /// The numbers in the child of the descriptors handed over, in their order.
     pub targets: Vec<u32>,
     pub limits: Limits,
+    /// What holds the child; nothing for one that is not confined.
+    pub confine: Option<Confine>,
     pub may_gain_rights: bool,
 }
 
@@ -74,7 +97,11 @@ pub(crate) fn handed(spec: &Spec) -> Vec<(BorrowedFd<'_>, u32)> {
 }
 
 /// Writes the order that runs `path` as `spec` says, with its length in front.
-pub(crate) fn write_order(path: &Path, spec: &Spec) -> Result<Vec<u8>, OrderError> {
+pub(crate) fn write_order(
+    path: &Path,
+    spec: &Spec,
+    confine: Option<&Confine>,
+) -> Result<Vec<u8>, OrderError> {
     let mut out = Writer {
         bytes: vec![0; 4],
         zero_byte: false,
@@ -92,14 +119,18 @@ pub(crate) fn write_order(path: &Path, spec: &Spec) -> Result<Vec<u8>, OrderErro
     let targets = handed(spec);
     out.number(targets.len());
     for (_, target) in targets {
-        out.bytes.extend_from_slice(&target.to_le_bytes());
+        out.u32(target);
     }
     for limit in limit_list(&spec.limits) {
-        out.bytes.push(u8::from(limit.is_some()));
+        out.byte(u8::from(limit.is_some()));
         out.bytes
             .extend_from_slice(&limit.unwrap_or(0).to_le_bytes());
     }
-    out.bytes.push(u8::from(spec.may_gain_rights));
+    out.byte(u8::from(spec.may_gain_rights));
+    out.byte(u8::from(confine.is_some()));
+    if let Some(confine) = confine {
+        confine.write(&mut out);
+    }
     let length = out.bytes.len() - 4;
     if length > ORDER_BYTES_MAX {
         return Err(OrderError::TooLarge);
@@ -116,17 +147,11 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
     let mut from = Reader { bytes };
     let path = from.text()?;
     let cwd = from.text()?;
-    let argv = (0..from.number()?)
-        .map(|_| from.text())
-        .collect::<Option<_>>()?;
-    let env = (0..from.number()?)
-        .map(|_| from.text())
-        .collect::<Option<_>>()?;
-    let targets = (0..from.number()?)
-        .map(|_| from.number())
-        .collect::<Option<_>>()?;
+    let argv = from.list(Reader::text)?;
+    let env = from.list(Reader::text)?;
+    let targets = from.list(Reader::number)?;
     let mut limit = || {
-        let set = from.take::<1>()?[0] != 0;
+        let set = from.byte()? != 0;
         let value = u64::from_le_bytes(from.take()?);
         Some(set.then_some(value))
     };
@@ -137,7 +162,11 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         open_files: limit()?,
         processes: limit()?,
     };
-    let may_gain_rights = from.take::<1>()?[0] != 0;
+    let may_gain_rights = from.byte()? != 0;
+    let confine = match from.byte()? {
+        0 => None,
+        _ => Some(Confine::read(&mut from)?),
+    };
     from.bytes.is_empty().then_some(Order {
         path,
         cwd,
@@ -145,6 +174,7 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         env,
         targets,
         limits,
+        confine,
         may_gain_rights,
     })
 }
@@ -166,16 +196,28 @@ fn limit_list(limits: &Limits) -> [Option<u64>; 5] {
     ]
 }
 
-struct Writer {
-    bytes: Vec<u8>,
+#[derive(Default)]
+pub(crate) struct Writer {
+    pub bytes: Vec<u8>,
     zero_byte: bool,
 }
 
 impl Writer {
-    fn number(&mut self, number: usize) {
-        // What does not fit is far beyond the bound that is checked at the end.
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
+    pub fn byte(&mut self, byte: u8) {
+        self.bytes.push(byte);
+    }
+
+    pub fn u32(&mut self, number: u32) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn c_text(&mut self, text: &CStr) {
+        self.text(OsStr::from_bytes(text.to_bytes()));
+    }
+
+    pub fn number(&mut self, number: usize) {
+        // What does not fit is far beyond the bound that is checked at the end.
+        self.u32(u32::try_from(number).unwrap_or(u32::MAX));
     }
 
     fn text(&mut self, text: &OsStr) {
@@ -196,22 +238,30 @@ impl Writer {
     }
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
+pub(crate) struct Reader<'a> {
+    pub bytes: &'a [u8],
 }
 
 impl Reader<'_> {
+    pub fn byte(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    pub fn list<T>(&mut self, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        (0..self.number()?).map(|_| one(self)).collect()
+    }
+
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
         Some(*head)
     }
 
-    fn number(&mut self) -> Option<u32> {
+    pub fn number(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn text(&mut self) -> Option<CString> {
+    pub fn text(&mut self) -> Option<CString> {
         let length = usize::try_from(self.number()?).ok()?;
         let (text, rest) = self.bytes.split_at_checked(length)?;
         self.bytes = rest;
@@ -230,14 +280,33 @@ pub(crate) enum Stage {
     Privileges = 5,
     Cwd = 6,
     Exec = 7,
+    Scratch = 8,
+    Mounts = 9,
+    Roots = 10,
+    Landlock = 11,
+    Filter = 12,
+    /// The nanny did not let the one exec pass.
+    Permit = 13,
 }
 
 impl Stage {
     pub fn from_byte(byte: u8) -> Option<Self> {
-        use Stage::{Cwd, Descriptors, Exec, Fork, Limits, Nanny, Privileges};
-        [Nanny, Fork, Descriptors, Limits, Privileges, Cwd, Exec]
-            .into_iter()
-            .find(|stage| *stage as u8 == byte)
+        const ALL: [Stage; 13] = [
+            Stage::Nanny,
+            Stage::Fork,
+            Stage::Descriptors,
+            Stage::Limits,
+            Stage::Privileges,
+            Stage::Cwd,
+            Stage::Exec,
+            Stage::Scratch,
+            Stage::Mounts,
+            Stage::Roots,
+            Stage::Landlock,
+            Stage::Filter,
+            Stage::Permit,
+        ];
+        ALL.into_iter().find(|stage| *stage as u8 == byte)
     }
 
     /// In words, for messages.
@@ -249,6 +318,12 @@ impl Stage {
             Self::Privileges => "give up privileges",
             Self::Cwd => "enter the working folder",
             Self::Exec => "exec",
+            Self::Scratch => "make its temporary folder",
+            Self::Mounts => "mount its view of the files",
+            Self::Roots => "open what it may reach",
+            Self::Landlock => "restrict it with Landlock",
+            Self::Filter => "filter its system calls",
+            Self::Permit => "permit its one exec",
         }
     }
 }
@@ -331,7 +406,7 @@ mod tests {
 
     #[test]
     fn an_order_survives_the_way() {
-        let bytes = write_order(Path::new("/bin/p"), &example()).unwrap();
+        let bytes = write_order(Path::new("/bin/p"), &example(), None).unwrap();
         let order = read_order(&bytes[4..]).unwrap();
         let text = |text: &str| CString::new(text).unwrap();
         let wanted = Order {
@@ -341,6 +416,7 @@ mod tests {
             env: vec![text("K=v=w")],
             targets: vec![],
             limits: example().limits,
+            confine: None,
             may_gain_rights: false,
         };
         assert_eq!(order, wanted);
@@ -352,12 +428,13 @@ mod tests {
     #[test]
     fn an_order_is_bounded_at_the_byte() {
         let mut spec = example();
-        let spare = ORDER_BYTES_MAX + 4 - write_order(Path::new("/bin/p"), &spec).unwrap().len();
+        let spare =
+            ORDER_BYTES_MAX + 4 - write_order(Path::new("/bin/p"), &spec, None).unwrap().len();
         spec.argv[2] = "x".repeat(spare).into();
-        assert!(write_order(Path::new("/bin/p"), &spec).is_ok());
+        assert!(write_order(Path::new("/bin/p"), &spec, None).is_ok());
         spec.argv[2].push("x");
         assert_eq!(
-            write_order(Path::new("/bin/p"), &spec),
+            write_order(Path::new("/bin/p"), &spec, None),
             Err(OrderError::TooLarge)
         );
     }
@@ -367,7 +444,7 @@ mod tests {
         let mut spec = example();
         spec.argv[1] = "a\0b".into();
         assert_eq!(
-            write_order(Path::new("/bin/p"), &spec),
+            write_order(Path::new("/bin/p"), &spec, None),
             Err(OrderError::ZeroByte)
         );
     }

@@ -1,17 +1,24 @@
 //! One nanny per child: owns the child's tree, ends it when the call, the gate or the
 //! spawner ends, and reports how it went. A fork of the spawner, without exec.
 
+use std::ffi::CString;
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::net::{SendFlags, send};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use rustix::process::getpid;
 
+use crate::confine::{Access, Root};
+use crate::kernel;
 use crate::message::{ORDER_BYTES_MAX, Order, Report, Stage, read_order};
+use crate::scratch::Scratch;
 use crate::sys::{self, Fork, Pid, Reaped};
-use crate::tool;
+use crate::tool::{self, Birth};
 use crate::tree::{self, Ownership};
+use crate::userns::Outside;
 use crate::wait;
+
+const TMPDIR: &[u8] = b"TMPDIR=";
 
 /// What a nanny is born with.
 pub(crate) struct Nanny<'a> {
@@ -33,15 +40,29 @@ impl Nanny<'_> {
             let _ = rustix::process::set_child_subreaper(Some(getpid()));
         }
         if let Some(order) = self.read_order() {
-            match self.start(&order, handed) {
-                Ok((main, report)) => self.watch(main, report),
-                Err(errno) => self.report(Report::Failed {
-                    stage: Stage::Fork,
-                    errno,
-                }),
-            }
+            self.attend(order, handed);
         }
         sys::exit_now(0)
+    }
+
+    /// From order to last report. The temporary folder goes on every way.
+    fn attend(&self, mut order: Order, handed: Vec<OwnedFd>) {
+        let scratch = match prepare_scratch(&mut order) {
+            Ok(scratch) => scratch,
+            Err(error) => return self.failed(Stage::Scratch, &error),
+        };
+        match self.start(&order, handed) {
+            Ok((main, report)) => self.watch(main, report, scratch),
+            Err(error) => {
+                self.failed(Stage::Fork, &error);
+                scratch.into_iter().for_each(Scratch::remove);
+            }
+        }
+    }
+
+    fn failed(&self, stage: Stage, error: &io::Error) {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        self.report(Report::Failed { stage, errno });
     }
 
     /// The order, or nothing if the gate has gone away meanwhile.
@@ -71,28 +92,43 @@ impl Nanny<'_> {
 
     /// Forks the tool. Our copies of its descriptors are closed on return: a pipe whose
     /// writer we hold would never end.
-    fn start(&self, order: &Order, handed: Vec<OwnedFd>) -> Result<(Pid, OwnedFd), i32> {
-        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.raw_os_error())?;
-        match sys::fork(0) {
-            Ok(Fork::Parent(main)) => Ok((main, ours)),
-            Ok(Fork::Child) => tool::become_tool(order, handed, self.ownership, theirs),
-            Err(error) => Err(error.raw_os_error().unwrap_or(libc::EAGAIN)),
+    fn start(&self, order: &Order, handed: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let birth = Birth {
+            order,
+            ownership: self.ownership,
+            outside: Outside::now(),
+        };
+        let namespaces = order.confine.as_ref().map_or(0, |c| c.namespaces);
+        match sys::fork(namespaces.cast_signed())? {
+            Fork::Parent(main) => Ok((main, ours)),
+            Fork::Child => tool::become_tool(&birth, handed, theirs),
         }
     }
 
     /// Stays until the tool has ended or shall end, then leaves nothing behind.
-    fn watch(&self, main: Pid, start: OwnedFd) {
-        let mut start = Start {
-            pipe: Some(start),
-            bytes: Vec::new(),
-        };
+    fn watch(&self, main: Pid, start: OwnedFd, scratch: Option<Scratch>) {
+        let mut start = Start::new(start);
         let (mut status, mut abandoned) = (None, false);
         while status.is_none() {
-            // Once the start is settled its place is taken by a descriptor that we watch
-            // anyway.
-            let fourth = start.pipe.as_ref().map_or(self.signals, OwnedFd::as_fd);
-            let watched = [self.leash.as_fd(), self.lifeline, self.signals, fourth];
-            let [leash, lifeline, signals, started] = wait::readable(&watched, None);
+            // What there is nothing to hear from, yet or any more, has its place taken by a
+            // descriptor that we watch anyway.
+            let watched = [
+                self.leash.as_fd(),
+                self.lifeline,
+                self.signals,
+                start.socket.as_ref().map_or(self.signals, OwnedFd::as_fd),
+                start.listener.as_ref().map_or(self.signals, OwnedFd::as_fd),
+            ];
+            let [leash, lifeline, signals, started, asked] = wait::readable(&watched, None);
+            if asked {
+                start.permit_exec();
+            }
             if started && start.is_settled() {
                 self.report_start(&start);
             }
@@ -109,8 +145,9 @@ impl Nanny<'_> {
                 status = Some(ended);
             }
         });
+        scratch.into_iter().for_each(Scratch::remove);
         // A tool that ends at once may do so before its start was looked at.
-        while start.pipe.is_some() {
+        while start.socket.is_some() {
             if start.is_settled() {
                 self.report_start(&start);
             }
@@ -141,27 +178,72 @@ impl Nanny<'_> {
     }
 }
 
+/// Makes the private temporary folder that an order asks for, and adds it to what the tool
+/// may write.
+fn prepare_scratch(order: &mut Order) -> io::Result<Option<Scratch>> {
+    let Some(confine) = &mut order.confine else {
+        return Ok(None);
+    };
+    let Some(base) = &confine.scratch else {
+        return Ok(None);
+    };
+    let scratch = Scratch::make(base, confine.identity)?;
+    confine.roots.push(Root {
+        path: scratch.path.clone(),
+        access: Access::WriteFolder,
+    });
+    order
+        .env
+        .retain(|pair| !pair.to_bytes().starts_with(TMPDIR));
+    let pair = [TMPDIR, scratch.path.to_bytes()].concat();
+    order.env.push(CString::new(pair)?);
+    Ok(Some(scratch))
+}
+
 /// How far the tool has come on its way to exec.
 struct Start {
     /// Open until it is settled.
-    pipe: Option<OwnedFd>,
+    socket: Option<OwnedFd>,
     bytes: Vec<u8>,
+    /// Where the kernel asks about its first exec.
+    listener: Option<OwnedFd>,
 }
 
 impl Start {
+    fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket: Some(socket),
+            bytes: Vec::new(),
+            listener: None,
+        }
+    }
+
     /// Reads what there is; true at the end, when exec has worked or has not.
     fn is_settled(&mut self) -> bool {
-        let Some(pipe) = &self.pipe else { return false };
+        let Some(socket) = &self.socket else {
+            return false;
+        };
         let mut buffer = [0; 16];
-        match rustix::io::read(pipe, &mut buffer) {
-            Ok(0) | Err(_) => {
-                self.pipe = None;
+        match kernel::receive_with(socket.as_fd(), &mut buffer) {
+            Ok((0, _)) | Err(_) => {
+                self.socket = None;
+                self.listener = None;
                 true
             }
-            Ok(read) => {
+            Ok((read, listener)) => {
                 self.bytes.extend_from_slice(&buffer[..read]);
+                self.listener = listener.or(self.listener.take());
                 false
             }
+        }
+    }
+
+    /// Lets the first exec pass and then listens no more: to every later one the kernel
+    /// answers that there is no such call, whatever becomes of us.
+    fn permit_exec(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            // A tool that has died meanwhile asks no longer.
+            let _ = kernel::permit(&listener);
         }
     }
 

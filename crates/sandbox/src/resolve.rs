@@ -10,7 +10,7 @@ use rustix::fs::{Access, access};
 use crate::{SpawnError, Spec};
 
 /// The file that `spec` runs: as written if it has a slash (from its working folder), else
-/// the first executable of that name in the `PATH` of its environment.
+/// the first executable of that name in its search path.
 pub fn resolve(spec: &Spec) -> Result<PathBuf, SpawnError> {
     let Some(name) = spec.argv.first().filter(|name| !name.is_empty()) else {
         return Err(SpawnError::BadSpec {
@@ -31,7 +31,8 @@ pub fn resolve(spec: &Spec) -> Result<PathBuf, SpawnError> {
             }),
         };
     }
-    search(name, &search_path(&spec.env), spec)
+    let path = spec.search.clone();
+    search(name, &path.unwrap_or_else(|| search_path(&spec.env)), spec)
 }
 
 fn search(name: &OsStr, path: &OsStr, spec: &Spec) -> Result<PathBuf, SpawnError> {

@@ -13,6 +13,7 @@ use rustix::process::getpid;
 
 use crate::message::{DESCRIPTORS_MAX, Report, Stage, Way};
 use crate::nanny::Nanny;
+use crate::probe;
 use crate::sys::{self, Fork, Pid, Reaped};
 use crate::tree::{self, Ownership};
 use crate::wait;
@@ -105,6 +106,10 @@ impl Server {
             Ok((Fork::Parent(pid), _)) => {
                 self.nannies.insert(pid);
             }
+            Ok((Fork::Child, ownership)) if request.way.probes() => {
+                self.leave_behind();
+                probe::live(request.leash, ownership)
+            }
             Ok((Fork::Child, ownership)) => self.become_nanny(request, ownership),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
@@ -119,7 +124,7 @@ impl Server {
     }
 
     fn fork(&mut self, way: Way) -> std::io::Result<(Fork, Ownership)> {
-        if way == Way::Best && self.namespaces {
+        if way.by_namespace() && self.namespaces {
             match sys::fork(libc::CLONE_NEWPID) {
                 Ok(fork) => return Ok((fork, Ownership::Namespace)),
                 Err(error) if is_refusal(&error) => self.namespaces = false,
@@ -129,10 +134,15 @@ impl Server {
         sys::fork(0).map(|fork| (fork, Ownership::Subreaper))
     }
 
-    fn become_nanny(&self, request: Request, ownership: Ownership) -> ! {
+    /// For a fork of ours.
+    fn leave_behind(&self) {
         if let Some(end) = &self.lifeline_end {
             sys::leave_spawner(end.as_raw_fd());
         }
+    }
+
+    fn become_nanny(&self, request: Request, ownership: Ownership) -> ! {
+        self.leave_behind();
         let (lifeline, signals) = (self.lifeline.as_fd(), self.signals.as_fd());
         Nanny {
             leash: request.leash,

@@ -1,13 +1,14 @@
 //! The gate's side of the spawner: starts its process, hands it descriptors, tells the
 //! nanny what to run.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,10 +20,12 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 
+use crate::compile::{Compiled, Subject};
+use crate::confine::Confine;
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, OrderError, Report, Stage, Way};
 use crate::message::{handed, write_order};
 use crate::resolve::resolve;
-use crate::{Child, SpawnError, Spec};
+use crate::{Child, Facility, Facts, SpawnError, Spec};
 
 /// The hidden first argument. A program that sees it as its first argument calls
 /// [`spawner_main`](crate::spawner_main) before anything else.
@@ -37,6 +40,9 @@ const FAREWELL: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// How long finding out what can be enforced may take.
+const PROBE_MAX: Duration = Duration::from_secs(5);
+
 /// How long to wait when the spawner cannot keep up.
 const CROWDED: Duration = Duration::from_millis(1);
 
@@ -45,8 +51,33 @@ const CROWDED: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Spawner {
     program: PathBuf,
-    trees: Trees,
+    settings: SpawnerSettings,
     link: Mutex<Option<Arc<Link>>>,
+    facts: OnceLock<Facts>,
+    compiled: Mutex<Compiled>,
+}
+
+/// How children are made.
+#[derive(Clone, Debug)]
+pub struct SpawnerSettings {
+    /// How trees are owned.
+    pub trees: Trees,
+    /// The folder, absolute, in which confined children get private temporary folders. Made
+    /// if it is not there; it must be ours, and not writable by others.
+    pub scratch: PathBuf,
+    /// What of this machine is not to be used, to see how we do without.
+    pub hidden: Vec<Facility>,
+}
+
+impl Default for SpawnerSettings {
+    fn default() -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        Self {
+            trees: Trees::default(),
+            scratch: format!("/tmp/callgate-{uid}").into(),
+            hidden: Vec::new(),
+        }
+    }
 }
 
 /// How trees are owned.
@@ -69,11 +100,64 @@ impl Spawner {
     /// As [`new`](Self::new), with a say in how trees are owned.
     #[must_use]
     pub fn with_trees(program: PathBuf, trees: Trees) -> Arc<Self> {
+        let settings = SpawnerSettings {
+            trees,
+            ..SpawnerSettings::default()
+        };
+        Self::with_settings(program, settings)
+    }
+
+    /// As [`new`](Self::new), with a say in everything.
+    #[must_use]
+    pub fn with_settings(program: PathBuf, settings: SpawnerSettings) -> Arc<Self> {
         Arc::new(Self {
             program,
-            trees,
+            settings,
             link: Mutex::new(None),
+            facts: OnceLock::new(),
+            compiled: Mutex::default(),
         })
+    }
+
+    /// What this machine can hold a child to. Found out once, on first need, within some
+    /// milliseconds; a spawner that does not answer can hold a child to nothing.
+    pub fn facts(&self) -> Facts {
+        *self.facts.get_or_init(|| {
+            let found = self.probe().unwrap_or_default();
+            found.without(&self.settings.hidden)
+        })
+    }
+
+    fn probe(&self) -> io::Result<Facts> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        near.set_read_timeout(Some(PROBE_MAX))?;
+        let (link, _) = self.link()?;
+        let way = match self.settings.trees {
+            Trees::Best => Way::Probe,
+            Trees::Subreaper => Way::ProbeSubreaper,
+        };
+        link.send_now(way, &[far.as_fd()])?;
+        drop(far);
+        let mut near = near;
+        near.write_all(self.settings.scratch.as_os_str().as_bytes())?;
+        near.write_all(&[0])?;
+        let mut bytes = [0; Facts::BYTES];
+        near.read_exact(&mut bytes)?;
+        Ok(Facts::from_bytes(bytes))
+    }
+
+    /// What a child is held to, made from its needs once.
+    fn compiled(&self, spec: &Spec, path: &Path) -> Option<Arc<Confine>> {
+        let needs = spec.confine.as_ref()?;
+        let facts = self.facts();
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let subject = Subject {
+            program: path,
+            cwd: &spec.cwd,
+            scratch: &self.settings.scratch,
+            zygote: spec.zygote,
+        };
+        Some(compiled.get(needs, &subject, &facts))
     }
 
     /// Starts a child. Ready once the program runs. Must be called on a tokio runtime with
@@ -81,7 +165,9 @@ impl Spawner {
     pub async fn spawn(&self, spec: Spec) -> Result<Child, SpawnError> {
         check(&spec)?;
         let path = resolve(&spec)?;
-        let order = write_order(&path, &spec).map_err(|error| bad_order(&spec, error))?;
+        let confine = self.compiled(&spec, &path);
+        let order = write_order(&path, &spec, confine.as_deref())
+            .map_err(|error| bad_order(&spec, error))?;
         let (leash, far) = leash().map_err(|source| self.trouble(source))?;
         let link = self.hand_over(&far, &spec).await?;
         drop(far);
@@ -120,7 +206,7 @@ impl Spawner {
         descriptors.extend(handed(spec).into_iter().map(|(fd, _)| fd));
         loop {
             let (link, fresh) = self.link().map_err(|source| self.trouble(source))?;
-            match link.send(self.trees, &descriptors).await {
+            match link.send(way(self.settings.trees), &descriptors).await {
                 Ok(()) => return Ok(link),
                 Err(errno) => {
                     self.forget(&link);
@@ -207,11 +293,9 @@ impl Link {
     }
 
     /// One packet: how to own the tree, and the descriptors, the leash first.
-    async fn send(&self, trees: Trees, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        let socket = self.socket.as_ref().expect("open until dropped");
-        let byte = [way(trees).to_byte()];
+    async fn send(&self, way: Way, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         loop {
-            match send_packet(socket, &byte, descriptors) {
+            match self.send_now(way, descriptors) {
                 // Hundreds are waiting already, or more descriptors are on their way than
                 // the kernel lets us have.
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => {
@@ -221,6 +305,11 @@ impl Link {
                 result => return result,
             }
         }
+    }
+
+    fn send_now(&self, way: Way, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let socket = self.socket.as_ref().expect("open until dropped");
+        send_packet(socket, &[way.to_byte()], descriptors)
     }
 
     /// Buries the spawner if it has died. For whoever noticed that a child was lost.

@@ -3,13 +3,18 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use callgate_call::Needs;
 
 /// One child to be born.
 #[derive(Debug)]
 pub struct Spec {
-    /// The program and its arguments. A program without a slash is looked up in the `PATH`
-    /// of `env`; one with a slash is relative to `cwd`.
+    /// The program and its arguments. A program without a slash is looked up in `search`; one
+    /// with a slash is relative to `cwd`.
     pub argv: Vec<OsString>,
+    /// Folders to look a program up in; the `PATH` of `env` if nothing is said.
+    pub search: Option<OsString>,
     /// The whole environment.
     pub env: Vec<(OsString, OsString)>,
     /// The working folder; absolute.
@@ -25,6 +30,11 @@ pub struct Spec {
     pub extra: Vec<(OwnedFd, u32)>,
     /// What the child and each of its descendants may take.
     pub limits: Limits,
+    /// What holds it, as its plan says; nothing for a child that is not confined.
+    pub confine: Option<Arc<Needs>>,
+    /// It forks a child for each call, and holds those to what it is not held to itself: to
+    /// have no children.
+    pub zygote: bool,
     /// It may gain rights by starting a program that has them. For the owner's own programs
     /// alone, never for a tool: a container's client without root needs `newuidmap`.
     pub may_gain_rights: bool,
@@ -36,6 +46,7 @@ impl Spec {
     pub fn new(argv: Vec<OsString>, cwd: PathBuf) -> Self {
         Self {
             argv,
+            search: None,
             env: Vec::new(),
             cwd,
             stdin: Stdio::Null,
@@ -43,6 +54,8 @@ impl Spec {
             stderr: Stdio::Null,
             extra: Vec::new(),
             limits: Limits::default(),
+            confine: None,
+            zygote: false,
             may_gain_rights: false,
         }
     }

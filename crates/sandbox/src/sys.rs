@@ -43,6 +43,16 @@ pub(crate) enum Reaped {
     Nobody,
 }
 
+/// Waits for one child and gives its raw status.
+pub(crate) fn wait_for(pid: Pid) -> i32 {
+    let mut status = -1;
+    // SAFETY: `status` outlives the call.
+    while unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) } < 0 && errno() == libc::EINTR
+    {
+    }
+    status
+}
+
 /// Reaps one child of any kind, if one has ended.
 pub(crate) fn reap() -> Reaped {
     let flags = libc::__WALL | libc::WNOHANG;
@@ -202,14 +212,18 @@ pub(crate) fn kill_namespace() {
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 
-/// A view of `/proc` that matches our pid namespace, for us and our descendants only.
-pub(crate) fn private_proc() -> io::Result<()> {
+/// Mounts of its own, which nobody outside sees.
+pub(crate) fn private_mounts() -> io::Result<()> {
     let none: *const libc::c_char = ptr::null();
     // SAFETY: a plain call without pointers.
     check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     let quiet = libc::MS_REC | libc::MS_SLAVE;
     // SAFETY: null is allowed for source, type and data when only propagation changes.
-    check(unsafe { libc::mount(none, c"/".as_ptr(), none, quiet, ptr::null()) })?;
+    check(unsafe { libc::mount(none, c"/".as_ptr(), none, quiet, ptr::null()) })
+}
+
+/// A view of `/proc` that matches our pid namespace, among mounts of our own.
+pub(crate) fn mount_proc() -> io::Result<()> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let (proc, at) = (c"proc".as_ptr(), c"/proc".as_ptr());
     // SAFETY: all texts are literals; no data is passed.

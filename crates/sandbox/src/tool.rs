@@ -1,34 +1,47 @@
 //! From fork to exec: what a tool's process does before it becomes the tool.
 //!
-//! Its steps report failure on a pipe that exec closes. Confinement will be further steps.
+//! Its steps report failure on a socket that exec closes. Their order is the point: what
+//! needs rights comes before they are given up, and what denies comes after what needs it.
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal};
 
+use crate::confine::Confine;
+use crate::fence::Fence;
+use crate::filter::{self, Execs};
+use crate::kernel;
 use crate::message::{Order, Stage};
 use crate::spec::Limits;
 use crate::sys;
 use crate::tree::{self, Ownership};
+use crate::userns::{self, Outside};
+use crate::view;
 
 /// Bytes before failure: the process id as the gate's `/proc` has it.
 pub(crate) const PID_BYTES: usize = 4;
 
-/// Becomes the program of `order`, or reports why not and ends.
-pub(crate) fn become_tool(
-    order: &Order,
-    handed: Vec<OwnedFd>,
-    ownership: Ownership,
-    report: OwnedFd,
-) -> ! {
+/// Goes with the listener of the filter, between pid and failure. No stage has this number.
+pub(crate) const LISTENER: u8 = 0xff;
+
+/// What a tool's process knows from its nanny.
+pub(crate) struct Birth<'a> {
+    pub order: &'a Order,
+    pub ownership: Ownership,
+    /// Who it is outside a user namespace of its own.
+    pub outside: Outside,
+}
+
+/// Becomes the program of the order, or reports why not and ends.
+pub(crate) fn become_tool(birth: &Birth<'_>, handed: Vec<OwnedFd>, report: OwnedFd) -> ! {
     say(&report, &tree::own_pid().to_le_bytes());
     // Out of the way of what is placed below.
-    match above_targets(&report, order) {
+    match above_targets(&report, birth.order) {
         Ok(high) => {
-            let Err((stage, error)) = steps(order, handed, ownership);
+            let Err((stage, error)) = steps(birth, handed, &high);
             fail(&high, stage, &error)
         }
         Err(error) => fail(&report, Stage::Descriptors, &error),
@@ -53,7 +66,7 @@ fn above_targets(fd: &OwnedFd, order: &Order) -> io::Result<OwnedFd> {
 /// What the nanny makes of the report: the pid, and where it failed if it did.
 pub(crate) fn read_report(bytes: &[u8]) -> Option<(i32, Option<(Stage, i32)>)> {
     let (pid, failure) = bytes.split_first_chunk::<PID_BYTES>()?;
-    let failure = match failure {
+    let failure = match failure.strip_prefix(&[LISTENER]).unwrap_or(failure) {
         [] => None,
         [stage, errno @ ..] => Some((
             Stage::from_byte(*stage)?,
@@ -71,30 +84,103 @@ fn say(report: &OwnedFd, bytes: &[u8]) {
 type Failure = (Stage, io::Error);
 
 fn steps(
-    order: &Order,
+    birth: &Birth<'_>,
     handed: Vec<OwnedFd>,
-    ownership: Ownership,
+    report: &OwnedFd,
 ) -> Result<std::convert::Infallible, Failure> {
+    let order = birth.order;
+    let confine = order.confine.as_ref();
     let at = |stage| move |error: rustix::io::Errno| (stage, io::Error::from(error));
     // A group of its own: what it sends to its group does not reach the nanny.
     rustix::process::setsid().map_err(at(Stage::Privileges))?;
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(at(Stage::Privileges))?;
-    if ownership == Ownership::Namespace {
-        // The old view would name other processes than our own calls do. Where it cannot be
-        // had the tool runs all the same.
-        let _ = sys::private_proc();
+    die_with_nanny().map_err(at(Stage::Privileges))?;
+    match confine {
+        Some(confine) => see_files(confine, birth).map_err(|error| (Stage::Mounts, error))?,
+        None => see_own_processes(birth.ownership),
     }
     rustix::process::umask(Mode::from_raw_mode(0o077));
     rustix::process::chdir(order.cwd.as_c_str()).map_err(at(Stage::Cwd))?;
     place_all(handed, order).map_err(|error| (Stage::Descriptors, error))?;
+    // Opened here, behind all numbers that the tool has a use for and before the limits.
+    let fence = match confine {
+        Some(confine) if confine.landlock > 0 => {
+            Some(Fence::build(confine).map_err(|error| (Stage::Roots, error))?)
+        }
+        _ => None,
+    };
     set_limits(&order.limits).map_err(at(Stage::Limits))?;
+    if let Some(confine) = confine {
+        shed(confine).map_err(at(Stage::Privileges))?;
+    }
     if !order.may_gain_rights {
         rustix::thread::set_no_new_privs(true).map_err(at(Stage::Privileges))?;
     }
+    if let Some(fence) = fence {
+        fence.enter().map_err(|error| (Stage::Landlock, error))?;
+    }
     sys::unblock_signals();
+    if let Some(confine) = confine {
+        filter(confine, report).map_err(|error| (Stage::Filter, error))?;
+    }
+    // The last descriptor of ours is open now.
+    limit(Resource::Nofile, order.limits.open_files).map_err(at(Stage::Limits))?;
     let path: &CStr = &order.path;
     Err((Stage::Exec, sys::exec(path, &order.argv, &order.env)))
+}
+
+fn die_with_nanny() -> rustix::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+}
+
+/// The view of a confined tool.
+fn see_files(confine: &Confine, birth: &Birth<'_>) -> io::Result<()> {
+    if confine.has_namespace(libc::CLONE_NEWUSER) {
+        userns::stay(birth.outside)?;
+    }
+    view::make_missing(&confine.roots)?;
+    if confine.has_namespace(libc::CLONE_NEWNS) {
+        view::mount_view(confine)?;
+    }
+    if confine.proc {
+        sys::mount_proc()?;
+    }
+    Ok(())
+}
+
+/// The view of a tool that is not confined: only that of `/proc` is its own, because the old
+/// one would name other processes than its calls do. Where it cannot be had the tool runs all
+/// the same.
+fn see_own_processes(ownership: Ownership) {
+    if ownership == Ownership::Namespace && sys::private_mounts().is_ok() {
+        let _ = sys::mount_proc();
+    }
+}
+
+/// Gives up whatever rights we have over others.
+fn shed(confine: &Confine) -> rustix::io::Result<()> {
+    let mighty = confine.identity.is_some() || confine.has_namespace(libc::CLONE_NEWUSER);
+    if !mighty {
+        return Ok(());
+    }
+    kernel::bound_capabilities()?;
+    if let Some(identity) = confine.identity {
+        kernel::become_user(identity)?;
+    }
+    kernel::drop_capabilities()?;
+    // Becoming somebody else has cleared it.
+    die_with_nanny()
+}
+
+/// Installs the filter. Where it asks about exec, the nanny gets the listener.
+fn filter(confine: &Confine, report: &OwnedFd) -> io::Result<()> {
+    let Some(rules) = confine.filter else {
+        return Ok(());
+    };
+    let listener = kernel::filter(&filter::program(rules), rules.execs == Execs::Once)?;
+    match listener {
+        None => Ok(()),
+        Some(listener) => kernel::send_with(report.as_fd(), LISTENER, listener.as_fd()),
+    }
 }
 
 /// Puts every descriptor at its number; the standard ones that were not handed read as
@@ -125,26 +211,22 @@ fn place_all(handed: Vec<OwnedFd>, order: &Order) -> io::Result<()> {
     Ok(())
 }
 
+/// All limits but the one on descriptors, which would be in our own way.
 fn set_limits(limits: &Limits) -> rustix::io::Result<()> {
-    let wanted = [
-        (Resource::Core, Some(0)),
-        (Resource::As, limits.address_space_bytes),
-        (Resource::Cpu, limits.cpu_seconds),
-        (Resource::Fsize, limits.file_size_bytes),
-        (Resource::Nofile, limits.open_files),
-        (Resource::Nproc, limits.processes),
-    ];
-    for (resource, limit) in wanted {
-        let Some(limit) = limit else { continue };
-        let hard = rustix::process::getrlimit(resource).maximum;
-        let limit = Some(hard.map_or(limit, |hard| hard.min(limit)));
-        rustix::process::setrlimit(
-            resource,
-            Rlimit {
-                current: limit,
-                maximum: limit,
-            },
-        )?;
-    }
-    Ok(())
+    limit(Resource::Core, Some(0))?;
+    limit(Resource::As, limits.address_space_bytes)?;
+    limit(Resource::Cpu, limits.cpu_seconds)?;
+    limit(Resource::Fsize, limits.file_size_bytes)?;
+    limit(Resource::Nproc, limits.processes)
+}
+
+fn limit(resource: Resource, limit: Option<u64>) -> rustix::io::Result<()> {
+    let Some(limit) = limit else { return Ok(()) };
+    let hard = rustix::process::getrlimit(resource).maximum;
+    let limit = Some(hard.map_or(limit, |hard| hard.min(limit)));
+    let both = Rlimit {
+        current: limit,
+        maximum: limit,
+    };
+    rustix::process::setrlimit(resource, both)
 }

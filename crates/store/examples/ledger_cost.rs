@@ -48,6 +48,7 @@ fn start<'a>(call: u64, key: Option<KeyId>, caller: &'a Caller) -> Start<'a> {
         needs_approval: false,
         idempotent: false,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     }
 }
@@ -65,6 +66,7 @@ fn finish<'a>(call: u64, key: Option<KeyId>, digest: Digest) -> Finish<'a> {
         },
         health: Health::Works,
         enforcement: "none",
+        unsafe_override: false,
         began: Timestamp(0),
         keep: true,
         trace_id: None,

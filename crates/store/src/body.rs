@@ -69,6 +69,14 @@ impl<'a> BodyWriter<'a> {
         self
     }
 
+    /// Nothing at all where it is not so.
+    pub(crate) fn only_yes(&mut self, key: &'static str, yes: bool) -> &mut Self {
+        if yes {
+            self.yes(key, true);
+        }
+        self
+    }
+
     pub(crate) fn digest(&mut self, key: &'static str, digest: &Digest) -> &mut Self {
         self.hex(key, &digest.0)
     }

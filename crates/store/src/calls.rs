@@ -158,6 +158,8 @@ pub struct Start<'a> {
     pub idempotent: bool,
     /// What the plan will enforce, in a word.
     pub enforcement: &'a str,
+    /// The owner's override lets it run with less than was asked for.
+    pub unsafe_override: bool,
     /// The caller's trace id.
     pub trace_id: Option<&'a str>,
 }
@@ -209,6 +211,8 @@ pub struct Finish<'a> {
     pub health: Health,
     /// What was enforced, in a word.
     pub enforcement: &'a str,
+    /// As at the start.
+    pub unsafe_override: bool,
     /// When the run began; it ended now.
     pub began: Timestamp,
     /// False: nothing was run after all, so the key is free again. The record is still made.

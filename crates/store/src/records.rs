@@ -36,6 +36,7 @@ pub(crate) fn start(
             .number(key!("tier"), u64::from(start.tier.number()))
             .text(key!("tool"), start.tool)
             .maybe(key!("trace"), start.trace_id)
+            .only_yes(key!("unsafe_override"), start.unsafe_override)
             .text(key!("wire"), start.wire);
     };
     pending.push(body, &change, 0, false)
@@ -66,7 +67,8 @@ pub(crate) fn outcome(
         body.seq()
             .number(key!("took_ms"), took_ms)
             .text(key!("tool"), finish.tool)
-            .maybe(key!("trace"), finish.trace_id);
+            .maybe(key!("trace"), finish.trace_id)
+            .only_yes(key!("unsafe_override"), finish.unsafe_override);
     };
     pending.push(body, &Change::End(ended), ordinal_at, false)
 }
@@ -103,6 +105,7 @@ pub(crate) fn call(
             .number(key!("took_ms"), took_ms)
             .text(key!("tool"), start.tool)
             .maybe(key!("trace"), start.trace_id)
+            .only_yes(key!("unsafe_override"), start.unsafe_override)
             .text(key!("wire"), start.wire);
     };
     pending.push(body, &Change::End(ended), ordinal_at, false)

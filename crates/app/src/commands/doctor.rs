@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use callgate_call::{Level, Needs};
+use callgate_sandbox::{Facts, outlook};
 use clap::Args;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
@@ -87,11 +89,7 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
             format!("limited to {bytes} bytes: the index is left to others"),
         );
     }
-    check(
-        "confinement",
-        true,
-        "none: tools run with your rights; every reply and record says so".to_owned(),
-    );
+    checks.extend(confinement(&parts));
 
     let well = checks.iter().all(|check| check.ok);
     if place.json {
@@ -115,6 +113,63 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// What this machine has to confine with, and how far each promise would be kept for a program
+/// that is started for one call.
+fn confinement(parts: &Parts<'_>) -> Vec<Check> {
+    let facts = parts.spawner.facts();
+    let means = Check {
+        name: "confinement",
+        ok: facts.landlock > 0 && facts.seccomp,
+        finding: format!("as {}: {}", who(parts.environment.uid), means(&facts)),
+    };
+    let held = outlook(&Needs::default(), &facts).into_iter().map(|held| {
+        let level = held.level.as_str();
+        Check {
+            name: held.guarantee.name(),
+            ok: held.level == Level::Enforced,
+            finding: match held.missing.as_str() {
+                "" => format!("{level} by {}", held.mechanisms.join(", ")),
+                missing => format!("{level}: needs {missing}"),
+            },
+        }
+    });
+    std::iter::once(means).chain(held).collect()
+}
+
+fn who(uid: u32) -> String {
+    match uid {
+        0 => "root (children run as the owner of what they may write)".to_owned(),
+        uid => format!("uid {uid}"),
+    }
+}
+
+/// What is there, and for what is not, how to get it.
+fn means(facts: &Facts) -> String {
+    let landlock = match facts.landlock {
+        0 => "no Landlock (Linux 6.2 or later; `lsm=landlock,…` among the boot parameters)".into(),
+        version => format!("Landlock {version}"),
+    };
+    let named = |there: bool, name: &str, how: &str| match there {
+        true => name.to_owned(),
+        false => format!("no {name} ({how})"),
+    };
+    let namespaces = "root, or unprivileged user namespaces: sysctl \
+        kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0";
+    [
+        landlock,
+        named(
+            facts.seccomp,
+            "seccomp",
+            "a kernel with SECCOMP_FILTER on x86-64 or aarch64",
+        ),
+        named(facts.exec_once, "exec-once", "Linux 5.6 or later"),
+        named(facts.pid_namespace, "pid namespaces", "root"),
+        named(facts.mount_namespace, "mount namespaces", namespaces),
+        named(facts.net_namespace, "network namespaces", namespaces),
+    ]
+    .join(", ")
 }
 
 /// Whether the configuration loads, whether its rules meet tools, and whether the programs it

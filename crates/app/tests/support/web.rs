@@ -388,25 +388,29 @@ const TOOLS: &str = r#"
 [[tool]]
 name = "files/read"
 tier = 0
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 [[tool]]
 name = "files/write"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 [[tool]]
 name = "deploy"
 tier = 2
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 [[tool]]
 name = "slow"
 tier = 0
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 "#;
 
 const TOOL: &str = "read -r input\nprintf '{\"got\":%s}' \"$input\"\n";
 
 /// Says that it runs, waits until `go` is there, and answers.
-const SLOW: &str = "read -r input\necho started >> effects\n\
+const SLOW: &str = "read -r input\necho started >> effects.log\n\
                     while [ ! -e go ]; do sleep 0.02; done\necho '{\"slow\":true}'\n";
 
 /// A workspace with tools of three tiers and one that waits.

@@ -3,35 +3,35 @@
 use super::Folder;
 use super::drive::{cli, lines_of};
 
-/// A tool that notes its input in `effects` and gives it back.
+/// A tool that notes its input in `effects.log` and gives it back.
 pub const TOOL: &str = r#"
 read -r input
-echo "$input" >> effects
+echo "$input" >> effects.log
 printf '{"got":%s}' "$input"
 "#;
 
-/// A tool that notes its start in `effects`, waits until `go` is there and answers.
+/// A tool that notes its start in `effects.log`, waits until `go` is there and answers.
 pub const SLOW: &str = r#"
 read -r input
-echo started >> effects
+echo started >> effects.log
 while [ ! -e go ]; do sleep 0.02; done
 echo '{"done":true}'
 "#;
 
-/// A tool that notes its input in `effects`.
+/// A tool that notes its input in `effects.log`.
 pub const APPEND: &str = r#"
 read -r input
-echo "$input" >> effects
+echo "$input" >> effects.log
 echo '{"appended":true}'
 "#;
 
-/// The beginning of a tool that notes the `text` it was given in `effects`, in one write.
+/// The beginning of a tool that notes the `text` it was given in `effects.log`, in one write.
 pub const APPEND_TEXT: &str = r#"
 read -r input
 # A gate that is killed while it hands over the input leaves us without.
 case $input in *'}') ;; *) exit 1 ;; esac
 text=${input#*'"text":"'}; text=${text%%'"'*}
-echo "$text" >> effects
+echo "$text" >> effects.log
 "#;
 
 /// `[[tool]]`: `tool.sh` as `one`.
@@ -42,6 +42,7 @@ aid = "AID.TEST.ONE.v1"
 description = "The first"
 tier = 1
 input_schema = { type = "object", properties = { n = { type = "integer" }, text = { type = "string" } } }
+writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
 
@@ -71,7 +72,7 @@ pub fn trusted_with(files: &[(&str, &str)]) -> Folder {
     folder
 }
 
-/// How often tools ran that note it in `effects`.
+/// How often tools ran that note it in `effects.log`.
 pub fn effects(folder: &Folder) -> usize {
-    lines_of(&folder.join("effects")).len()
+    lines_of(&folder.join("effects.log")).len()
 }

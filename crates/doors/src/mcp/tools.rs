@@ -1,12 +1,13 @@
 //! Tools as MCP shows them, and outcomes as MCP results. Table F.
 
-use callgate_call::{Call, Fault, Outcome, Output, Tasks, Tier, Tool, host_name};
+use callgate_call::{Call, Enforcement, Fault, Outcome, Output, Tasks, Tier, Tool, host_name};
 use callgate_wires::json;
 use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use callgate_wires::mcp::meta;
 use serde_json::{Value, json};
 
 use crate::content::{Shape, output_schema};
+use crate::enforcement::enforcement_body;
 
 use super::dispatch::{Given, Refusal};
 use super::{Behind, Request, Server};
@@ -116,12 +117,16 @@ pub(super) enum Told {
 /// The result of a call. `modern` results say that they are complete.
 pub(super) fn told(tool: &Tool, call: &Call, outcome: Outcome, modern: bool) -> Told {
     let Outcome {
-        result, replayed, ..
+        result,
+        replayed,
+        enforcement,
+        ..
     } = outcome;
     let tail = Tail {
         call,
         replayed,
         modern,
+        enforcement: Some(&enforcement),
     };
     match result {
         Ok(output) => Told::Result(success(tool, &output, &tail)),
@@ -181,6 +186,7 @@ pub(super) fn told_fault_as_result(fault: &Fault, call: &Call, modern: bool) -> 
         call,
         replayed: false,
         modern,
+        enforcement: None,
     };
     failure(fault, &tail)
 }
@@ -190,6 +196,7 @@ struct Tail<'a> {
     call: &'a Call,
     replayed: bool,
     modern: bool,
+    enforcement: Option<&'a Enforcement>,
 }
 
 impl Tail<'_> {
@@ -206,6 +213,11 @@ impl Tail<'_> {
         out.push(b'"');
         if self.replayed {
             out.extend_from_slice(b",\"replayed\":true");
+        }
+        // A tool without a child is held to nothing, and costs no words.
+        if let Some(enforcement) = self.enforcement.filter(|e| e.detail.is_some()) {
+            out.extend_from_slice(b",\"enforcement\":");
+            json::write_value(&enforcement_body(enforcement), out);
         }
         if let Some(fault) = fault {
             out.extend_from_slice(b",\"fault\":\"");

@@ -95,6 +95,7 @@ pub fn start<'a>(call: u128, key: Option<KeyId>, caller: &'a Caller) -> Start<'a
         needs_approval: false,
         idempotent: false,
         enforcement: "none",
+        unsafe_override: false,
         trace_id: None,
     }
 }
@@ -119,6 +120,7 @@ pub fn finish<'a>(call: u128, key: Option<KeyId>, text: &'a str) -> Finish<'a> {
         },
         health: Health::Works,
         enforcement: "none",
+        unsafe_override: false,
         began: Timestamp(0),
         keep: true,
         trace_id: None,

@@ -1,8 +1,8 @@
 //! The toolpack manifest: a JSON file that lists tools, in the contract's words, with our
-//! extra field `runner` (T-23).
+//! extra fields `runner` (T-23) and `confinement`.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::limits::DEPTH_MAX;
 use crate::json;
@@ -78,6 +78,9 @@ pub struct ManifestTool {
     /// not available.
     #[serde(default)]
     pub runner: Option<Value>,
+    /// Ours: what its child may reach and is held to.
+    #[serde(default)]
+    pub confinement: Map<String, Value>,
 }
 
 fn yes() -> bool {

@@ -1,0 +1,71 @@
+//! What a tool may reach and what it is held to, as written.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+/// `network = …`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "`network` is true, false or { allow = [\"host:port\"] }"
+)]
+pub enum NetworkConfig {
+    /// Everybody, or nobody.
+    All(bool),
+    /// Some hosts.
+    Some(HostsConfig),
+}
+
+/// `network = { allow = [...] }`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostsConfig {
+    /// `host:port` each.
+    pub allow: Vec<String>,
+}
+
+/// `sandbox = …`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "`sandbox` is true, false or \"strict\"")]
+pub enum SandboxConfig {
+    /// As usual, or not at all.
+    Is(bool),
+    /// With more layers.
+    More(StrictConfig),
+}
+
+/// The word.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StrictConfig {
+    Strict,
+}
+
+/// `purity = …`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PurityConfig {
+    Pure,
+    Impure,
+}
+
+/// `guarantees = { … }`: false asks for nothing (P-2).
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuaranteesConfig {
+    #[serde(default)]
+    pub no_filesystem_read: bool,
+    #[serde(default)]
+    pub no_filesystem_write: bool,
+    #[serde(default)]
+    pub no_network: bool,
+    #[serde(default)]
+    pub no_subprocess: bool,
+    #[serde(default)]
+    pub no_env_read: bool,
+    #[serde(default)]
+    pub no_env_write: bool,
+    #[serde(default)]
+    pub secrets_allowed: Option<BTreeSet<String>>,
+}

@@ -1,0 +1,236 @@
+//! What a configured tool needs and is held to: its own words, and what holds for every tool
+//! that says nothing (P-10).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network};
+use callgate_sandbox::real;
+
+use crate::config::{
+    Config, GuaranteesConfig, NetworkConfig, PurityConfig, RunnerConfig, SandboxConfig,
+    StrictConfig, ToolConfig,
+};
+use crate::paths::Paths;
+use crate::workspace::{CONFIG_FILE, escapes};
+
+/// Folders of a workspace that decide what runs, whether or not they are there.
+const RESERVED: [&str; 3] = [".venv", ".namel3ss", "packs"];
+
+/// Most paths a tool may name.
+const PATHS_MAX: usize = 64;
+
+/// Most hosts a tool may name.
+const HOSTS_MAX: usize = 256;
+
+/// The gate's own things, which no tool may change or read.
+#[derive(Debug, Default)]
+pub struct Ground {
+    root: PathBuf,
+    kept: Vec<PathBuf>,
+    hidden: Vec<PathBuf>,
+}
+
+impl Ground {
+    /// Those of a workspace; `files` are all that its configuration was read from.
+    pub fn new(paths: &Paths, config: &Config, files: &[PathBuf]) -> Self {
+        let root = paths.workspace.clone();
+        let mut kept: Vec<PathBuf> = RESERVED.iter().map(|name| root.join(name)).collect();
+        let runners = config.tools.iter().filter_map(|tool| tool.runner.as_ref());
+        kept.extend(runners.flat_map(|runner| code(&root, runner)));
+        let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
+        hidden.extend(paths.socket.parent().map(Path::to_owned));
+        kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
+        for list in [&mut kept, &mut hidden] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        Self { root, kept, hidden }
+    }
+
+    /// What a tool needs; nothing for one without a child. `own` is code of its that is not in
+    /// the workspace.
+    pub fn needs(
+        &self,
+        config: &ToolConfig,
+        isolation: Isolation,
+        own: Vec<PathBuf>,
+    ) -> Result<Option<Arc<Needs>>, String> {
+        bounded(config)?;
+        // What a binding or a pack says is asked for even where somebody else carries it out.
+        if config.runner.is_none() && config.bound.is_none() {
+            return Ok(None);
+        }
+        let reads = config.reads.iter().map(|name| match escapes(name) {
+            true => Ok(real(&self.root.join(name))),
+            false => self.inside("reads", name),
+        });
+        let writes = config.writes.iter().map(|name| self.inside("writes", name));
+        let bound = config.bound.as_deref();
+        let (unconfined, strict) = match config.sandbox {
+            None | Some(SandboxConfig::Is(true)) => (false, false),
+            Some(SandboxConfig::Is(false)) => (true, false),
+            Some(SandboxConfig::More(StrictConfig::Strict)) => (false, true),
+        };
+        let mut code: Vec<PathBuf> = own;
+        code.extend(
+            config
+                .runner
+                .iter()
+                .flat_map(|runner| self::code(&self.root, runner)),
+        );
+        Ok(Some(Arc::new(Needs {
+            guarantees: guarantees(config),
+            reads: reads.collect::<Result<_, _>>()?,
+            writes: writes.collect::<Result<_, _>>()?,
+            code,
+            kept: self.kept.clone(),
+            hidden: self.hidden.clone(),
+            roots: None,
+            network: network(config)?,
+            unsafe_execution: config.allow_unsafe_execution
+                || bound.is_some_and(|bound| bound.unsafe_execution),
+            unconfined: unconfined || bound.is_some_and(|bound| bound.unconfined),
+            strict,
+            isolation,
+        })))
+    }
+}
+
+impl Ground {
+    /// A path inside the workspace, links resolved. One that leads outside may be the owner's,
+    /// or that of a tool that may write where the link is.
+    fn inside(&self, field: &str, name: &str) -> Result<PathBuf, String> {
+        if escapes(name) {
+            return Err(format!("{field}: `{name}` is not inside the workspace"));
+        }
+        let path = real(&self.root.join(name));
+        if path.starts_with(&self.root) {
+            Ok(path)
+        } else {
+            Err(format!(
+                "{field}: a link leads `{name}` outside the workspace"
+            ))
+        }
+    }
+}
+
+fn bounded(config: &ToolConfig) -> Result<(), String> {
+    for (name, count) in [
+        ("reads", config.reads.len()),
+        ("writes", config.writes.len()),
+    ] {
+        if count > PATHS_MAX {
+            return Err(format!("{name}: {count} paths are more than {PATHS_MAX}"));
+        }
+    }
+    Ok(())
+}
+
+/// What the tool says, on top of what holds for those that say nothing.
+fn guarantees(config: &ToolConfig) -> Guarantees {
+    let mut all = Guarantees::default();
+    // Others keep their own promises, and are asked for those that somebody named.
+    let ours = match config.runner {
+        None | Some(RunnerConfig::Service(_) | RunnerConfig::Container(_)) => false,
+        Some(_) => true,
+    };
+    if ours && matches!(network(config), Ok(Network::None)) {
+        all.require(Guarantee::NoNetwork, Asker::Engine);
+    }
+    if ours && config.writes.is_empty() {
+        all.require(Guarantee::NoFilesystemWrite, Asker::Engine);
+    }
+    if config.purity == Some(PurityConfig::Pure) {
+        all.tighten(&Guarantees::pure(Asker::Tool));
+    }
+    all.tighten(&asked(&config.guarantees));
+    if let Some(bound) = &config.bound {
+        all.tighten(&bound.guarantees);
+    }
+    all
+}
+
+fn asked(config: &GuaranteesConfig) -> Guarantees {
+    let mut all = Guarantees::default();
+    for (asked, guarantee) in [
+        (config.no_filesystem_read, Guarantee::NoFilesystemRead),
+        (config.no_filesystem_write, Guarantee::NoFilesystemWrite),
+        (config.no_network, Guarantee::NoNetwork),
+        (config.no_subprocess, Guarantee::NoSubprocess),
+        (config.no_env_read, Guarantee::NoEnvRead),
+        (config.no_env_write, Guarantee::NoEnvWrite),
+    ] {
+        if asked {
+            all.require(guarantee, Asker::Tool);
+        }
+    }
+    if let Some(names) = &config.secrets_allowed {
+        all.allow_secrets(names.clone(), Asker::Tool);
+    }
+    all
+}
+
+fn network(config: &ToolConfig) -> Result<Network, String> {
+    match &config.network {
+        None if config.bound.as_ref().is_some_and(|bound| bound.network) => Ok(Network::Any),
+        None | Some(NetworkConfig::All(false)) => Ok(Network::None),
+        Some(NetworkConfig::All(true)) => Ok(Network::Any),
+        Some(NetworkConfig::Some(hosts)) => {
+            let count = hosts.allow.len();
+            if count > HOSTS_MAX {
+                return Err(format!(
+                    "network.allow: {count} hosts are more than {HOSTS_MAX}"
+                ));
+            }
+            match hosts.allow.iter().find(|host| !is_host(host)) {
+                Some(host) => Err(format!(
+                    "network.allow: `{host}` is not `host:port`, such as `api.example.com:443`"
+                )),
+                None => Ok(Network::Hosts(hosts.allow.clone())),
+            }
+        }
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let port: Option<u16> = port.parse().ok();
+    let known = |b: u8| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b);
+    !host.is_empty() && host.len() <= 253 && host.bytes().all(known) && port.is_some_and(|p| p > 0)
+}
+
+/// A tool's own code inside the workspace: the files its command names, the module or package
+/// its entry is in.
+fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
+    match runner {
+        RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. } => command
+            .iter()
+            .filter(|word| !word.is_empty() && !escapes(word))
+            .map(|word| root.join(word))
+            .filter(|path| path.is_file())
+            .collect(),
+        RunnerConfig::Service(_) | RunnerConfig::Container(_) => Vec::new(),
+        RunnerConfig::Node { entry, .. } => {
+            let file = entry
+                .rsplit_once(':')
+                .map_or(entry.as_str(), |(file, _)| file);
+            let path = root.join(file);
+            if escapes(file) {
+                Vec::new()
+            } else {
+                vec![path]
+            }
+        }
+        RunnerConfig::Python { entry, .. } => {
+            let top = entry.split([':', '.']).next().unwrap_or_default();
+            if top.is_empty() || escapes(top) {
+                return Vec::new();
+            }
+            let places = [root.join(top), root.join(format!("{top}.py"))];
+            places.into_iter().filter(|path| path.exists()).collect()
+        }
+    }
+}

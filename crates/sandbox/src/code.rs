@@ -1,0 +1,97 @@
+//! What a program needs to read to run, beyond the system's own folders: itself, its
+//! interpreter, and the libraries that stand beside them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// What is looked at of a script's first line. The kernel looks at no more.
+const FIRST_LINE_BYTES_MAX: u64 = 256;
+
+/// Bytes of a virtual environment's description.
+const VENV_BYTES_MAX: u64 = 64 * 1024;
+
+/// Where libraries stand beside a `bin` folder. Not the folder above as a whole: that may be
+/// somebody's home.
+const BESIDE: [&str; 4] = ["lib", "lib64", "libexec", "pyvenv.cfg"];
+
+/// The paths that running `program` needs.
+pub(crate) fn of_program(program: &Path) -> Vec<PathBuf> {
+    let mut paths = around(program);
+    if let Some(interpreter) = interpreter_of(program) {
+        paths.extend(around(&interpreter));
+    }
+    paths
+}
+
+/// A program by its name and by its real one, with what stands beside both.
+fn around(program: &Path) -> Vec<PathBuf> {
+    let real = program.canonicalize().unwrap_or_else(|_| program.into());
+    let mut paths = vec![real.clone()];
+    paths.extend(manager_of(&real).map(Path::to_owned));
+    for name in [program, &real] {
+        if let Some(prefix) = prefix_of(name) {
+            beside(prefix, &mut paths);
+            if let Some(home) = home_of_venv(prefix) {
+                // The interpreter that the environment was made from.
+                beside(home.parent().unwrap_or(&home), &mut paths);
+            }
+        }
+    }
+    paths
+}
+
+/// The folder of the version manager whose wrapper this is: it looks there for the real one.
+fn manager_of(program: &Path) -> Option<&Path> {
+    let folder = program.parent()?;
+    (folder.file_name()? == "shims").then(|| folder.parent())?
+}
+
+fn prefix_of(program: &Path) -> Option<&Path> {
+    let folder = program.parent()?;
+    if folder.file_name()? == "bin" {
+        folder.parent()
+    } else {
+        None
+    }
+}
+
+fn beside(prefix: &Path, paths: &mut Vec<PathBuf>) {
+    let there = BESIDE.map(|name| prefix.join(name));
+    paths.extend(there.into_iter().filter(|path| path.exists()));
+}
+
+/// `home = …` of a Python environment.
+fn home_of_venv(prefix: &Path) -> Option<PathBuf> {
+    let mut text = String::new();
+    fs::File::open(prefix.join("pyvenv.cfg"))
+        .ok()?
+        .take(VENV_BYTES_MAX)
+        .read_to_string(&mut text)
+        .ok()?;
+    let home = text.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "home").then(|| value.trim())
+    })?;
+    let home = Path::new(home);
+    (home.is_absolute() && home.file_name()? == "bin").then(|| home.to_owned())
+}
+
+/// The program that the first line of a script names.
+fn interpreter_of(script: &Path) -> Option<PathBuf> {
+    let mut head = Vec::new();
+    fs::File::open(script)
+        .ok()?
+        .take(FIRST_LINE_BYTES_MAX)
+        .read_to_end(&mut head)
+        .ok()?;
+    let line = head
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let word = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
+    let path = Path::new(OsStr::from_bytes(word));
+    path.is_absolute().then(|| path.to_owned())
+}

@@ -1,0 +1,323 @@
+//! From a tool's needs and a machine's facts to what is carried out. The gate does it, and
+//! keeps the result for as long as the needs are the same.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use callgate_call::{Guarantee, Needs, Network};
+
+use crate::code;
+use crate::confine::{Access, Confine, Identity, Root};
+use crate::facts::Facts;
+use crate::filter::{Execs, Rules, Sockets};
+
+/// Programs and their libraries.
+const SYSTEM: [&str; 8] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+];
+
+/// What else a tool may read that may read files at all.
+const OPEN: [&str; 2] = ["/etc", "/opt"];
+
+/// What the loader and the C library look at in every program.
+const LOADER: [&str; 2] = ["/etc/ld.so.cache", "/etc/localtime"];
+
+/// Devices that harm nobody.
+const DEVICES: [&str; 5] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
+
+/// Where names are looked up, which may be a link to somewhere else.
+const RESOLVER: &str = "/etc/resolv.conf";
+
+/// What a child is, as far as its confinement depends on it.
+pub(crate) struct Subject<'a> {
+    pub program: &'a Path,
+    pub cwd: &'a Path,
+    /// The folder for private temporary folders.
+    pub scratch: &'a Path,
+    /// It forks for each call.
+    pub zygote: bool,
+}
+
+/// Compiled confinements are kept at most; beyond, all are made anew.
+const COMPILED_MAX: usize = 256;
+
+/// What was compiled, by the needs and the program it is from.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled(HashMap<Key, (Arc<Needs>, Arc<Confine>)>);
+
+/// The needs' address, the program, whether it forks for each call.
+type Key = (usize, PathBuf, bool);
+
+impl Compiled {
+    /// The one of these needs, made if there is none yet.
+    pub fn get(
+        &mut self,
+        needs: &Arc<Needs>,
+        subject: &Subject<'_>,
+        facts: &Facts,
+    ) -> Arc<Confine> {
+        // The needs are held beside, so that no others can have their address.
+        let program = subject.program.to_owned();
+        let key = (Arc::as_ptr(needs).addr(), program, subject.zygote);
+        if let Some((_, known)) = self.0.get(&key) {
+            return Arc::clone(known);
+        }
+        if self.0.len() >= COMPILED_MAX {
+            self.0.clear();
+        }
+        let made = Arc::new(compile(needs, subject, facts));
+        self.0.insert(key, (Arc::clone(needs), Arc::clone(&made)));
+        made
+    }
+}
+
+/// What to carry out for a child of these needs.
+pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Confine {
+    let requires = |guarantee| needs.guarantees.requires(guarantee);
+    let network = if requires(Guarantee::NoNetwork) {
+        &Network::None
+    } else {
+        &needs.network
+    };
+    let mut roots = Roots {
+        hidden: needs.hidden.iter().map(|path| real(path)).collect(),
+        ..Roots::default()
+    };
+    reads(&mut roots, needs, subject, network);
+    for path in &needs.writes {
+        roots.add_as_named(path.clone(), access_of(path));
+    }
+    let ground = Ground::new(needs, &roots, facts);
+    let metadata = ground.read_only && facts.ipc_namespace;
+    let mut namespaces = ground.namespaces(metadata);
+    if needs.strict || (*network == Network::None && !facts.seccomp) {
+        namespaces |= flag_if(facts.net_namespace, libc::CLONE_NEWNET);
+        namespaces |= flag_if(facts.ipc_namespace, libc::CLONE_NEWIPC);
+    }
+    if namespaces != 0 && facts.by_user_namespace {
+        namespaces |= libc::CLONE_NEWUSER;
+    }
+    let rules = Rules {
+        sockets: match network {
+            Network::None => Sockets::None,
+            Network::Hosts(_) | Network::Any => Sockets::Inet,
+        },
+        forks: !requires(Guarantee::NoSubprocess) || subject.zygote,
+        execs: if requires(Guarantee::NoSubprocess) && facts.exec_once {
+            Execs::Once
+        } else {
+            Execs::Any
+        },
+        metadata,
+    };
+    Confine {
+        landlock: facts.landlock,
+        roots: roots.list,
+        no_tcp: *network == Network::None,
+        filter: facts.seccomp.then_some(rules),
+        namespaces: namespaces.unsigned_abs(),
+        read_only: ground.read_only,
+        kept: ground.kept,
+        hidden: ground.hidden,
+        proc: ground.proc,
+        identity: facts.identity.then(|| identity(needs, subject.cwd)),
+        scratch: c_path(subject.scratch),
+    }
+}
+
+fn flag_if(yes: bool, flag: libc::c_int) -> libc::c_int {
+    if yes { flag } else { 0 }
+}
+
+fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Network) {
+    let blind = needs.guarantees.requires(Guarantee::NoFilesystemRead);
+    for path in SYSTEM {
+        roots.read(Path::new(path));
+    }
+    if blind {
+        LOADER.iter().for_each(|path| roots.read(Path::new(path)));
+    } else {
+        OPEN.iter().for_each(|path| roots.read(Path::new(path)));
+        match &needs.roots {
+            None => roots.read(subject.cwd),
+            Some(kept) => kept
+                .readable(&[subject.cwd.to_owned()])
+                .iter()
+                .for_each(|path| roots.read(path)),
+        }
+        if *network != Network::None {
+            roots.read(Path::new(RESOLVER));
+        }
+    }
+    for path in code::of_program(&subject.cwd.join(subject.program)) {
+        roots.read(&path);
+    }
+    needs.code.iter().for_each(|path| roots.read(path));
+    for path in &needs.reads {
+        roots.add_as_named(path.clone(), Access::Read);
+    }
+    for path in DEVICES {
+        roots.add(Path::new(path), Access::Device);
+    }
+}
+
+/// Roots by real path, none inside another of the same kind.
+#[derive(Default)]
+struct Roots {
+    list: Vec<Root>,
+    paths: Vec<(PathBuf, Access)>,
+    /// What is covered, so that a root inside it must be there by its own name.
+    hidden: Vec<PathBuf>,
+}
+
+impl Roots {
+    fn read(&mut self, path: &Path) {
+        self.add(path, Access::Read);
+    }
+
+    fn add(&mut self, path: &Path, access: Access) {
+        self.add_as_named(real(path), access);
+    }
+
+    /// What a tool declares is a real path since it was loaded: a link that is there by now was
+    /// planted, perhaps by a tool that may write there, and is an error when it is opened.
+    fn add_as_named(&mut self, path: PathBuf, access: Access) {
+        let covered = |(known, kind): &(PathBuf, Access)| {
+            path.starts_with(known) && (*kind == access || access == Access::Read && kind.writes())
+        };
+        let beneath_hidden = self.hidden.iter().any(|hidden| path.starts_with(hidden));
+        if !beneath_hidden && self.paths.iter().any(covered) {
+            return;
+        }
+        if let Some(text) = c_path(&path) {
+            self.list.push(Root { path: text, access });
+            self.paths.push((path, access));
+        }
+    }
+
+    fn covers(&self, path: &Path) -> bool {
+        self.paths.iter().any(|(root, _)| path.starts_with(root))
+    }
+
+    fn lets_write(&self, path: &Path) -> bool {
+        self.paths
+            .iter()
+            .any(|(root, access)| access.writes() && path.starts_with(root))
+    }
+}
+
+/// What mounts have to see to.
+struct Ground {
+    read_only: bool,
+    kept: Vec<CString>,
+    hidden: Vec<CString>,
+    proc: bool,
+}
+
+impl Ground {
+    fn new(needs: &Needs, roots: &Roots, facts: &Facts) -> Self {
+        let nothing = Self {
+            read_only: false,
+            kept: Vec::new(),
+            hidden: Vec::new(),
+            proc: false,
+        };
+        if !facts.mount_namespace {
+            return nothing;
+        }
+        let text = |path: PathBuf| c_path(&path);
+        let all = |paths: &[PathBuf], wanted: &dyn Fn(&Path) -> bool| -> Vec<CString> {
+            let real = paths.iter().map(|path| real(path));
+            real.filter(|path| wanted(path)).filter_map(text).collect()
+        };
+        let kept = all(&needs.kept, &|path| roots.lets_write(path));
+        let hidden = all(&needs.hidden, &|path| roots.covers(path));
+        let in_writable = all(&needs.hidden, &|path| roots.lets_write(path));
+        // A user namespace is worth its price only for what Landlock cannot do: to take
+        // something out of a writable root.
+        let worth = !facts.by_user_namespace || !kept.is_empty() || !in_writable.is_empty();
+        if !worth {
+            return nothing;
+        }
+        Self {
+            read_only: !needs.writes.is_empty(),
+            kept,
+            hidden,
+            proc: facts.pid_namespace && roots.covers(Path::new("/proc/self")),
+        }
+    }
+
+    fn namespaces(&self, metadata: bool) -> libc::c_int {
+        let covered = !self.kept.is_empty() || !self.hidden.is_empty();
+        let mounts = self.read_only || covered || self.proc;
+        // Where the filter lets System V memory through, it is memory of its own.
+        flag_if(mounts, libc::CLONE_NEWNS) | flag_if(metadata, libc::CLONE_NEWIPC)
+    }
+}
+
+/// P-16: the owner of what it may write, else of the workspace.
+fn identity(needs: &Needs, cwd: &Path) -> Identity {
+    let place = needs.writes.first().map_or(cwd, PathBuf::as_path);
+    let owner = real(place)
+        .ancestors()
+        .find_map(|path| fs::metadata(path).ok())
+        .map(|owner| (owner.uid(), owner.gid()));
+    let (uid, gid) = owner.unwrap_or((65_534, 65_534));
+    Identity { uid, gid }
+}
+
+/// What a writable path is or is to be. One that is not there is a file if its name has an
+/// ending, and a folder if it has none.
+pub(crate) fn access_of(path: &Path) -> Access {
+    let is_file = match fs::metadata(path) {
+        Ok(found) => !found.is_dir(),
+        Err(_) => {
+            let slash = path.as_os_str().as_bytes().ends_with(b"/");
+            !slash && path.extension().is_some()
+        }
+    };
+    if is_file {
+        Access::WriteFile
+    } else {
+        Access::WriteFolder
+    }
+}
+
+/// The real path: links resolved as far as there is something.
+#[must_use]
+pub fn real(path: &Path) -> PathBuf {
+    for there in path.ancestors() {
+        if let Ok(found) = there.canonicalize() {
+            let rest = path.strip_prefix(there).expect("an ancestor of it");
+            // Joining nothing would add a slash.
+            return if rest.as_os_str().is_empty() {
+                found
+            } else {
+                found.join(rest)
+            };
+        }
+    }
+    path.to_owned()
+}
+
+fn c_path(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_bytes()).ok()
+}

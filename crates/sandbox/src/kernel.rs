@@ -1,0 +1,213 @@
+//! The system calls of confinement that have no safe wrapper, one small function each, made
+//! by a child on its way to the tool and by its nanny.
+#![allow(
+    unsafe_code,
+    reason = "seccomp, its listener and mount attributes have no safe form"
+)]
+
+use std::ffi::CStr;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+use rustix::thread::{Gid, Uid};
+
+use crate::confine::Identity;
+
+/// Installs a filter. With `listens` the kernel asks whoever has the descriptor about the
+/// calls that the program marks so.
+pub(crate) fn filter(program: &[libc::sock_filter], listens: bool) -> io::Result<Option<OwnedFd>> {
+    let Ok(len) = libc::c_ushort::try_from(program.len()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let program = libc::sock_fprog {
+        len,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let flags = if listens {
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER
+    } else {
+        0
+    };
+    // SAFETY: the program outlives the call, which copies it and does not write to it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const program,
+        )
+    };
+    match result {
+        ..0 => Err(io::Error::last_os_error()),
+        fd if listens => {
+            let fd = i32::try_from(fd).expect("a descriptor is an int");
+            // SAFETY: the kernel has just given us this descriptor.
+            Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Sends one byte and a descriptor.
+pub(crate) fn send_with(socket: BorrowedFd<'_>, byte: u8, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let rights = [fd];
+    if !control.push(SendAncillaryMessage::ScmRights(&rights)) {
+        return Err(Errno::MSGSIZE.into());
+    }
+    let flags = SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(&[byte])], &mut control, flags)?;
+    Ok(())
+}
+
+/// Receives bytes, and the last descriptor that came with them.
+pub(crate) fn receive_with(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let mut found = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            found = rights.last();
+        }
+    }
+    Ok((got.bytes, found))
+}
+
+/// The version of Landlock that the kernel has; 0 is none.
+pub(crate) fn landlock_version() -> u8 {
+    const VERSION: libc::c_uint = 1;
+    let none: *const libc::c_void = std::ptr::null();
+    // SAFETY: with this flag the call takes no structure and only answers.
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION) };
+    u8::try_from(version).unwrap_or(0)
+}
+
+/// Lets the one call that waits at `listener` go on.
+pub(crate) fn permit(listener: impl AsFd) -> io::Result<()> {
+    // Nobody left to ask shows as readable too, and receiving would then wait for ever.
+    let mut polled = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&now))?;
+    if !polled[0].revents().contains(PollFlags::IN) {
+        return Err(Errno::NOENT.into());
+    }
+    let fd = listener.as_fd().as_raw_fd();
+    // SAFETY: all zeros is what the kernel wants to find there.
+    let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: `asked` is the structure this request fills, and outlives the call. Kernels
+    // whose structure is larger refuse the request, which has its size in its number.
+    let got = unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut answer = libc::seccomp_notif_resp {
+        id: asked.id,
+        val: 0,
+        error: 0,
+        flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+    };
+    // SAFETY: `answer` is the structure this request reads, and outlives the call.
+    let sent = unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Makes a mount read-only, and all below it.
+pub(crate) fn set_read_only(at: impl AsFd, path: &CStr) -> io::Result<()> {
+    set_attributes(at, path, libc::MOUNT_ATTR_RDONLY)
+}
+
+/// Makes the devices of a mount impossible to open.
+pub(crate) fn set_no_devices(at: impl AsFd, path: &CStr) -> io::Result<()> {
+    set_attributes(at, path, libc::MOUNT_ATTR_NODEV)
+}
+
+fn set_attributes(at: impl AsFd, path: &CStr, set: u64) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let mut flags = libc::AT_RECURSIVE;
+    if path.is_empty() {
+        flags |= libc::AT_EMPTY_PATH;
+    }
+    // SAFETY: path and attributes outlive the call, and the size is that of the attributes.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            at.as_fd().as_raw_fd(),
+            path.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Becomes somebody else, for good.
+pub(crate) fn become_user(identity: Identity) -> rustix::io::Result<()> {
+    // SAFETY: neither number is -1, which would mean "leave it".
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)
+}
+
+/// Shuts the ways in which a program could get capabilities by exec. Needs them still.
+pub(crate) fn bound_capabilities() -> rustix::io::Result<()> {
+    rustix::thread::set_capabilities_secure_bits(
+        CapabilitiesSecureBits::NO_ROOT
+            | CapabilitiesSecureBits::NO_ROOT_LOCKED
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
+    )?;
+    // The kernel may know more than we do; it says where its list ends.
+    for number in 0..64 {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::INVAL) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()
+}
+
+/// Gives up every capability.
+pub(crate) fn drop_capabilities() -> rustix::io::Result<()> {
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
+}

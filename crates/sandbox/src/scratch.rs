@@ -1,0 +1,209 @@
+//! Private temporary folders: one for each child, gone with it.
+//!
+//! They stand in one folder per user. Whoever made one holds a lock on it for as long as it
+//! lives, so that what killed nannies left behind can be told from what is in use.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
+use rustix::io::Errno;
+
+use crate::confine::Identity;
+
+/// How many names are tried before somebody is taken to play tricks.
+const TRIES_MAX: u32 = 64;
+
+/// Entries that are looked at together.
+const NAMES_MAX: usize = 4096;
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A private temporary folder.
+pub(crate) struct Scratch {
+    parent: OwnedFd,
+    name: CString,
+    /// Locked.
+    folder: OwnedFd,
+    pub path: CString,
+}
+
+impl Scratch {
+    /// Makes one in `base` for whoever the child will be.
+    pub fn make(base: &CStr, owner: Option<Identity>) -> io::Result<Self> {
+        let parent = enter(base)?;
+        for attempt in 0..TRIES_MAX {
+            let name = name(attempt)?;
+            match rustix::fs::mkdirat(&parent, &name, Mode::RWXU) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let folder = rustix::fs::openat(&parent, &name, FOLDER, Mode::empty())?;
+            // Whoever sweeps may have been faster than the lock.
+            if !lock(&folder) || rustix::fs::fstat(&folder)?.st_nlink == 0 {
+                continue;
+            }
+            if let Some(Identity { uid, gid }) = owner {
+                let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+                rustix::fs::fchown(&folder, Some(uid), Some(gid))?;
+            }
+            let path = [base.to_bytes(), b"/", name.to_bytes()].concat();
+            let path = CString::new(path).map_err(|_| io::ErrorKind::InvalidInput)?;
+            return Ok(Self {
+                parent,
+                name,
+                folder,
+                path,
+            });
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    /// Removes it and all that is in it. Best effort: what is left is swept later.
+    pub fn remove(self) {
+        let _ = remove(self.parent.as_fd(), &self.name, self.folder.as_fd());
+    }
+}
+
+/// Removes what others left in `base` and nobody holds any more.
+pub(crate) fn sweep(base: &CStr) {
+    let Ok(parent) = enter(base) else { return };
+    let Ok(names) = names(parent.as_fd()) else {
+        return;
+    };
+    for (name, _) in names {
+        let Ok(folder) = rustix::fs::openat(&parent, &name, FOLDER, Mode::empty()) else {
+            continue;
+        };
+        if lock(&folder) {
+            let _ = remove(parent.as_fd(), &name, folder.as_fd());
+        }
+    }
+}
+
+/// The folder of all, made if it is not there, and refused if it is not ours alone to write.
+fn enter(base: &CStr) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdir(base, Mode::RWXU | Mode::XGRP | Mode::XOTH) {
+        // The umask is not ours to know.
+        Ok(()) => rustix::fs::chmod(base, Mode::RWXU | Mode::XGRP | Mode::XOTH)?,
+        Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let folder = rustix::fs::open(base, FOLDER, Mode::empty())?;
+    let stat = rustix::fs::fstat(&folder)?;
+    let others = Mode::WGRP | Mode::WOTH;
+    let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+    if ours && !Mode::from_raw_mode(stat.st_mode).intersects(others) {
+        Ok(folder)
+    } else {
+        Err(Errno::PERM.into())
+    }
+}
+
+/// A name that nobody else has. Nannies of several namespaces may have one process id.
+fn name(attempt: u32) -> io::Result<CString> {
+    let mut random = [0u8; 8];
+    let read = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    if read < random.len() {
+        return Err(Errno::IO.into());
+    }
+    let random = u64::from_ne_bytes(random);
+    CString::new(format!("{random:016x}-{attempt}")).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+fn lock(folder: &OwnedFd) -> bool {
+    rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Removes a folder with everything below. What is deep is lifted to the top first: no depth
+/// that a tool may have made can take our stack or our descriptors.
+fn remove(parent: BorrowedFd<'_>, name: &CStr, folder: BorrowedFd<'_>) -> io::Result<()> {
+    let mut lifted = 0;
+    loop {
+        let some = names(folder)?;
+        if some.is_empty() {
+            break;
+        }
+        for (name, kind) in some {
+            if kind != FileType::Directory {
+                rustix::fs::unlinkat(folder, &name, AtFlags::empty())?;
+            } else if rustix::fs::unlinkat(folder, &name, AtFlags::REMOVEDIR).is_err() {
+                lift(folder, &name, &mut lifted)?;
+            }
+        }
+    }
+    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Empties a folder of `top` and removes it: files go, folders move up to `top`.
+fn lift(top: BorrowedFd<'_>, name: &CStr, lifted: &mut u64) -> io::Result<()> {
+    // A folder may have been made without any rights.
+    let _ = rustix::fs::chmodat(top, name, Mode::RWXU, AtFlags::empty());
+    let folder = rustix::fs::openat(top, name, FOLDER, Mode::empty())?;
+    loop {
+        let some = names(folder.as_fd())?;
+        if some.is_empty() {
+            break;
+        }
+        for (inner, kind) in some {
+            if kind == FileType::Directory {
+                // To move a folder is to write its `..`.
+                let _ = rustix::fs::chmodat(&folder, &inner, Mode::RWXU, AtFlags::empty());
+                move_up(folder.as_fd(), &inner, top, lifted)?;
+            } else {
+                rustix::fs::unlinkat(&folder, &inner, AtFlags::empty())?;
+            }
+        }
+    }
+    Ok(rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)?)
+}
+
+fn move_up(
+    from: BorrowedFd<'_>,
+    name: &CStr,
+    top: BorrowedFd<'_>,
+    lifted: &mut u64,
+) -> io::Result<()> {
+    loop {
+        *lifted += 1;
+        let free = format!(".lifted-{lifted}");
+        match rustix::fs::renameat_with(from, name, top, free, RenameFlags::NOREPLACE) {
+            // The tool had a file of that name.
+            Err(Errno::EXIST) => {}
+            moved => return Ok(moved?),
+        }
+    }
+}
+
+/// Entries of a folder, by name and kind: all, or [`NAMES_MAX`] of them.
+fn names(folder: BorrowedFd<'_>) -> io::Result<Vec<(CString, FileType)>> {
+    // A fresh descriptor, because reading moves it.
+    let fresh = rustix::fs::openat(folder, c".", FOLDER, Mode::empty())?;
+    let mut buffer = Vec::with_capacity(8 * 1024);
+    let mut entries = RawDir::new(fresh, buffer.spare_capacity_mut());
+    let mut names = Vec::new();
+    while names.len() < NAMES_MAX
+        && let Some(entry) = entries.next()
+    {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != c"." && name != c".." {
+            let kind = match entry.file_type() {
+                FileType::Unknown => kind_of(folder, name)?,
+                kind => kind,
+            };
+            names.push((name.to_owned(), kind));
+        }
+    }
+    Ok(names)
+}
+
+fn kind_of(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<FileType> {
+    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}

@@ -1,0 +1,314 @@
+//! What a confined child can and cannot do, judged by effect.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use callgate_call::{Asker, Guarantee, Guarantees, Needs, Network};
+use callgate_sandbox::{Ending, Spec};
+use support::{BOTH, folder, run, spawner};
+
+/// A shell script in `cwd`, confined.
+fn sh(script: &str, cwd: &Path, needs: &Needs) -> Spec {
+    command(&["sh", "-c", script], cwd, needs)
+}
+
+fn python(script: &str, cwd: &Path, needs: &Needs) -> Spec {
+    command(&["/usr/bin/python3", "-I", "-S", "-c", script], cwd, needs)
+}
+
+fn command(words: &[&str], cwd: &Path, needs: &Needs) -> Spec {
+    let words = words.iter().map(Into::into).collect();
+    let mut spec = Spec::new(words, cwd.to_owned());
+    spec.env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+    spec.confine = Some(Arc::new(needs.clone()));
+    spec
+}
+
+fn requires(guarantees: &[Guarantee]) -> Needs {
+    let mut all = Guarantees::default();
+    for one in guarantees {
+        all.require(*one, Asker::Tool);
+    }
+    Needs {
+        guarantees: all,
+        ..Needs::default()
+    }
+}
+
+fn writes(paths: &[PathBuf]) -> Needs {
+    Needs {
+        writes: paths.to_vec(),
+        ..Needs::default()
+    }
+}
+
+/// Runs a script in a fresh folder: what it printed there.
+async fn said(script: &str, needs: &Needs) -> String {
+    let cwd = folder();
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, needs)).await;
+    std::fs::remove_dir_all(cwd).unwrap();
+    text
+}
+
+#[tokio::test]
+async fn nothing_is_written_but_what_was_declared() {
+    for trees in BOTH {
+        let (cwd, spawner) = (folder(), spawner(trees));
+        std::fs::write(cwd.join("there"), "before").unwrap();
+        let script = "echo x >new; echo x >there; mkdir dir; rm there; echo x >/tmp/callgate-new; \
+             echo x >out/new && echo x >notes.txt && cat there";
+        let needs = writes(&[cwd.join("out"), cwd.join("notes.txt")]);
+        let (text, exit) = run(&spawner, sh(script, &cwd, &needs)).await;
+        assert_eq!((text.as_str(), exit.ending), ("before", Ending::Code(0)));
+        assert!(!cwd.join("new").exists() && !cwd.join("dir").exists());
+        assert!(!Path::new("/tmp/callgate-new").exists());
+        let read = |name| std::fs::read_to_string(cwd.join(name)).unwrap();
+        assert_eq!(
+            (read("out/new"), read("notes.txt")),
+            ("x\n".into(), "x\n".into())
+        );
+        // The same without confinement, or the test shows nothing.
+        let mut spec = sh(script, &cwd, &needs);
+        spec.confine = None;
+        run(&spawner, spec).await;
+        assert!(cwd.join("dir").exists() && Path::new("/tmp/callgate-new").exists());
+        std::fs::remove_file("/tmp/callgate-new").unwrap();
+        std::fs::remove_dir_all(cwd).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn reading_nothing_leaves_what_programs_need() {
+    let cwd = folder();
+    std::fs::write(cwd.join("secret"), "s").unwrap();
+    std::fs::write(cwd.join("named"), "n").unwrap();
+    let mut needs = requires(&[Guarantee::NoFilesystemRead]);
+    needs.reads = vec![cwd.join("named")];
+    let script = "cat named; cat secret; cat /etc/passwd; ls; ls /proc/1";
+    let spawner = spawner(BOTH[0]);
+    let (text, _) = run(&spawner, sh(script, &cwd, &needs)).await;
+    assert_eq!(text, "n");
+    let (text, _) = run(&spawner, sh("cat secret", &cwd, &Needs::default())).await;
+    assert_eq!(text, "s");
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+#[tokio::test]
+async fn sockets_are_denied_unless_declared() {
+    let script = "import socket\n\
+        try:\n socket.socket(); print('made')\n\
+        except PermissionError: print('denied')";
+    let cwd = folder();
+    let any = Needs {
+        network: Network::Any,
+        ..Needs::default()
+    };
+    for (needs, wanted) in [(Needs::default(), "denied\n"), (any, "made\n")] {
+        let (text, _) = run(&spawner(BOTH[0]), python(script, &cwd, &needs)).await;
+        assert_eq!(text, wanted);
+    }
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// Its first exec works, none after it; neither by it nor by a child, of which there is none.
+#[tokio::test]
+async fn exec_works_once() {
+    let needs = requires(&[Guarantee::NoSubprocess]);
+    let script = "exec 2>/dev/null; echo one; exec /bin/echo two";
+    assert_eq!(said(script, &needs).await, "one\n");
+    assert_eq!(said("echo one; /bin/echo two &", &needs).await, "one\n");
+    assert_eq!(said(script, &Needs::default()).await, "one\ntwo\n");
+}
+
+/// A first exec that fails says where and why.
+#[tokio::test]
+async fn a_failing_exec_is_told() {
+    let cwd = folder();
+    std::fs::write(cwd.join("script"), "#!/no/such/interpreter\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(cwd.join("script"), mode).unwrap();
+    let needs = requires(&[Guarantee::NoSubprocess]);
+    for trees in BOTH {
+        let spec = command(&["./script"], &cwd, &needs);
+        let error = spawner(trees).spawn(spec).await.unwrap_err().to_string();
+        assert!(
+            error.contains("the interpreter named in the first line"),
+            "{error}"
+        );
+    }
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// Its temporary folder is its own and goes with it, whatever it put there.
+#[tokio::test]
+async fn a_temporary_folder_of_its_own() {
+    let script = "cd $TMPDIR && mkdir -p a/b/c .lifted-1 && mkdir -m 0 d && echo x >a/b/c/x && \
+        ln -s /etc a/b/link && stat -c %a . && pwd";
+    for trees in BOTH {
+        let (cwd, spawner) = (folder(), spawner(trees));
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let (text, exit) = run(&spawner, sh(script, &cwd, &Needs::default())).await;
+            assert_eq!(exit.ending, Ending::Code(0), "{text}");
+            let (mode, path) = text.trim().split_once('\n').unwrap();
+            assert_eq!(mode, "700");
+            assert!(!Path::new(path).exists(), "{path}");
+            seen.push(path.to_owned());
+        }
+        assert_ne!(seen[0], seen[1]);
+        std::fs::remove_dir_all(cwd).unwrap();
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// G-9: inside a root as wide as the workspace, what is the gate's can not be changed, and its
+/// configuration not even read; all else can be written, rights and times too.
+#[tokio::test]
+async fn what_is_the_gates_stays_so_in_a_wide_root() {
+    if !is_root() {
+        eprintln!("skipped: needs root for mounts");
+        return;
+    }
+    let cwd = folder();
+    for (name, text) in [("callgate.toml", "c"), ("tool.py", "t"), ("packs/p/x", "p")] {
+        std::fs::create_dir_all(cwd.join(name).parent().unwrap()).unwrap();
+        std::fs::write(cwd.join(name), text).unwrap();
+    }
+    std::fs::create_dir(cwd.join("state")).unwrap();
+    std::fs::write(cwd.join("state/token"), "s").unwrap();
+    std::fs::create_dir(cwd.join("state/python-1")).unwrap();
+    std::fs::write(cwd.join("state/python-1/worker.py"), "w").unwrap();
+    let mut needs = writes(std::slice::from_ref(&cwd));
+    needs.code = vec![cwd.join("state/python-1")];
+    needs.kept = vec![cwd.join("tool.py"), cwd.join("packs"), cwd.join("absent")];
+    needs.hidden = vec![cwd.join("callgate.toml"), cwd.join("state")];
+    let script = "cat callgate.toml state/token; cat tool.py packs/p/x \
+        state/python-1/worker.py; for file in callgate.toml tool.py packs/p/x packs/new \
+        state/token state/new state/python-1/worker.py state/python-1/new; do \
+        echo x >$file; rm -rf $file; mv $file moved; mv new $file; done; \
+        rm -rf packs state; mv packs moved; mv state moved; chmod 777 tool.py; \
+        echo x >new && chmod 600 new && touch -d 2001-01-01 new";
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    assert_eq!(text, "tpw");
+    let read = |name| std::fs::read_to_string(cwd.join(name)).unwrap();
+    for (name, text) in [
+        ("callgate.toml", "c"),
+        ("tool.py", "t"),
+        ("packs/p/x", "p"),
+        ("state/token", "s"),
+        ("state/python-1/worker.py", "w"),
+        ("new", "x\n"),
+    ] {
+        assert_eq!(read(name), text, "{name}");
+    }
+    let new = std::fs::metadata(cwd.join("new")).unwrap();
+    let year = new
+        .modified()
+        .unwrap()
+        .duration_since(std::time::UNIX_EPOCH);
+    assert!(year.unwrap().as_secs() < 1_000_000_000);
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// What is kept can not be moved away with the folder it is in, and another put in its place.
+#[tokio::test]
+async fn the_way_to_what_is_kept_stays() {
+    if !is_root() {
+        eprintln!("skipped: needs root for mounts");
+        return;
+    }
+    let cwd = folder();
+    std::fs::create_dir_all(cwd.join("deep/inner")).unwrap();
+    std::fs::write(cwd.join("deep/inner/code"), "c").unwrap();
+    let mut needs = writes(std::slice::from_ref(&cwd));
+    needs.kept = vec![cwd.join("deep/inner/code")];
+    let script = "mv deep/inner deep/gone; mv deep gone; mkdir -p deep/inner; \
+        echo x >deep/inner/code; echo x >deep/new; echo x >deep/inner/new";
+    run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    let read = |name| std::fs::read_to_string(cwd.join(name)).ok();
+    assert_eq!(read("deep/inner/code").as_deref(), Some("c"));
+    assert_eq!(read("deep/inner/new").as_deref(), Some("x\n"));
+    assert_eq!(read("deep/new").as_deref(), Some("x\n"));
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// P-16: a child of root is whoever owns what it may write, else the workspace, and nobody has
+/// a capability.
+#[tokio::test]
+async fn roots_children_are_the_owners() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    if !is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let cwd = folder();
+    std::fs::create_dir(cwd.join("out")).unwrap();
+    chown(cwd.join("out"), Some(1234), Some(1235)).unwrap();
+    let mut needs = writes(&[cwd.join("out")]);
+    needs.reads = vec!["/proc".into()];
+    let script = "id -u; id -g; id -G; grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs' /proc/self/status; \
+        echo x >out/new";
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    let (ids, status) = text.split_once("Cap").unwrap();
+    assert_eq!(ids, "1234\n1235\n1235\n");
+    assert_eq!(status.matches("0000000000000000").count(), 5, "{status}");
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    assert_eq!(std::fs::metadata(cwd.join("out/new")).unwrap().uid(), 1234);
+
+    needs.writes.clear();
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    let (ids, status) = text.split_once("Cap").unwrap();
+    assert_eq!(ids, "0\n0\n0\n");
+    assert_eq!(status.matches("0000000000000000").count(), 5, "{status}");
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// With `/proc` among what it may read, a tree sees itself and nobody else.
+#[tokio::test]
+async fn proc_is_its_own() {
+    if !is_root() {
+        eprintln!("skipped: needs root for a pid namespace");
+        return;
+    }
+    let cwd = folder();
+    let needs = Needs {
+        reads: vec!["/proc".into()],
+        ..Needs::default()
+    };
+    let script = "ls /proc | grep -cE '^[0-9]+$'; tr '\\0' '\\n' </proc/1/environ | wc -l";
+    let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    let count: usize = text.lines().next().unwrap().parse().unwrap();
+    assert!(count <= 5, "{text}");
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// A link that one tool plants where another has a root leads nowhere.
+#[tokio::test]
+async fn a_planted_link_is_not_followed() {
+    let (cwd, outside) = (folder(), folder());
+    let spawner = spawner(BOTH[0]);
+    let inner = Arc::new(writes(&[cwd.join("a/b")]));
+    let spec = || {
+        let mut spec = sh("echo x >a/b/x", &cwd, &inner);
+        spec.confine = Some(Arc::clone(&inner));
+        spec
+    };
+    let (_, exit) = run(&spawner, spec()).await;
+    assert_eq!(exit.ending, Ending::Code(0));
+    let plant = format!("rm -r a/b && ln -s {} a/b", outside.display());
+    let (_, exit) = run(&spawner, sh(&plant, &cwd, &writes(&[cwd.join("a")]))).await;
+    assert_eq!(exit.ending, Ending::Code(0));
+    let error = spawner.spawn(spec()).await.unwrap_err().to_string();
+    // Whichever step meets it first.
+    let told = ["view of the files", "what it may reach"];
+    assert!(told.iter().any(|words| error.contains(words)), "{error}");
+    assert!(!outside.join("x").exists());
+    std::fs::remove_dir_all(cwd).unwrap();
+    std::fs::remove_dir_all(outside).unwrap();
+}
