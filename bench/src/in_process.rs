@@ -1,13 +1,13 @@
 //! A gate inside the harness, for what can not be seen from outside: where the time of a call
 //! goes, and how often the store syncs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use callgate_call::{Clock, Secrets, Timestamp, Tool};
 use callgate_gate::{Catalog, Gate, Setup};
-use callgate_sandbox::Confinement;
+use callgate_sandbox::{Confinement, Spawner};
 use callgate_store::{Durability, Options, Store};
 use serde_json::{Value, json};
 
@@ -78,7 +78,8 @@ pub fn gate(state: &Path, durability: Durability, seed: u64) -> Result<Arc<Gate>
     Ok(Arc::new(Gate::new(
         setup,
         store,
-        Arc::new(Confinement),
+        // Never asked for a child: the tools of this gate have none.
+        Arc::new(Confinement::new(Spawner::new(PathBuf::new()))),
         clock,
         seed,
     )))

@@ -14,6 +14,7 @@
 
 mod bridge;
 mod chain;
+mod confined;
 mod cpu;
 mod daemon;
 mod figure;
@@ -58,20 +59,21 @@ callgate-bench --callgate PATH [--rmcp PATH] [--node PATH] [--typescript PATH] [
   --check           exit 1 if a figure is worse than 0.7 of what is wanted
   --write           put the table into bench/RESULTS.md (all benches only)
   --seed N          for the lines that are sent; random and printed if not given
-  NAME              serve, gate, python, power, spawn, start, mcp-stdio, mcp-http, mcp-start,
-                    bridge, service; all if none is named
+  NAME              serve, gate, python, power, spawn, confined, start, mcp-stdio, mcp-http,
+                    mcp-start, bridge, service; all if none is named
 ";
 
 /// A bench gives its figures.
 type Run = fn(&Bench) -> Result<Vec<Figure>, Failure>;
 
 /// Every bench, in the order they run.
-const BENCHES: [(&str, Run); 11] = [
+const BENCHES: [(&str, Run); 12] = [
     ("serve", serve::run),
     ("gate", gate::run),
     ("python", python::run),
     ("power", power::run),
     ("spawn", spawn::run),
+    ("confined", confined::run),
     ("start", start::run),
     ("mcp-stdio", mcp_stdio::run),
     ("mcp-http", mcp_http::run),

@@ -6,9 +6,10 @@
 //! `CALLGATE_TEST_PYTHON` (an interpreter, not a shim) and, as root only,
 //! `CALLGATE_TEST_UID` (a user to drop to); those that drive MCP clients also
 //! `CALLGATE_TEST_NODE`, `CALLGATE_TEST_MODULES` and
-//! `CALLGATE_TEST_CLIENT_PYTHON`. The Python tests read `CALLGATE_BIN` besides.
+//! `CALLGATE_TEST_CLIENT_PYTHON`; those of containers `CALLGATE_TEST_IMAGE`. The Python tests read `CALLGATE_BIN` besides.
 
 pub mod clients;
+mod containers;
 mod python;
 mod release;
 mod skips;
@@ -57,6 +58,7 @@ fn run_steps(
     let rust_tests = |needs: &Needs| rust_tests(root, options, needs);
     if options.filter.is_some() {
         steps.take("clients", || needs.fetch(root))?;
+        steps.take("containers", || needs.make_image(root))?;
         return steps.take("tests", || rust_tests(needs));
     }
     steps.take("format", || {
@@ -75,6 +77,7 @@ fn run_steps(
     };
     steps.take("clauses", || clauses::run(root, to_mend))?;
     steps.take("clients", || needs.fetch(root))?;
+    steps.take("containers", || needs.make_image(root))?;
     steps.take("tests", || rust_tests(needs))?;
     steps.take("Python tests", || python_tests(root, needs))?;
     steps.take("release binary", || {
@@ -120,6 +123,7 @@ struct Needs {
     python: PathBuf,
     unprivileged_uid: Option<&'static str>,
     clients: Option<Clients>,
+    image: Option<PathBuf>,
 }
 
 impl Needs {
@@ -132,11 +136,17 @@ impl Needs {
             python: python::find(python::VERSION_MIN)?,
             unprivileged_uid,
             clients: None,
+            image: None,
         })
     }
 
     fn fetch(&mut self, root: &Path) -> Result<(), Failure> {
         self.clients = Some(Clients::set_up(root, &self.cache)?);
+        Ok(())
+    }
+
+    fn make_image(&mut self, root: &Path) -> Result<(), Failure> {
+        self.image = Some(containers::set_up(root, &self.cache, &self.python)?);
         Ok(())
     }
 
@@ -150,6 +160,9 @@ impl Needs {
         };
         if let Some(clients) = &self.clients {
             clients.export(command);
+        }
+        if let Some(image) = &self.image {
+            command.env("CALLGATE_TEST_IMAGE", image);
         }
     }
 }

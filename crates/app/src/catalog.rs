@@ -17,11 +17,12 @@ use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
 use callgate_wires::toolhost::tier_of_side_effects;
 
 use crate::config::{
-    IsolationConfig, LimitsConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
+    IsolationConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
 };
 use crate::environment::Environment;
 use crate::needs::Ground;
 use crate::project::{Bound, Code};
+use crate::remote::{self, Remotes};
 use crate::workspace::{any_object, escapes};
 
 /// Calls of one tool at the same time, where nothing is said.
@@ -48,6 +49,8 @@ pub struct Workshop<'a> {
     pub node_worker: &'a dyn Fn() -> Vec<OsString>,
     /// Where a pack's code is; made on first need.
     pub lay_out: &'a dyn Fn(&Code) -> Result<PathBuf, String>,
+    /// For services and containers; made on first need.
+    pub remotes: Option<&'a dyn Fn() -> Arc<Remotes>>,
     /// Pools are shared by the tools that name the same program, environment and bounds, and
     /// are held to the same.
     pub pools: HashMap<String, Arc<Pool>>,
@@ -137,7 +140,8 @@ impl Workshop<'_> {
 
     /// The folders of a pack in which Python looks for its modules, the pack's own first.
     fn code(&self, bound: Option<&Bound>) -> Result<Vec<PathBuf>, String> {
-        let Some(code) = bound.and_then(|bound| bound.code.as_deref()) else {
+        let local = bound.filter(|bound| bound.origin.runner == "local");
+        let Some(code) = local.and_then(|bound| bound.code.as_deref()) else {
             return Ok(Vec::new());
         };
         let root = (self.lay_out)(code)?;
@@ -260,7 +264,20 @@ impl Workshop<'_> {
                 })?;
                 Ok(Arc::new(PoolRunner::new(pool, Some(entry.clone()), "node")))
             }
+            RunnerConfig::Service(service) => {
+                self.remotes()?
+                    .service(self.environment, &self.root, service)
+            }
+            RunnerConfig::Container(container) => {
+                self.remotes()?
+                    .container(self.environment, &self.root, container)
+            }
         }
+    }
+
+    fn remotes(&self) -> Result<Arc<Remotes>, String> {
+        let make = self.remotes.ok_or("only a registered tool may be remote")?;
+        Ok(make())
     }
 
     /// Where the worker stands that ships with us, where a tool runs it and it is a file.
@@ -268,7 +285,10 @@ impl Workshop<'_> {
         let command = match config.runner.as_ref()? {
             RunnerConfig::Python { .. } => (self.worker)(),
             RunnerConfig::Node { .. } => (self.node_worker)(),
-            RunnerConfig::Process { .. } | RunnerConfig::Pool { .. } => return None,
+            RunnerConfig::Process { .. }
+            | RunnerConfig::Pool { .. }
+            | RunnerConfig::Service(_)
+            | RunnerConfig::Container(_) => return None,
         };
         let file = Path::new(command.first()?);
         let folder = file.parent().filter(|_| file.is_absolute())?;
@@ -313,7 +333,13 @@ fn isolation(
     pack: bool,
 ) -> Result<Isolation, String> {
     let (usual, able): (_, &[_]) = match runner {
-        RunnerConfig::Process { .. } => (Isolation::Cold, &[Isolation::Cold]),
+        RunnerConfig::Process { .. } | RunnerConfig::Service(_) => {
+            (Isolation::Cold, &[Isolation::Cold])
+        }
+        RunnerConfig::Container(container) => match container.mode {
+            ModeConfig::Worker => (Isolation::Worker, &[Isolation::Worker]),
+            ModeConfig::Oneshot => (Isolation::Cold, &[Isolation::Cold]),
+        },
         RunnerConfig::Pool { .. } | RunnerConfig::Node { .. } => {
             (Isolation::Worker, &[Isolation::Worker, Isolation::Cold])
         }
@@ -363,12 +389,12 @@ fn reference(value: &str) -> Option<&str> {
     value.strip_prefix("${")?.strip_suffix('}')
 }
 
-/// The file a runner would start, found as its start would find it.
+/// The file a runner would start, if it starts any, found as its start would find it.
 pub fn program_of(
     environment: &Environment,
     root: &Path,
     config: &RunnerConfig,
-) -> Result<PathBuf, String> {
+) -> Result<Option<PathBuf>, String> {
     let (command, env) = match config {
         RunnerConfig::Process { command, env, .. } | RunnerConfig::Pool { command, env, .. } => {
             (words(command)?, env)
@@ -381,10 +407,14 @@ pub fn program_of(
             let named = self::node(node.as_deref().map(Path::new));
             (vec![named.into_os_string()], env)
         }
+        RunnerConfig::Service(_) => return Ok(None),
+        RunnerConfig::Container(container) => {
+            return remote::client_program(environment, root, container).map(Some);
+        }
     };
     let mut spec = Spec::new(command, root.to_owned());
     spec.env = child_env(environment, env)?;
-    resolve(&spec).map_err(|error| error.to_string())
+    resolve(&spec).map(Some).map_err(|error| error.to_string())
 }
 
 /// The longest a tool may be given.
@@ -408,7 +438,19 @@ fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
         RunnerConfig::Pool { limits, pool, .. }
         | RunnerConfig::Python { limits, pool, .. }
         | RunnerConfig::Node { limits, pool, .. } => (limits, pool),
+        RunnerConfig::Service(service) => {
+            let limits = LimitsConfig {
+                output_bytes: service.output_bytes,
+                ..LimitsConfig::default()
+            };
+            return check_numbers(&limits, &PoolConfig::default());
+        }
+        RunnerConfig::Container(container) => (&container.limits, &container.pool),
     };
+    check_numbers(limits, pool)
+}
+
+fn check_numbers(limits: &LimitsConfig, pool: &PoolConfig) -> Result<(), String> {
     let within = |name: &str, value: Option<usize>, max: usize| match value {
         Some(value) if value == 0 || value > max => {
             Err(format!("{name}: {value} is not 1 to {max}"))
@@ -421,7 +463,7 @@ fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
     within("crashes_max", pool.crashes_max, 1_000_000)
 }
 
-fn words(command: &[String]) -> Result<Vec<OsString>, String> {
+pub fn words(command: &[String]) -> Result<Vec<OsString>, String> {
     match command.first() {
         Some(program) if !program.is_empty() => Ok(command.iter().map(OsString::from).collect()),
         _ => Err("command needs a program".to_owned()),
@@ -436,7 +478,7 @@ fn schema(source: Option<SchemaSource>) -> Option<serde_json::Value> {
     }
 }
 
-fn child_limits(config: &LimitsConfig) -> Limits {
+pub fn child_limits(config: &LimitsConfig) -> Limits {
     Limits {
         address_space_bytes: config.memory_bytes,
         cpu_seconds: config.cpu_seconds,

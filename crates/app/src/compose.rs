@@ -10,16 +10,20 @@ use std::time::Duration;
 
 pub use callgate_call::chain;
 use callgate_call::{Clock, Secrets, Tier};
+use callgate_dial::Dialer;
 use callgate_doors::service::is_path;
 use callgate_gate::{
     BreakerPolicy, Catalog, Decision, Entries, Gate, LeasePolicy, Policy, Rule, Setup,
 };
+use callgate_runners::Containers;
 use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
-use crate::config::{Config, DecisionConfig, DurabilityConfig, PolicyConfig, StoreConfig};
+use crate::config::{
+    Config, DecisionConfig, DurabilityConfig, PolicyConfig, SecretsConfig, StoreConfig,
+};
 use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::issuer;
@@ -27,6 +31,7 @@ use crate::needs::Ground;
 use crate::node;
 use crate::paths::Paths;
 use crate::python;
+use crate::remote::{self, Remotes};
 use crate::shelf;
 use crate::suggest;
 use crate::trust::Found;
@@ -38,6 +43,10 @@ pub struct Parts<'a> {
     pub paths: Paths,
     pub store: Arc<Store>,
     pub spawner: Arc<Spawner>,
+    /// Containers of all setups: they are removed by whoever has them last.
+    pub containers: Arc<Containers>,
+    /// Connections to services.
+    pub dialer: Arc<Dialer>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
 }
@@ -94,11 +103,14 @@ impl<'a> Parts<'a> {
         let store = Arc::new(Store::open(&paths.state, options, Arc::clone(&clock))?);
         let spawner =
             Spawner::with_settings(environment.program.clone(), spawner_settings(environment));
+        let containers = Containers::new(environment.program.clone(), &paths.id());
         Ok(Self {
             environment,
             paths,
             store,
             spawner,
+            containers,
+            dialer: Arc::new(Dialer::new(issuer::roots)),
             clock,
         })
     }
@@ -179,7 +191,8 @@ impl<'a> Parts<'a> {
         }
         let ground = Ground::new(&self.paths, &config, files);
         let tools = std::mem::take(&mut config.tools);
-        let worker = OnceCell::new();
+        let (remotes, worker) = (OnceCell::new(), OnceCell::new());
+        let make_remotes = || Arc::new(self.remotes(&config.secrets));
         let mut workshop = Workshop {
             environment: self.environment,
             root: self.paths.workspace.clone(),
@@ -189,6 +202,7 @@ impl<'a> Parts<'a> {
             worker: &|| worker.get_or_init(|| self.worker()).clone(),
             node_worker: &|| node::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store),
+            remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
             pools: HashMap::new(),
         };
         for tool in tools {
@@ -207,6 +221,15 @@ impl<'a> Parts<'a> {
             shelf,
             note,
         })
+    }
+
+    fn remotes(&self, secrets: &SecretsConfig) -> Remotes {
+        Remotes {
+            dialer: Arc::clone(&self.dialer),
+            containers: Arc::clone(&self.containers),
+            secrets: Arc::new(remote::named_secrets(self.environment, secrets)),
+            profiles: remote::profiles(&self.store),
+        }
     }
 
     /// What Python runs. A child that becomes somebody else (P-16) may not enter the state, and

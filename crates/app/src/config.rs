@@ -2,10 +2,11 @@
 //! `catalog.rs`.
 
 mod confinement;
+mod http;
+mod remote;
 mod runner;
 mod shelf;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
+pub use http::{HttpConfig, JwtConfig, ServiceConfig};
+pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
@@ -315,61 +318,6 @@ impl StoreConfig {
     }
 }
 
-/// `[http]`: MCP on a port of this machine (G-10).
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HttpConfig {
-    /// No port at all, unless the command line asks for one.
-    #[serde(default)]
-    pub off: bool,
-    /// 7411 if not said.
-    #[serde(default)]
-    pub port: Option<u16>,
-    /// Names it answers to besides those of this machine, for a proxy in front of it.
-    #[serde(default)]
-    pub hosts: Vec<String>,
-    /// `[http.jwt]`.
-    #[serde(default)]
-    pub jwt: Option<JwtConfig>,
-}
-
-/// `[service]`: the tool protocol over HTTP.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ServiceConfig {
-    /// Where calls are taken besides `/tools`.
-    #[serde(default)]
-    pub path: Option<String>,
-    /// Patterns over `module:function` that may be run without being registered.
-    #[serde(default)]
-    pub allow_entries: Vec<String>,
-    /// The interpreter of such entries where there is no `.venv`.
-    #[serde(default)]
-    pub python: Option<String>,
-}
-
-/// `[http.jwt]`: an issuer whose tokens count.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JwtConfig {
-    /// `iss`, exactly.
-    pub issuer: String,
-    /// `aud` must hold this.
-    pub audience: String,
-    /// Where its keys are; else its discovery document says.
-    #[serde(default)]
-    pub jwks_url: Option<String>,
-    /// Which signatures count; all asymmetric ones if not said.
-    #[serde(default)]
-    pub algorithms: Vec<String>,
-    /// The issuer's scope words, each as some of ours.
-    #[serde(default)]
-    pub scopes: BTreeMap<String, Vec<String>>,
-    /// For each caller.
-    #[serde(default)]
-    pub rate: Option<RateLimitConfig>,
-}
-
 /// What an answer survives (G-8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -502,6 +450,12 @@ sandbox = "strict"
 allow_unsafe_execution = true
 isolation = "cold"
 runner = { kind = "pool", command = ["x"], env = { A = "${B}" }, limits = { memory_bytes = 1 }, pool = { workers_max = 1 } }
+[[tool]]
+name = "s"
+runner = { kind = "service", url = "http://h/t", tool_name = "t", handshake = true, token_env = "T" }
+[[tool]]
+name = "k"
+runner = { kind = "container", image = "i", mode = "oneshot", runtime = "docker", runtime_options = ["--x"], user = "1:1" }
 "#;
 
     const WORDS: [&[u8]; 20] = [

@@ -123,6 +123,7 @@ impl Functions {
             worker: &|| python::worker(&self.store),
             node_worker: &|| node::worker(&self.store),
             lay_out: &|code| code.lay_out(&self.store),
+            remotes: None,
             pools: std::mem::take(pools),
         };
         let tool = workshop.tool(config);

@@ -29,6 +29,7 @@ mod python;
     reason = "a seed may come from the environment"
 )]
 mod random;
+mod remote;
 mod shelf;
 mod show;
 mod suggest;

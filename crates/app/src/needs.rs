@@ -110,7 +110,11 @@ fn bounded(config: &ToolConfig) -> Result<(), String> {
 /// What the tool says, on top of what holds for those that say nothing.
 fn guarantees(config: &ToolConfig) -> Guarantees {
     let mut all = Guarantees::default();
-    let ours = config.runner.is_some();
+    // Others keep their own promises, and are asked for those that somebody named.
+    let ours = match config.runner {
+        None | Some(RunnerConfig::Service(_) | RunnerConfig::Container(_)) => false,
+        Some(_) => true,
+    };
     if ours && matches!(network(config), Ok(Network::None)) {
         all.require(Guarantee::NoNetwork, Asker::Engine);
     }
@@ -188,6 +192,7 @@ fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
             .map(|word| root.join(word))
             .filter(|path| path.is_file())
             .collect(),
+        RunnerConfig::Service(_) | RunnerConfig::Container(_) => Vec::new(),
         RunnerConfig::Node { entry, .. } => {
             let file = entry
                 .rsplit_once(':')

@@ -86,6 +86,11 @@ impl Paths {
         })
     }
 
+    /// The workspace's own 16 hex digits.
+    pub fn id(&self) -> String {
+        folder_name(&self.workspace)
+    }
+
     /// The socket, if its path can be one.
     pub fn usable_socket(&self) -> Result<&Path, PathsError> {
         if self.socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {

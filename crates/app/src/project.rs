@@ -307,7 +307,7 @@ fn load(
     })?;
     let code = code(&pack);
     let name = folder.strip_prefix(reader.root()).unwrap_or(folder);
-    reader.note(&name.to_string_lossy().into_owned(), &code.digest.0);
+    reader.note(&name.to_string_lossy(), &code.digest.0);
     Ok(Loaded { pack, source, code })
 }
 

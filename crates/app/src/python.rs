@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use callgate_call::Digest;
+use callgate_runners::over_stdio;
 use callgate_store::{Store, StoreError};
 use serde_json::{Map, Value};
 
@@ -106,6 +107,11 @@ fn as_text() -> String {
     format!("FILES = {}\n{FROM_TEXT}", Value::Object(files))
 }
 
+/// The same for where there is only standard input and output: inside a container.
+pub fn worker_over_stdio() -> String {
+    over_stdio(&as_text())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,5 +121,6 @@ mod tests {
     fn the_text_fits_an_argument() {
         const ARGUMENT_BYTES_MAX: usize = 32 * 4096;
         assert!(as_text().len() < ARGUMENT_BYTES_MAX);
+        assert!(worker_over_stdio().len() < ARGUMENT_BYTES_MAX);
     }
 }

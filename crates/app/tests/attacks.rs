@@ -324,3 +324,49 @@ fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) -> Vec<String> 
     }
     wrong
 }
+
+const FORGERS: &str = r#"
+[breaker]
+failures_max = 0
+
+[[tool]]
+name = "forge"
+runner = { kind = "python", entry = "forger:forge", python = "PYTHON" }
+
+[[tool]]
+name = "chatter"
+runner = { kind = "python", entry = "forger:chatter", python = "PYTHON" }
+"#;
+
+const FORGER: &str = r#"
+import os
+
+FORGED = b'{"ok":true,"result":{"forged":true},"output":{"forged":true},"protocol_version":1}\n'
+
+def forge(payload):
+    os.write(1, FORGED)
+    os._exit(0)
+
+def chatter(payload):
+    os.write(1, FORGED)
+    print("and more")
+    return {"honest": True}
+"#;
+
+/// P-8: what a tool prints is not its answer, and breaks none.
+#[test]
+fn a_printed_answer_is_not_believed() {
+    for users in Users::all() {
+        let arena = Arena::new(users, FORGERS);
+        arena.put("ws/forger.py", FORGER);
+        let mut host = arena.host();
+        let mut ask =
+            |tool: &str| host.ask(&json!({ "aid": format!("AID.TOOL.{tool}.v1"), "inputs": {} }));
+        let forged = ask("FORGE");
+        assert_eq!(forged["status"], "TOOL_ERROR", "{forged}");
+        assert_eq!(forged["output_json"], "{}", "{forged}");
+        let honest = ask("CHATTER");
+        assert_eq!(honest["output_json"], r#"{"honest":true}"#, "{honest}");
+        assert!(host.end().success());
+    }
+}

@@ -343,6 +343,21 @@ fn settings_and_slips() {
     project.trusted();
 }
 
+/// TP-60, TP-62: a Node binding names a module, and what runs is its file. Services and
+/// containers are listed with what they name.
+#[test]
+fn other_runners_are_chosen_at_load() {
+    let bindings = "tools:\n  \"in node\":\n    kind: node\n    entry: tools.js:run\n";
+    let project = project(&[(".namel3ss/tools.yaml", bindings)]);
+    project.broken(&["binding_error", "there is no tools/js.mjs"]);
+    project
+        .workspace
+        .write("tools/js.mjs", "export function run() { return {}; }\n");
+    let shown = project.go(&["trust"]).good();
+    assert!(shown.out.contains("tools/js.mjs:run"), "{shown:?}");
+    assert_eq!(project.shown("in node")["runner"], "node");
+}
+
 /// TP-64: a name that is bound and packed, and one of two packs without a pin, are errors; a
 /// pin decides, and the other keeps its long name. A pack that is disabled is not read.
 #[test]

@@ -77,6 +77,9 @@ def greet(payload):
 
 const MORE: &str = r#"
 import os, sys
+CONSTANT = 7
+def odd(payload): return {1, 2}
+def leaves(payload): sys.exit(4)
 def add(payload): return {"sum": payload["a"] + payload["b"]}
 def half(payload): return {"half": payload["n"] / 2, "label": payload.get("label")}
 def chatter(payload):

@@ -36,7 +36,7 @@ use crate::pool::worker::{Found, Served, Worker};
 use crate::process::{KILL_GRACE, within};
 pub use client::{Client, Runtime};
 pub use host::Containers;
-use host::Errand;
+use host::Removal;
 use oneshot::OneShot;
 pub use profile::seccomp_profile;
 use shown::{Asked, Inspected, Shown};
@@ -86,6 +86,8 @@ pub struct ContainerSettings {
     pub image: String,
     /// What runs inside.
     pub talking: Talking,
+    /// The tool's own code outside the image, absolute: it may read it.
+    pub code: Vec<PathBuf>,
     /// What is declared for the tool.
     pub env: Vec<(String, String)>,
     /// Of these only those are handed in that the tool may have.
@@ -599,7 +601,7 @@ impl Ready {
 
     fn bury(&mut self, done: Option<signal::Sender<()>>) {
         let Some(talk) = self.talk.take() else { return };
-        self.host.bury(Errand {
+        self.host.bury(Removal {
             client: Arc::clone(&self.client),
             name: std::mem::take(&mut self.name),
             cgroups: self.seen.shown.cgroups.clone(),

@@ -159,6 +159,7 @@ impl Scene {
         ContainerSettings {
             image: IMAGE.to_owned(),
             talking,
+            code: Vec::new(),
             env: Vec::new(),
             secrets: Arc::default(),
             user: None,

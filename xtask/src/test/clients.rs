@@ -163,7 +163,7 @@ fn fetch(command: &mut Command) -> Result<(), Failure> {
 }
 
 /// Names what was made of these files, by these means.
-fn digest(folder: &Path, names: &[&str], means: &str) -> Result<String, Failure> {
+pub(super) fn digest(folder: &Path, names: &[&str], means: &str) -> Result<String, Failure> {
     let mut hasher = DefaultHasher::new();
     means.hash(&mut hasher);
     for name in names {
@@ -174,7 +174,7 @@ fn digest(folder: &Path, names: &[&str], means: &str) -> Result<String, Failure>
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-fn failed(verb: &str, path: &Path, source: std::io::Error) -> Failure {
+pub(super) fn failed(verb: &str, path: &Path, source: std::io::Error) -> Failure {
     Failure::new(format!("{verb} {}: {source}", path.display()))
 }
 

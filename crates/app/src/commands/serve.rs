@@ -91,6 +91,7 @@ async fn until_stopped(
         (setup, mcp::TASK_AFTER)
     };
     let doubts = warnings(&setup);
+    parts.containers.begin_sweep();
     let gate = Arc::new(parts.gate(setup).with_changes(changes));
     let closing = Closing::default();
     let calls = TaskTracker::new();

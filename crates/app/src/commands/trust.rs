@@ -121,6 +121,10 @@ fn summary(source: &Source) -> Vec<Vec<String>> {
                 ) => command.join(" "),
                 Some(RunnerConfig::Python { entry, .. }) => format!("python {entry}"),
                 Some(RunnerConfig::Node { entry, .. }) => format!("node {entry}"),
+                Some(RunnerConfig::Service(service)) => format!("service {}", service.url),
+                Some(RunnerConfig::Container(container)) => {
+                    format!("container {}", container.image)
+                }
                 None => "nothing".to_owned(),
             };
             let pack = tool

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::remote::{ContainerRunnerConfig, ServiceRunnerConfig};
+
 /// How a tool is carried out.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
@@ -59,6 +61,10 @@ pub enum RunnerConfig {
         #[serde(default)]
         pool: PoolConfig,
     },
+    /// A foreign service.
+    Service(ServiceRunnerConfig),
+    /// A container of podman or docker.
+    Container(Box<ContainerRunnerConfig>),
 }
 
 impl RunnerConfig {
@@ -68,6 +74,8 @@ impl RunnerConfig {
             Self::Process { .. } => None,
             Self::Pool { entry, .. } => entry.clone(),
             Self::Python { entry, .. } | Self::Node { entry, .. } => Some(entry.clone()),
+            Self::Service(service) => service.entry.clone(),
+            Self::Container(container) => container.entry.clone(),
         }
     }
 }

@@ -13,7 +13,10 @@ use callgate_wires::tool_protocol::{
 
 use super::settings::{Override, Settings};
 use super::{BINDINGS, Bound, Loaded, SETTINGS};
-use crate::config::{LimitsConfig, PoolConfig, RunnerConfig, ToolConfig};
+use crate::config::{
+    ContainerRunnerConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig, ServiceRunnerConfig,
+    ToolConfig,
+};
 use crate::pack::{INSTALLED, Levels, Policy, module_path};
 use crate::suggest;
 
@@ -155,7 +158,7 @@ impl Project<'_> {
             unavailable: None,
         };
         let mut tool = self
-            .tool(canonical, binding, bound)
+            .tool(canonical, name, binding, bound)
             .map_err(|reason| Unresolved {
                 file: INSTALLED,
                 code: "binding_error",
@@ -197,7 +200,7 @@ impl Project<'_> {
             code: None,
             unavailable: None,
         };
-        let mut tool = self.tool(canonical, binding, bound).map_err(error)?;
+        let mut tool = self.tool(canonical, name, binding, bound).map_err(error)?;
         if tool.name != name {
             tool.aliases.push(name.to_owned());
             tool.title = Some(name.to_owned());
@@ -237,8 +240,39 @@ impl Project<'_> {
         user
     }
 
-    fn tool(&self, name: String, binding: &Binding, bound: Bound) -> Result<ToolConfig, String> {
-        let (runner, unavailable) = match runner(binding, self.settings, bound.code.is_some())? {
+    /// A binding to Node names a module as one to Python does; what runs it wants the file.
+    fn with_file(&self, binding: &Binding, bound: &Bound) -> Result<Binding, String> {
+        let mut binding = binding.clone();
+        let local = matches!(
+            binding.runner,
+            None | Some(RunnerWord::Local | RunnerWord::Node)
+        );
+        if !local || binding.kind != Kind::Node || bound.code.is_some() || !is_entry(&binding.entry)
+        {
+            return Ok(binding);
+        }
+        let module = module_path(&binding.entry);
+        let mut files = ["mjs", "js", "cjs"]
+            .map(|kind| format!("{module}.{kind}"))
+            .into_iter();
+        let file = files.find(|file| self.root.join(file).is_file());
+        let file = file.ok_or_else(|| format!("there is no {module}.mjs"))?;
+        let function = binding.entry.split(':').next_back().unwrap_or_default();
+        binding.entry = format!("{file}:{function}");
+        Ok(binding)
+    }
+
+    /// `plain` is the name it was declared by, and by which a service knows it.
+    fn tool(
+        &self,
+        name: String,
+        plain: &str,
+        binding: &Binding,
+        bound: Bound,
+    ) -> Result<ToolConfig, String> {
+        let binding = &self.with_file(binding, &bound)?;
+        let packed = bound.code.is_some();
+        let (runner, unavailable) = match runner(plain, binding, self.settings, packed)? {
             Chosen::Runs(runner) => (Some(*runner), None),
             Chosen::NotYet(reason) => (None, Some(reason)),
         };
@@ -296,6 +330,9 @@ fn tier(needed: &Capabilities) -> u64 {
     }
 }
 
+/// What runs in an image that does not say.
+const IMAGE_COMMAND: [&str; 3] = ["python", "-m", "namel3ss_tools.runner"];
+
 /// What a binding runs by.
 enum Chosen {
     Runs(Box<RunnerConfig>),
@@ -304,15 +341,25 @@ enum Chosen {
 }
 
 /// The runner of a binding, chosen when it is loaded. TP-62.
-fn runner(binding: &Binding, settings: &Settings, pack: bool) -> Result<Chosen, String> {
+fn runner(
+    plain: &str,
+    binding: &Binding,
+    settings: &Settings,
+    packed: bool,
+) -> Result<Chosen, String> {
     let not_yet = |what: &str| Ok(Chosen::NotYet(format!("{what} can not be run yet")));
+    let runs = |runner: RunnerConfig| Ok(Chosen::Runs(Box::new(runner)));
     match (binding.runner, binding.kind) {
         (Some(RunnerWord::Service), _) => {
             match binding.url.as_ref().or(settings.service_url.as_ref()) {
-                Some(url) => not_yet(&match settings.handshake {
-                    true => format!("a service ({url}, after a handshake)"),
-                    false => format!("a service ({url})"),
-                }),
+                Some(url) => runs(RunnerConfig::Service(ServiceRunnerConfig {
+                    url: url.clone(),
+                    entry: Some(binding.entry.clone()),
+                    tool_name: Some(plain.to_owned()),
+                    // Not required is not forbidden: what is asked for is asked after.
+                    handshake: settings.handshake.then_some(true),
+                    ..ServiceRunnerConfig::default()
+                })),
                 None => Err(format!(
                     "it is a service without an address: say `url`, or python_tools.service_url in \
                  {SETTINGS}"
@@ -320,10 +367,20 @@ fn runner(binding: &Binding, settings: &Settings, pack: bool) -> Result<Chosen, 
             }
         }
         (Some(RunnerWord::Container), _) => match &binding.image {
-            Some(image) => not_yet(&format!("a container ({image})")),
+            Some(image) => runs(RunnerConfig::Container(Box::new(ContainerRunnerConfig {
+                image: image.clone(),
+                entry: Some(binding.entry.clone()),
+                command: binding
+                    .command
+                    .clone()
+                    .unwrap_or_else(|| IMAGE_COMMAND.map(str::to_owned).to_vec()),
+                mode: ModeConfig::Oneshot,
+                env: binding.env.clone().unwrap_or_default(),
+                ..ContainerRunnerConfig::default()
+            }))),
             None => Err("it is a container without an image: say `image`".to_owned()),
         },
-        (Some(RunnerWord::Node), _) | (_, Kind::Node) if pack => not_yet("a Node tool of a pack"),
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) if packed => not_yet("a Node tool of a pack"),
         (Some(RunnerWord::Node), _) | (_, Kind::Node) => {
             Ok(Chosen::Runs(Box::new(RunnerConfig::Node {
                 entry: binding.entry.clone(),

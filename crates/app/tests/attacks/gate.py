@@ -5,6 +5,7 @@ changed is put back by the judge, because the gate goes on."""
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -230,7 +231,7 @@ def config_told(place, facts, output):
     return "known to the owner" in output
 
 
-@attack(config[0], config_told)
+@attack(config[0], config_told, also=["parent", "writer", "wide", "online"])
 def read_the_configuration(facts):
     return contents(facts["path"]) or os.strerror(13)
 
@@ -257,6 +258,46 @@ def rename_another_tools_code(facts):
 def change_ones_own_code(facts):
     """What the next call will run."""
     overwrite(facts)
+
+
+code = kept("{ws}/attacks/tool.py")
+
+
+def folder_judge(place, facts, output):
+    folder = os.path.dirname(place.path)
+    if os.path.exists(folder + ".moved"):
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(folder + ".moved", folder)
+        return True
+    return False
+
+
+@attack(code[0], folder_judge, tool="wide")
+def move_the_folder_of_the_code(facts):
+    """What is fixed to its place is a file; the folder it is in may go."""
+    folder = os.path.dirname(facts["path"])
+    os.rename(folder, folder + ".moved")
+    os.mkdir(folder)
+    shutil.copy(os.path.join(folder + ".moved", "tool.py"), facts["path"])
+
+
+def redirected(place, facts, output):
+    """The next call of another tool writes where this one could not."""
+    callgate(facts, "call", "storer", "--standalone")
+    happened = os.path.exists(os.path.join(place.outside, "stored"))
+    spare = os.path.join(place.ws, "spare")
+    if os.path.islink(spare):
+        os.remove(spare)
+        os.rename(spare + ".moved", spare)
+    return happened
+
+
+@attack(where, redirected, tool="wide")
+def redirect_another_tools_root(facts):
+    """A link in the place of a folder that another tool may write."""
+    spare = os.path.join(facts["ws"], "spare")
+    os.rename(spare, spare + ".moved")
+    os.symlink(facts["outside"], spare)
 
 
 interpreter = kept("{ws}/.venv/bin/python")

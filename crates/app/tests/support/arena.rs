@@ -75,7 +75,7 @@ fn sources() -> PathBuf {
 
 impl Arena {
     /// Lays it out. `config` is the workspace's configuration; `COMMAND` in it stands for the
-    /// command of a tool that carries out attacks.
+    /// command of a tool that carries out attacks, `PYTHON` for the interpreter.
     pub fn new(users: Users, config: &str) -> Self {
         let folder = Folder::new();
         let mode = std::fs::Permissions::from_mode(0o755);
@@ -123,7 +123,9 @@ impl Arena {
             }
         }
         let command = format!(r#"["{}", "-I", "-S", "attacks/tool.py"]"#, self.python);
-        let config = config.replace("COMMAND", &command);
+        let config = config
+            .replace("COMMAND", &command)
+            .replace("PYTHON", &self.python);
         self.folder.write("ws/callgate.toml", &config);
         give(&self.folder.join("ws"), self.users.owner);
         give(&self.folder.join("outside"), self.users.owner);

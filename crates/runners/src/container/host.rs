@@ -43,8 +43,14 @@ struct Undertaker {
     ended: Receiver<()>,
 }
 
+/// What the thread is sent for.
+enum Errand {
+    Sweep { client: Arc<Client>, ours: String },
+    Remove(Removal),
+}
+
 /// A container on its way out.
-pub(super) struct Errand {
+pub(super) struct Removal {
     pub client: Arc<Client>,
     pub name: String,
     /// Folders of the runtime's cgroups, which it forgets where its monitor was killed.
@@ -93,21 +99,28 @@ impl Containers {
         format!("{}{pid}-{started}-{number}", self.ours)
     }
 
-    /// Removes, once for each runtime, what gates left behind that are no longer there.
+    /// Has removed what gates left behind that are no longer there. For one that stays: the
+    /// others do it with their first container.
+    pub fn begin_sweep(&self) {
+        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        for client in clients.iter() {
+            self.send(Errand::Sweep {
+                client: Arc::clone(client),
+                ours: self.ours.clone(),
+            });
+        }
+    }
+
     pub(super) async fn sweep(&self, client: &Client) {
-        let sweeping = async {
-            for name in client.names(&self.ours).await {
-                let owner = name.strip_prefix(&self.ours).and_then(Owner::in_name);
-                if owner.is_some_and(|owner| !owner.is_alive()) {
-                    client.remove(&name).await;
-                }
-            }
-        };
-        client.swept.get_or_init(|| sweeping).await;
+        sweep(client, &self.ours).await;
     }
 
     /// Has a container removed, after all that were handed in before.
-    pub(super) fn bury(&self, errand: Errand) {
+    pub(super) fn bury(&self, removal: Removal) {
+        self.send(Errand::Remove(removal));
+    }
+
+    fn send(&self, errand: Errand) {
         let mut undertaker = self.undertaker();
         let started = match &*undertaker {
             Some(_) => true,
@@ -159,13 +172,19 @@ fn undertake(errands: &Receiver<Errand>) {
         .build();
     let Ok(runtime) = runtime else { return };
     for errand in errands {
-        let Errand {
+        let Removal {
             client,
             name,
             cgroups,
             belongings,
             done,
-        } = errand;
+        } = match errand {
+            Errand::Remove(removal) => removal,
+            Errand::Sweep { client, ours } => {
+                runtime.block_on(sweep(&client, &ours));
+                continue;
+            }
+        };
         runtime.block_on(client.remove(&name));
         drop(belongings);
         for folder in cgroups {
@@ -176,6 +195,19 @@ fn undertake(errands: &Receiver<Errand>) {
             let _ = done.send(());
         }
     }
+}
+
+/// Removes, once for each runtime, what belongs to processes that are gone.
+async fn sweep(client: &Client, ours: &str) {
+    let sweeping = async {
+        for name in client.names(ours).await {
+            let owner = name.strip_prefix(ours).and_then(Owner::in_name);
+            if owner.is_some_and(|owner| !owner.is_alive()) {
+                client.remove(&name).await;
+            }
+        }
+    };
+    client.swept.get_or_init(|| sweeping).await;
 }
 
 /// A process that cannot be mistaken for a later one of the same number.

@@ -1,0 +1,214 @@
+//! Tools that are no children of the gate: at another gate's service, and in containers of a
+//! real podman.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+#[path = "../../runners/tests/support/podman.rs"]
+#[expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod podman;
+mod support;
+
+use std::process::Command;
+
+use podman::{IMAGE, Podman};
+use serde_json::{Value, json};
+use support::drive::{Ran, Serve, cli, count_of, post, run};
+use support::web::Web;
+use support::workspace::{folder_of, trusted_with};
+use support::{Folder, callgate, is_alive, wait_for};
+
+const GREET: &str = "def greet(payload):\n    return {'message': 'Hello ' + payload['name']}\n";
+
+/// TP-36 to TP-46: one gate calls a tool of another's, and fails as it does.
+#[test]
+fn a_gate_is_another_gates_service() {
+    let far = trusted_with(&[
+        (
+            "callgate.toml",
+            "[[tool]]\nname = \"greeter\"\nrunner = { kind = \"python\", entry = \"tools.sample:greet\" }\n",
+        ),
+        ("tools/sample.py", GREET),
+    ]);
+    let web = Web::start(&far, &[]);
+    let token = far.read("state/token").expect("the owner's token");
+    let config = |more: &str| {
+        format!(
+            "[[tool]]\nname = \"hello\"\nrunner = {{ kind = \"service\", \
+             url = \"http://127.0.0.1:{}/tools\", tool_name = \"greeter\"{more} }}\n",
+            web.port
+        )
+    };
+    let near = folder_of(&[("callgate.toml", &config(", token_env = \"FAR_TOKEN\""))]);
+    let with_token = |args: &[&str]| {
+        let mut command = callgate(&near);
+        command.args(args).env("FAR_TOKEN", token.trim());
+        run(&mut command)
+    };
+    // Nothing is asked before the token is there.
+    let refused = cli(&near, &["trust"]);
+    assert!(
+        refused.err.contains("token_env: `FAR_TOKEN` is not set"),
+        "{refused:?}"
+    );
+    with_token(&["trust"]).good();
+    let answer = with_token(&["call", "--json", "hello", r#"{"name":"Ada"}"#])
+        .good()
+        .json();
+    assert_eq!(answer["output"], json!({ "message": "Hello Ada" }));
+    let failed = with_token(&["call", "--json", "hello", "{}"]).json();
+    assert_eq!(failed["fault"]["kind"], "tool_failed", "{failed}");
+    assert_eq!(failed["fault"]["data"]["type"], "KeyError", "{failed}");
+    // Both ends have it in their chains.
+    assert_eq!((count_of(&near, "start"), count_of(&far, "start")), (2, 2));
+
+    // Without its token the far gate says 401, which is no answer of a tool's.
+    let stranger = folder_of(&[("callgate.toml", &config(""))]);
+    cli(&stranger, &["trust"]).good();
+    let failed = cli(&stranger, &["call", "--json", "hello", "{}"]).json();
+    assert_eq!(
+        failed["fault"]["message"],
+        "the service answered with status 401"
+    );
+}
+
+/// A workspace whose tool lives in a container of this podman, and the program there.
+struct Place {
+    podman: Podman,
+    folder: Folder,
+}
+
+impl Place {
+    fn new(name: &str, uid: Option<u32>, more: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        let base = format!("callgate-podman-{}-{name}", std::process::id());
+        let base = std::env::temp_dir().join(base);
+        std::fs::create_dir_all(&base).expect("make a folder");
+        let podman = Podman::of(base, uid);
+        let options: Vec<String> = podman
+            .options()
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        let config = format!(
+            "[[tool]]\nname = \"inside\"\ntimeout_ms = 60000\nrunner = {{ kind = \"container\", \
+             image = \"{IMAGE}\", entry = \"tools.sample:status\", runtime = \"podman\", \
+             runtime_options = {options:?}{more} }}\n"
+        );
+        let folder = folder_of(&[("callgate.toml", &config), ("tools/sample.py", INSIDE)]);
+        std::fs::create_dir(folder.join("state")).expect("make the state");
+        for path in [folder.path().to_owned(), folder.join("state")] {
+            std::os::unix::fs::chown(&path, uid, uid).expect("give it away");
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(&path, mode).expect("open it");
+        }
+        let program = folder.join("callgate");
+        std::fs::copy(support::program(), &program).expect("copy the program");
+        Self { podman, folder }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.podman.command(&self.folder.join("callgate"));
+        command
+            .args(args)
+            .env("CALLGATE_STATE", self.folder.join("state"))
+            .current_dir(self.folder.path());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        run(&mut self.command(args))
+    }
+
+    fn change(&self, from: &str, to: &str) {
+        let text = self.folder.read("callgate.toml").expect("it is there");
+        self.folder.write("callgate.toml", &text.replace(from, to));
+        self.run(&["trust"]).good();
+    }
+
+    fn serve(&self) -> Serve {
+        let socket = self.folder.join("state/gate.sock");
+        Serve::spawn(&mut self.command(&["serve", "--port", "0"]), socket)
+    }
+}
+
+const INSIDE: &str = "import os, time\n\
+    def status(_):\n    return {'uid': os.getuid(), 'net': os.listdir('/sys/class/net')}\n\
+    def hang(_):\n    time.sleep(1000)\n";
+
+/// P-12, must-show 5 with the program itself: a call in a container, the gate's end in order,
+/// the gate killed with a call running, and what the next gate makes of it.
+#[test]
+fn containers_end_with_their_gate() {
+    let limits = ", limits = { memory_bytes = 67108864, processes = 32 }";
+    let place = Place::new("own", None, limits);
+    let podman = &place.podman;
+    place.run(&["trust"]).good();
+    // Alone, the program starts a container and leaves none.
+    let answer = place.run(&["call", "--json", "inside", "{}"]).good().json();
+    assert_eq!(answer["output"], json!({ "uid": 65534, "net": ["lo"] }));
+    assert_eq!(podman.containers(), [""; 0]);
+
+    let serve = place.serve();
+    let answer = serve.call(&json!({ "tool": "inside", "input": {} }));
+    assert_eq!(answer["output"]["uid"], 65534, "{answer}");
+    assert_eq!(podman.containers().len(), 1);
+    assert!(serve.stop().success());
+    assert_eq!(podman.containers(), [""; 0], "an end in order leaves none");
+
+    // A gate that is killed takes the processes along; the record goes with the next start.
+    place.change(":status", ":hang");
+    let serve = place.serve();
+    let socket = serve.socket.clone();
+    let call = std::thread::spawn(move || -> Option<Value> {
+        post(&socket, &json!({ "tool": "inside", "input": {} }))
+    });
+    let name = wait_for("a container", || podman.containers().pop());
+    let pid = wait_for("its process", || {
+        let asked = podman.run(&["inspect", "--format", "{{.State.Pid}}", &name]);
+        let pid = String::from_utf8_lossy(&asked.stdout).trim().parse::<u32>();
+        pid.ok().filter(|&pid| pid > 0)
+    });
+    let starts = || count_of(&place.folder, "start");
+    wait_for("the call's start", || (starts() > 2).then_some(()));
+    serve.kill();
+    wait_for("its end", || (!is_alive(pid)).then_some(()));
+    let _ = call.join();
+    let serve = place.serve();
+    wait_for("the record's end", || {
+        podman.containers().is_empty().then_some(())
+    });
+    assert!(serve.stop().success());
+}
+
+/// P-12: without root, and what the runtime ignores is not believed. With cgroups of the first
+/// version podman only warns that it sets no limits; the call is refused.
+#[test]
+fn without_root() {
+    let uid = match std::env::var("CALLGATE_TEST_UID") {
+        Ok(uid) => uid.parse().expect("a number"),
+        Err(_) => rustix::process::geteuid().as_raw(),
+    };
+    // Without further numbers in `/etc/subuid` there is but one user inside.
+    let place = Place::new("user", Some(uid), ", user = \"0:0\"");
+    place.run(&["trust"]).good();
+    let answer = place.run(&["call", "--json", "inside", "{}"]).good().json();
+    assert_eq!(answer["output"], json!({ "uid": 0, "net": ["lo"] }));
+    assert_eq!(place.podman.containers(), [""; 0]);
+
+    place.change("user = ", "limits = { memory_bytes = 67108864 }, user = ");
+    let ran = place.run(&["call", "--json", "inside", "{}"]);
+    let answer = ran.json();
+    let v1 = std::path::Path::new("/sys/fs/cgroup/memory").exists();
+    if v1 {
+        let message = answer["fault"]["message"].as_str().unwrap_or_default();
+        let words = "the container's memory limit is not in force";
+        assert!(message.contains(words), "{answer}");
+    } else {
+        assert_eq!(answer["output"]["net"], json!(["lo"]), "{ran:?}");
+    }
+    assert_eq!(place.podman.containers(), [""; 0]);
+}

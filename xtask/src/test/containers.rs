@@ -1,0 +1,82 @@
+//! What the tests of containers need: podman with runc, and an image with a Python in it,
+//! made of the one that is here. Nothing is fetched but Debian's packages, and nothing of the
+//! machine's own containers is touched: each test has a storage of its own.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::clients::{digest, failed};
+use crate::command::{run_within, shown};
+use crate::report::Failure;
+
+const FOLDER: &str = "tests/container";
+const SCRIPT: &str = "image.py";
+
+/// A program and the package it comes with.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("podman", "podman"),
+    ("runc", "runc"),
+    ("conmon", "conmon"),
+    ("busybox", "busybox-static"),
+];
+
+/// What installing or making may take. Usual is half a minute.
+const STEP_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// The image's tar, once podman is there to import it.
+pub fn set_up(root: &Path, cache: &Path, python: &Path) -> Result<PathBuf, Failure> {
+    let lock = cache.join("containers.lock");
+    let lock = File::create(&lock).map_err(|e| failed("lock", cache, e))?;
+    lock.lock().map_err(|e| failed("lock", cache, e))?;
+    install()?;
+    image(root, cache, python)
+}
+
+fn install() -> Result<(), Failure> {
+    let missing: Vec<&str> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| !is_there(program))
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        println!("podman, runc: there");
+        return Ok(());
+    }
+    let mut command = Command::new("apt-get");
+    // The recommended ones would bring crun, which does not know every layout of cgroups.
+    command
+        .args(["install", "--yes", "--quiet", "--no-install-recommends"])
+        .args(&missing)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    println!("$ {}", shown(&command));
+    run_within(&mut command, STEP_MAX)
+}
+
+fn is_there(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+    std::env::split_paths(&folders)
+        .chain(usual)
+        .any(|folder| folder.join(program).is_file())
+}
+
+/// Made once for each interpreter and script.
+fn image(root: &Path, cache: &Path, python: &Path) -> Result<PathBuf, Failure> {
+    let from = root.join(FOLDER);
+    let made_with = python.to_string_lossy();
+    let name = format!("container-{}.tar", digest(&from, &[SCRIPT], &made_with)?);
+    let tar = cache.join(name);
+    if tar.is_file() {
+        println!("container image: from the cache");
+        return Ok(tar);
+    }
+    let half = tar.with_extension("half");
+    let mut command = Command::new(python);
+    command.arg(from.join(SCRIPT)).arg(&half);
+    println!("$ {}", shown(&command));
+    run_within(&mut command, STEP_MAX)?;
+    fs::rename(&half, &tar).map_err(|e| failed("rename", &half, e))?;
+    Ok(tar)
+}
