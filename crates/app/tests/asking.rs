@@ -19,6 +19,7 @@ const CONFIG: &str = r#"
 name = "commit"
 aid = "AID.TEST.COMMIT.v1"
 tier = 1
+writes = ["effects"]
 runner = { kind = "python", entry = "kit:commit" }
 "#;
 

@@ -1,6 +1,10 @@
 //! What keeps one call of a tool from the next, as the configuration says it.
 
-#![expect(clippy::disallowed_methods, reason = "tests start the real program")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
 
 mod support;
 

@@ -1,6 +1,10 @@
 //! Node tools, with the worker that ships and a real Node.
 
-#![expect(clippy::disallowed_methods, reason = "tests start the real program")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
 
 mod support;
 
