@@ -37,10 +37,9 @@ fn enforcement(ran: Ran) -> Value {
 
 /// The last record of this kind.
 fn last(folder: &Folder, kind: &str) -> Value {
-    let records = chain(folder).into_iter();
+    let mut records = chain(folder).into_iter();
     records
-        .filter(|record| record["kind"] == kind)
-        .next_back()
+        .rfind(|record| record["kind"] == kind)
         .expect("a record")
 }
 
