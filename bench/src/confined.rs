@@ -15,8 +15,8 @@ use crate::figure::{Figure, number, quiet};
 use crate::scratch::Scratch;
 use crate::{Bench, Failure, cpu, in_process};
 
-const ROUNDS: usize = 9;
-const CHILDREN: usize = 60;
+const ROUNDS: usize = 5;
+const CHILDREN: usize = 300;
 
 /// The bounds: CPU above a plain start.
 const LAYERS_US_MAX: f64 = 500.0;
@@ -39,7 +39,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         plain.push(by_the_library(&mut Command::new(&program))?);
-        let mut ours = |trees, needs| runtime.block_on(children(bench, &program, trees, needs));
+        let ours = |trees, needs| runtime.block_on(children(bench, &program, trees, needs));
         bare.push(ours(Trees::Subreaper, None)?);
         layers.push(ours(Trees::Subreaper, Some(needs(false)))?);
         namespaces.push(ours(Trees::Best, Some(needs(true)))?);

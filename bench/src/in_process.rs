@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use callgate_call::{Clock, Secrets, Timestamp, Tool};
 use callgate_gate::{Catalog, Gate, Setup};
-use callgate_sandbox::Confinement;
+use callgate_sandbox::{Confinement, Spawner};
 use callgate_store::{Durability, Options, Store};
 use serde_json::{Value, json};
 
@@ -78,7 +78,8 @@ pub fn gate(state: &Path, durability: Durability, seed: u64) -> Result<Arc<Gate>
     Ok(Arc::new(Gate::new(
         setup,
         store,
-        Arc::new(Confinement),
+        // Nothing has a child here, so that it is never started.
+        Arc::new(Confinement::new(Spawner::new("/proc/self/exe".into()))),
         clock,
         seed,
     )))

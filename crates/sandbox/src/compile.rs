@@ -103,7 +103,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     };
     reads(&mut roots, needs, subject, network);
     for path in &needs.writes {
-        roots.add(path, access_of(path));
+        roots.add_as_named(plain(path), access_of(path));
     }
     let ground = Ground::new(needs, &roots, facts);
     let metadata = ground.read_only && facts.ipc_namespace;
@@ -170,11 +170,16 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
     for path in code::of_program(&subject.cwd.join(subject.program)) {
         roots.read(&path);
     }
-    needs
-        .code
-        .iter()
-        .chain(&needs.reads)
-        .for_each(|path| roots.read(path));
+    needs.code.iter().for_each(|path| roots.read(path));
+    for path in &needs.reads {
+        let path = plain(path);
+        // In the workspace others may write, and plant a link.
+        if path.starts_with(subject.cwd) {
+            roots.add_as_named(path, Access::Read);
+        } else {
+            roots.read(&path);
+        }
+    }
     for path in DEVICES {
         roots.add(Path::new(path), Access::Device);
     }
@@ -195,7 +200,11 @@ impl Roots {
     }
 
     fn add(&mut self, path: &Path, access: Access) {
-        let path = real(path);
+        self.add_as_named(real(path), access);
+    }
+
+    /// A link on the way is not resolved, and so is an error when the root is opened.
+    fn add_as_named(&mut self, path: PathBuf, access: Access) {
         let covered = |(known, kind): &(PathBuf, Access)| {
             path.starts_with(known) && (*kind == access || access == Access::Read && kind.writes())
         };
@@ -246,13 +255,6 @@ impl Ground {
         };
         let kept = all(&needs.kept, &|path| roots.lets_write(path));
         let hidden = all(&needs.hidden, &|path| roots.covers(path));
-        let in_writable = all(&needs.hidden, &|path| roots.lets_write(path));
-        // A user namespace is worth its price only for what Landlock cannot do: to take
-        // something out of a writable root.
-        let worth = !facts.by_user_namespace || !kept.is_empty() || !in_writable.is_empty();
-        if !worth {
-            return nothing;
-        }
         Self {
             read_only: !needs.writes.is_empty(),
             kept,
@@ -272,7 +274,7 @@ impl Ground {
 /// P-16: the owner of what it may write, else of the workspace.
 fn identity(needs: &Needs, cwd: &Path) -> Identity {
     let place = needs.writes.first().map_or(cwd, PathBuf::as_path);
-    let owner = real(place)
+    let owner = plain(place)
         .ancestors()
         .find_map(|path| fs::metadata(path).ok())
         .map(|owner| (owner.uid(), owner.gid()));
@@ -295,6 +297,11 @@ pub(crate) fn access_of(path: &Path) -> Access {
     } else {
         Access::WriteFolder
     }
+}
+
+/// The path without `.` and doubled slashes.
+pub(crate) fn plain(path: &Path) -> PathBuf {
+    path.components().collect()
 }
 
 /// The real path: links resolved as far as there is something.

@@ -1,6 +1,7 @@
 //! A child's own view of the files, where it has a mount namespace: what is not its to write
 //! is mounted read-only, and what is the gate's is covered.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,6 +24,7 @@ pub(crate) fn mount_view(confine: &Confine) -> io::Result<()> {
     if confine.read_only {
         read_only(confine)?;
     }
+    pin(confine)?;
     for path in &confine.kept {
         keep(path)?;
     }
@@ -46,6 +48,37 @@ fn read_only(confine: &Confine) -> io::Result<()> {
         attach(&copy, path)?;
     }
     Ok(())
+}
+
+/// Mounts the folders on the way to what is kept or hidden on themselves, from its writable
+/// root on: what is mounted on can not be moved away, nor can what was put in its place be
+/// taken for it.
+fn pin(confine: &Confine) -> io::Result<()> {
+    let writable = confine.roots.iter().filter(|root| root.access.writes());
+    let roots: Vec<&[u8]> = writable.map(|root| root.path.to_bytes()).collect();
+    let mut pinned = BTreeSet::new();
+    for path in confine.kept.iter().chain(&confine.hidden) {
+        let path = path.to_bytes();
+        for root in roots.iter().filter(|root| is_inside(path, root)) {
+            let between = path.iter().enumerate().skip(root.len() + 1);
+            let ends = between.filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+            pinned.extend(ends.map(|end| path[..end].to_vec()));
+        }
+    }
+    // In order, outer ones first.
+    for path in pinned {
+        let path = CString::new(path)?;
+        match copy_of(&path) {
+            Ok(copy) => attach(&copy, &path)?,
+            Err(error) => absent_is_fine(error)?,
+        }
+    }
+    Ok(())
+}
+
+fn is_inside(path: &[u8], root: &[u8]) -> bool {
+    path.strip_prefix(root)
+        .is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 fn keep(path: &CStr) -> io::Result<()> {
