@@ -30,6 +30,7 @@ use crate::issuer;
 use crate::needs::Ground;
 use crate::node;
 use crate::paths::Paths;
+use crate::project;
 use crate::python;
 use crate::remote::{self, Remotes};
 use crate::shelf;
@@ -191,9 +192,9 @@ impl<'a> Parts<'a> {
         }
         let ground = Ground::new(&self.paths, &config, files);
         let tools = std::mem::take(&mut config.tools);
-        let worker = OnceCell::new();
-        let remotes = OnceCell::new();
+        let (remotes, worker) = (OnceCell::new(), OnceCell::new());
         let make_remotes = || Arc::new(self.remotes(&config.secrets));
+        let code_home = project::code_home(self.environment, &self.paths.workspace);
         let mut workshop = Workshop {
             environment: self.environment,
             root: self.paths.workspace.clone(),
@@ -202,7 +203,7 @@ impl<'a> Parts<'a> {
             secrets: &config.secrets.env,
             worker: &|| worker.get_or_init(|| self.worker()).clone(),
             node_worker: &|| node::worker(&self.store),
-            lay_out: &|code| code.lay_out(&self.store),
+            lay_out: &|code| code.lay_out(&self.store, code_home.as_deref()),
             remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
             pools: HashMap::new(),
         };
@@ -224,6 +225,15 @@ impl<'a> Parts<'a> {
         })
     }
 
+    fn remotes(&self, secrets: &SecretsConfig) -> Remotes {
+        Remotes {
+            dialer: Arc::clone(&self.dialer),
+            containers: Arc::clone(&self.containers),
+            secrets: Arc::new(remote::named_secrets(self.environment, secrets)),
+            profiles: remote::profiles(&self.store),
+        }
+    }
+
     /// What Python runs. A child that becomes somebody else (P-16) may not enter the state, and
     /// gets the worker as text.
     fn worker(&self) -> Vec<OsString> {
@@ -233,15 +243,6 @@ impl<'a> Parts<'a> {
             python::worker_as_text()
         } else {
             python::worker(&self.store)
-        }
-    }
-
-    fn remotes(&self, secrets: &SecretsConfig) -> Remotes {
-        Remotes {
-            dialer: Arc::clone(&self.dialer),
-            containers: Arc::clone(&self.containers),
-            secrets: Arc::new(remote::named_secrets(self.environment, secrets)),
-            profiles: remote::profiles(&self.store),
         }
     }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network};
+use callgate_sandbox::real;
 
+use crate::bridge::Place;
 use crate::config::{
     Config, GuaranteesConfig, NetworkConfig, PurityConfig, RunnerConfig, SandboxConfig,
     StrictConfig, ToolConfig,
@@ -38,7 +40,7 @@ impl Ground {
         let runners = config.tools.iter().filter_map(|tool| tool.runner.as_ref());
         kept.extend(runners.flat_map(|runner| code(&root, runner)));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
-        hidden.extend(paths.socket.parent().map(Path::to_owned));
+        hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
         for list in [&mut kept, &mut hidden] {
             list.sort_unstable();
@@ -56,14 +58,15 @@ impl Ground {
         own: Vec<PathBuf>,
     ) -> Result<Option<Arc<Needs>>, String> {
         bounded(config)?;
-        if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
-            return Err(format!("writes: `{path}` is not inside the workspace"));
-        }
         // What a binding or a pack says is asked for even where somebody else carries it out.
         if config.runner.is_none() && config.bound.is_none() {
             return Ok(None);
         }
-        let path = |name: &String| self.root.join(name);
+        let reads = config.reads.iter().map(|name| match escapes(name) {
+            true => Ok(real(&self.root.join(name))),
+            false => self.inside("reads", name),
+        });
+        let writes = config.writes.iter().map(|name| self.inside("writes", name));
         let bound = config.bound.as_deref();
         let (unconfined, strict) = match config.sandbox {
             None | Some(SandboxConfig::Is(true)) => (false, false),
@@ -79,8 +82,8 @@ impl Ground {
         );
         Ok(Some(Arc::new(Needs {
             guarantees: guarantees(config),
-            reads: config.reads.iter().map(path).collect(),
-            writes: config.writes.iter().map(path).collect(),
+            reads: reads.collect::<Result<_, _>>()?,
+            writes: writes.collect::<Result<_, _>>()?,
             code,
             kept: self.kept.clone(),
             hidden: self.hidden.clone(),
@@ -92,6 +95,38 @@ impl Ground {
             strict,
             isolation,
         })))
+    }
+}
+
+impl Ground {
+    /// A path inside the workspace, links resolved. One that leads outside may be the owner's,
+    /// or that of a tool that may write where the link is.
+    fn inside(&self, field: &str, name: &str) -> Result<PathBuf, String> {
+        if escapes(name) {
+            return Err(format!("{field}: `{name}` is not inside the workspace"));
+        }
+        let path = real(&self.root.join(name));
+        if path.starts_with(&self.root) {
+            Ok(path)
+        } else {
+            Err(format!(
+                "{field}: a link leads `{name}` outside the workspace"
+            ))
+        }
+    }
+}
+
+/// The sockets of the workspace: their folder, if it is one of our own. A socket that was put
+/// elsewhere is hidden alone, since the folder may be the workspace, or hold it.
+fn sockets(paths: &Paths) -> Vec<PathBuf> {
+    let folder = paths.socket.parent();
+    let ours = folder.filter(|folder| folder.ends_with(paths.id()));
+    match ours {
+        Some(folder) => vec![folder.to_owned()],
+        None => {
+            let Place { socket, schema } = Place::beside(&paths.socket);
+            vec![paths.socket.clone(), socket, schema]
+        }
     }
 }
 

@@ -12,11 +12,11 @@
 mod podman;
 mod support;
 
-use std::path::PathBuf;
+use std::process::Command;
 
 use podman::{IMAGE, Podman};
 use serde_json::{Value, json};
-use support::drive::{Serve, cli, count_of};
+use support::drive::{Ran, Serve, cli, count_of, post, run};
 use support::web::Web;
 use support::workspace::{folder_of, trusted_with};
 use support::{Folder, callgate, is_alive, wait_for};
@@ -46,7 +46,7 @@ fn a_gate_is_another_gates_service() {
     let with_token = |args: &[&str]| {
         let mut command = callgate(&near);
         command.args(args).env("FAR_TOKEN", token.trim());
-        support::drive::run(&mut command)
+        run(&mut command)
     };
     // Nothing is asked before the token is there.
     let refused = cli(&near, &["trust"]);
@@ -75,57 +75,84 @@ fn a_gate_is_another_gates_service() {
     );
 }
 
-/// A workspace whose tool lives in a container of this podman.
-fn workspace(podman: &Podman, entry: &str) -> (Folder, impl Fn(&[&str]) -> std::process::Command) {
-    let options: Vec<String> = podman
-        .options()
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let config = format!(
-        "[[tool]]\nname = \"inside\"\ntimeout_ms = 60000\nrunner = {{ kind = \"container\", \
-         image = \"{IMAGE}\", entry = \"{entry}\", runtime = \"podman\", \
-         runtime_options = {options:?}, limits = {{ memory_bytes = 67108864, processes = 32 }} }}\n"
-    );
-    let tool = "import os, time\n\
-        def status(_):\n    return {'uid': os.getuid(), 'net': os.listdir('/sys/class/net')}\n\
-        def hang(_):\n    time.sleep(1000)\n";
-    let folder = folder_of(&[("callgate.toml", &config), ("tools/sample.py", tool)]);
-    let (env, path) = (podman.env(), folder.path().to_owned());
-    let commands = move |args: &[&str]| {
-        let mut command = std::process::Command::new(support::program());
-        command
-            .env_clear()
-            .envs(env.clone())
-            .env("CALLGATE_STATE", path.join("state"))
-            .args(args)
-            .current_dir(&path);
-        command
-    };
-    (folder, commands)
+/// A workspace whose tool lives in a container of this podman, and the program there.
+struct Place {
+    podman: Podman,
+    folder: Folder,
 }
 
-fn podman() -> Podman {
-    let folder = std::env::temp_dir().join(format!("callgate-podman-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("make a folder");
-    Podman::new(folder)
+impl Place {
+    fn new(name: &str, uid: Option<u32>, more: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        let base = format!("callgate-podman-{}-{name}", std::process::id());
+        let base = std::env::temp_dir().join(base);
+        std::fs::create_dir_all(&base).expect("make a folder");
+        let podman = Podman::of(base, uid);
+        let options: Vec<String> = podman
+            .options()
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        let config = format!(
+            "[[tool]]\nname = \"inside\"\ntimeout_ms = 60000\nrunner = {{ kind = \"container\", \
+             image = \"{IMAGE}\", entry = \"tools.sample:status\", runtime = \"podman\", \
+             runtime_options = {options:?}{more} }}\n"
+        );
+        let folder = folder_of(&[("callgate.toml", &config), ("tools/sample.py", INSIDE)]);
+        std::fs::create_dir(folder.join("state")).expect("make the state");
+        for path in [folder.path().to_owned(), folder.join("state")] {
+            std::os::unix::fs::chown(&path, uid, uid).expect("give it away");
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(&path, mode).expect("open it");
+        }
+        let program = folder.join("callgate");
+        std::fs::copy(support::program(), &program).expect("copy the program");
+        Self { podman, folder }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.podman.command(&self.folder.join("callgate"));
+        command
+            .args(args)
+            .env("CALLGATE_STATE", self.folder.join("state"))
+            .current_dir(self.folder.path());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        run(&mut self.command(args))
+    }
+
+    fn change(&self, from: &str, to: &str) {
+        let text = self.folder.read("callgate.toml").expect("it is there");
+        self.folder.write("callgate.toml", &text.replace(from, to));
+        self.run(&["trust"]).good();
+    }
+
+    fn serve(&self) -> Serve {
+        let socket = self.folder.join("state/gate.sock");
+        Serve::spawn(&mut self.command(&["serve", "--port", "0"]), socket)
+    }
 }
+
+const INSIDE: &str = "import os, time\n\
+    def status(_):\n    return {'uid': os.getuid(), 'net': os.listdir('/sys/class/net')}\n\
+    def hang(_):\n    time.sleep(1000)\n";
 
 /// P-12, must-show 5 with the program itself: a call in a container, the gate's end in order,
 /// the gate killed with a call running, and what the next gate makes of it.
 #[test]
 fn containers_end_with_their_gate() {
-    let podman = podman();
-    let (folder, commands) = workspace(&podman, "tools.sample:status");
-    let run = |args: &[&str]| support::drive::run(&mut commands(args));
-    run(&["trust"]).good();
+    let limits = ", limits = { memory_bytes = 67108864, processes = 32 }";
+    let place = Place::new("own", None, limits);
+    let podman = &place.podman;
+    place.run(&["trust"]).good();
     // Alone, the program starts a container and leaves none.
-    let answer = run(&["call", "--json", "inside", "{}"]).good().json();
+    let answer = place.run(&["call", "--json", "inside", "{}"]).good().json();
     assert_eq!(answer["output"], json!({ "uid": 65534, "net": ["lo"] }));
     assert_eq!(podman.containers(), [""; 0]);
 
-    let socket: PathBuf = folder.join("state/gate.sock");
-    let serve = Serve::spawn(&mut commands(&["serve", "--port", "0"]), socket.clone());
+    let serve = place.serve();
     let answer = serve.call(&json!({ "tool": "inside", "input": {} }));
     assert_eq!(answer["output"]["uid"], 65534, "{answer}");
     assert_eq!(podman.containers().len(), 1);
@@ -133,13 +160,11 @@ fn containers_end_with_their_gate() {
     assert_eq!(podman.containers(), [""; 0], "an end in order leaves none");
 
     // A gate that is killed takes the processes along; the record goes with the next start.
-    let text = folder.read("callgate.toml").expect("written above");
-    folder.write("callgate.toml", &text.replace(":status", ":hang"));
-    run(&["trust"]).good();
-    let serve = Serve::spawn(&mut commands(&["serve", "--port", "0"]), socket.clone());
-    let caller = socket.clone();
+    place.change(":status", ":hang");
+    let serve = place.serve();
+    let socket = serve.socket.clone();
     let call = std::thread::spawn(move || -> Option<Value> {
-        support::drive::post(&caller, &json!({ "tool": "inside", "input": {} }))
+        post(&socket, &json!({ "tool": "inside", "input": {} }))
     });
     let name = wait_for("a container", || podman.containers().pop());
     let pid = wait_for("its process", || {
@@ -147,15 +172,43 @@ fn containers_end_with_their_gate() {
         let pid = String::from_utf8_lossy(&asked.stdout).trim().parse::<u32>();
         pid.ok().filter(|&pid| pid > 0)
     });
-    wait_for("the call's start", || {
-        (count_of(&folder, "start") > 2).then_some(())
-    });
+    let starts = || count_of(&place.folder, "start");
+    wait_for("the call's start", || (starts() > 2).then_some(()));
     serve.kill();
     wait_for("its end", || (!is_alive(pid)).then_some(()));
     let _ = call.join();
-    let serve = Serve::spawn(&mut commands(&["serve", "--port", "0"]), socket);
+    let serve = place.serve();
     wait_for("the record's end", || {
         podman.containers().is_empty().then_some(())
     });
     assert!(serve.stop().success());
+}
+
+/// P-12: without root, and what the runtime ignores is not believed. With cgroups of the first
+/// version podman only warns that it sets no limits; the call is refused.
+#[test]
+fn without_root() {
+    let uid = match std::env::var("CALLGATE_TEST_UID") {
+        Ok(uid) => uid.parse().expect("a number"),
+        Err(_) => rustix::process::geteuid().as_raw(),
+    };
+    // Without further numbers in `/etc/subuid` there is but one user inside.
+    let place = Place::new("user", Some(uid), ", user = \"0:0\"");
+    place.run(&["trust"]).good();
+    let answer = place.run(&["call", "--json", "inside", "{}"]).good().json();
+    assert_eq!(answer["output"], json!({ "uid": 0, "net": ["lo"] }));
+    assert_eq!(place.podman.containers(), [""; 0]);
+
+    place.change("user = ", "limits = { memory_bytes = 67108864 }, user = ");
+    let ran = place.run(&["call", "--json", "inside", "{}"]);
+    let answer = ran.json();
+    let v1 = std::path::Path::new("/sys/fs/cgroup/memory").exists();
+    if v1 {
+        let message = answer["fault"]["message"].as_str().unwrap_or_default();
+        let words = "the container's memory limit is not in force";
+        assert!(message.contains(words), "{answer}");
+    } else {
+        assert_eq!(answer["output"]["net"], json!(["lo"]), "{ran:?}");
+    }
+    assert_eq!(place.podman.containers(), [""; 0]);
 }

@@ -103,7 +103,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     };
     reads(&mut roots, needs, subject, network);
     for path in &needs.writes {
-        roots.add_as_named(plain(path), access_of(path));
+        roots.add_as_named(path.clone(), access_of(path));
     }
     let ground = Ground::new(needs, &roots, facts);
     let metadata = ground.read_only && facts.ipc_namespace;
@@ -172,13 +172,7 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
     }
     needs.code.iter().for_each(|path| roots.read(path));
     for path in &needs.reads {
-        let path = plain(path);
-        // In the workspace others may write, and plant a link.
-        if path.starts_with(subject.cwd) {
-            roots.add_as_named(path, Access::Read);
-        } else {
-            roots.read(&path);
-        }
+        roots.add_as_named(path.clone(), Access::Read);
     }
     for path in DEVICES {
         roots.add(Path::new(path), Access::Device);
@@ -203,7 +197,8 @@ impl Roots {
         self.add_as_named(real(path), access);
     }
 
-    /// A link on the way is not resolved, and so is an error when the root is opened.
+    /// What a tool declares is a real path since it was loaded: a link that is there by now was
+    /// planted, perhaps by a tool that may write there, and is an error when it is opened.
     fn add_as_named(&mut self, path: PathBuf, access: Access) {
         let covered = |(known, kind): &(PathBuf, Access)| {
             path.starts_with(known) && (*kind == access || access == Access::Read && kind.writes())
@@ -305,7 +300,8 @@ pub(crate) fn plain(path: &Path) -> PathBuf {
 }
 
 /// The real path: links resolved as far as there is something.
-pub(crate) fn real(path: &Path) -> PathBuf {
+#[must_use]
+pub fn real(path: &Path) -> PathBuf {
     for there in path.ancestors() {
         if let Ok(found) = there.canonicalize() {
             let rest = path.strip_prefix(there).expect("an ancestor of it");

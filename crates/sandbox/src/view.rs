@@ -24,7 +24,9 @@ pub(crate) fn mount_view(confine: &Confine) -> io::Result<()> {
     if confine.read_only {
         read_only(confine)?;
     }
-    pin(confine)?;
+    for way in ways(confine) {
+        pin(&way)?;
+    }
     for path in &confine.kept {
         keep(path)?;
     }
@@ -50,35 +52,36 @@ fn read_only(confine: &Confine) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the folders on the way to what is kept or hidden on themselves, from its writable
-/// root on: what is mounted on can not be moved away, nor can what was put in its place be
-/// taken for it.
-fn pin(confine: &Confine) -> io::Result<()> {
-    let writable = confine.roots.iter().filter(|root| root.access.writes());
-    let roots: Vec<&[u8]> = writable.map(|root| root.path.to_bytes()).collect();
-    let mut pinned = BTreeSet::new();
+/// The folders between a writable root and what is kept or hidden in it, outer ones first.
+fn ways(confine: &Confine) -> Vec<CString> {
+    let mut ways = BTreeSet::new();
+    let roots = confine.roots.iter().filter(|root| root.access.writes());
+    let roots: Vec<&[u8]> = roots.map(|root| root.path.to_bytes()).collect();
     for path in confine.kept.iter().chain(&confine.hidden) {
         let path = path.to_bytes();
-        for root in roots.iter().filter(|root| is_inside(path, root)) {
-            let between = path.iter().enumerate().skip(root.len() + 1);
-            let ends = between.filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-            pinned.extend(ends.map(|end| path[..end].to_vec()));
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        for (end, _) in slashes {
+            let way = &path[..end];
+            let is_inside = |root: &&[u8]| {
+                way.strip_prefix(*root)
+                    .is_some_and(|rest| rest.starts_with(b"/"))
+            };
+            if roots.iter().any(is_inside) {
+                ways.insert(way);
+            }
         }
     }
-    // In order, outer ones first.
-    for path in pinned {
-        let path = CString::new(path)?;
-        match copy_of(&path) {
-            Ok(copy) => attach(&copy, &path)?,
-            Err(error) => absent_is_fine(error)?,
-        }
-    }
-    Ok(())
+    let text = |way: &[u8]| CString::new(way).ok();
+    ways.into_iter().filter_map(text).collect()
 }
 
-fn is_inside(path: &[u8], root: &[u8]) -> bool {
-    path.strip_prefix(root)
-        .is_some_and(|rest| rest.starts_with(b"/"))
+/// Mounts a folder on itself. What is mounted can not be moved; the folder it stands in could,
+/// and another be made in its place.
+fn pin(path: &CStr) -> io::Result<()> {
+    match copy_of(path) {
+        Ok(copy) => attach(&copy, path),
+        Err(error) => absent_is_fine(error),
+    }
 }
 
 fn keep(path: &CStr) -> io::Result<()> {

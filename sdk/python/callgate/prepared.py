@@ -57,11 +57,7 @@ class Prepared:
 def run(full: "str", module: "ModuleType", code: "Optional[CodeType]") -> "None":
     sys.modules[full] = module
     if code is not None:
-        try:
-            exec(code, module.__dict__)
-        except BaseException:
-            sys.modules.pop(full, None)
-            raise
+        exec(code, module.__dict__)
     parent, _, tail = full.rpartition(".")
     if parent:
         setattr(sys.modules[parent], tail, sys.modules[full])

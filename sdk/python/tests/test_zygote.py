@@ -261,6 +261,37 @@ class ZygoteTest(Workspace):
             self.assertEqual(self.output(worker, "threads:f"), [True, 2, 0])
         self.assertEqual(worker.printed()[0], "in a thread\n" * 3)
 
+    def test_no_call_is_in_the_memory_of_the_next(self) -> None:
+        self.write(
+            "memory.py",
+            """
+            import re
+            def find(payload):
+                # Never in one piece in this process, unless it was there before.
+                head, tail = payload["head"][::-1].encode(), payload["tail"][::-1].encode()
+                found = 0
+                with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+                    for line in maps:
+                        span, rights = line.split()[:2]
+                        if not rights.startswith("rw") or "[v" in line:
+                            continue
+                        start, end = (int(part, 16) for part in span.split("-"))
+                        memory.seek(start)
+                        bytes = memory.read(end - start)
+                        found += sum(bytes.startswith(tail, at.end()) for at in re.finditer(head, bytes))
+                return found
+            """,
+        )
+        worker = self.start()
+        head, tail = "secret-" + os.urandom(8).hex(), "-in-a-call" * 5
+        payload = {"text": "x" * 600 + head + tail}  # further in than the next request is long
+        for _ in range(3):
+            self.assertEqual(self.output(worker, "echo", payload), payload)
+        parts = {"head": head[::-1], "tail": tail[::-1]}
+        self.assertEqual(self.output(worker, "memory:find", parts), 0)
+        # That it would be found: in the process of one call it is.
+        self.assertGreater(self.output(worker, "memory:find", {**parts, "whole": head + tail}), 0)
+
     def test_exit_functions_run(self) -> None:
         worker = self.start()
         self.output(worker, "at_exit")

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{ContainerRunnerConfig, ServiceRunnerConfig};
+use super::remote::{ContainerRunnerConfig, ServiceRunnerConfig};
 
 /// How a tool is carried out.
 #[derive(Debug, Clone, Deserialize)]

@@ -240,6 +240,28 @@ impl Project<'_> {
         user
     }
 
+    /// A binding to Node names a module as one to Python does; what runs it wants the file.
+    fn with_file(&self, binding: &Binding, bound: &Bound) -> Result<Binding, String> {
+        let mut binding = binding.clone();
+        let local = matches!(
+            binding.runner,
+            None | Some(RunnerWord::Local | RunnerWord::Node)
+        );
+        if !local || binding.kind != Kind::Node || bound.code.is_some() || !is_entry(&binding.entry)
+        {
+            return Ok(binding);
+        }
+        let module = module_path(&binding.entry);
+        let mut files = ["mjs", "js", "cjs"]
+            .map(|kind| format!("{module}.{kind}"))
+            .into_iter();
+        let file = files.find(|file| self.root.join(file).is_file());
+        let file = file.ok_or_else(|| format!("there is no {module}.mjs"))?;
+        let function = binding.entry.split(':').next_back().unwrap_or_default();
+        binding.entry = format!("{file}:{function}");
+        Ok(binding)
+    }
+
     /// `plain` is the name it was declared by, and by which a service knows it.
     fn tool(
         &self,
@@ -248,6 +270,7 @@ impl Project<'_> {
         binding: &Binding,
         bound: Bound,
     ) -> Result<ToolConfig, String> {
+        let binding = &self.with_file(binding, &bound)?;
         let packed = bound.code.is_some();
         let (runner, unavailable) = match runner(plain, binding, self.settings, packed)? {
             Chosen::Runs(runner) => (Some(*runner), None),

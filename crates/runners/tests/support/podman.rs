@@ -1,7 +1,9 @@
 //! A podman of the test's own: storage, runtime and configuration in its folder, nothing of
 //! the machine's touched. The image was made by `cargo xtask test`, out of the Python here.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -18,53 +20,79 @@ events_logger = "none"
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
 "#;
 
-#[allow(dead_code, reason = "each test file uses its own part")]
 pub struct Podman {
     pub folder: PathBuf,
+    /// Of a user without rights; else ours.
+    uid: Option<u32>,
 }
 
-#[allow(dead_code, reason = "each test file uses its own part")]
 impl Podman {
     pub fn new(folder: PathBuf) -> Self {
+        Self::of(folder, None)
+    }
+
+    /// One of this user's, who may have no further numbers (`/etc/subuid`).
+    pub fn of(folder: PathBuf, uid: Option<u32>) -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
         std::fs::write(folder.join("containers.conf"), CONFIGURATION).unwrap();
-        let podman = Self { folder };
+        for name in ["root", "runroot", "run"] {
+            let path = folder.join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+            std::os::unix::fs::chown(&path, uid, uid).unwrap();
+        }
+        std::os::unix::fs::chown(&folder, uid, uid).unwrap();
         let image = std::env::var_os("CALLGATE_TEST_IMAGE")
             .expect("CALLGATE_TEST_IMAGE is not set: `cargo xtask test` makes it");
-        podman.good(&[
-            "import",
-            "--quiet",
-            Path::new(&image).to_str().unwrap(),
-            IMAGE,
-        ]);
+        // The cache is its owner's.
+        std::fs::copy(image, folder.join("image.tar")).unwrap();
+        let podman = Self { folder, uid };
+        let tar = podman.folder.join("image.tar");
+        podman.good(&["import", "--quiet", tar.to_str().unwrap(), IMAGE]);
+        std::fs::remove_file(tar).unwrap();
         podman
     }
 
     /// Before the client's own command.
     pub fn options(&self) -> Vec<OsString> {
-        ["root", "runroot"]
+        let mut options: Vec<OsString> = ["root", "runroot"]
             .iter()
             .flat_map(|name| [format!("--{name}").into(), self.folder.join(name).into()])
-            .collect()
+            .collect();
+        if self.uid.is_some() {
+            options.extend(["--storage-driver", "vfs"].map(OsString::from));
+        }
+        options
     }
 
     pub fn env(&self) -> Vec<(OsString, OsString)> {
         let own = |name: &str| std::env::var_os(name).unwrap_or_default();
+        let inside = |name: &str| self.folder.join(name).into_os_string();
         vec![
             ("PATH".into(), own("PATH")),
             ("HOME".into(), self.folder.clone().into()),
-            (
-                "CONTAINERS_CONF".into(),
-                self.folder.join("containers.conf").into(),
-            ),
+            ("XDG_RUNTIME_DIR".into(), inside("run")),
+            ("CONTAINERS_CONF".into(), inside("containers.conf")),
         ]
     }
 
-    pub fn run(&self, words: &[&str]) -> Output {
-        Command::new("podman")
-            .args(self.options())
-            .args(words)
+    /// Any program as this podman's user.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
             .env_clear()
             .envs(self.env())
+            .current_dir(&self.folder);
+        if let Some(uid) = self.uid {
+            command.uid(uid).gid(uid);
+        }
+        command
+    }
+
+    pub fn run(&self, words: &[&str]) -> Output {
+        self.command(Path::new("podman"))
+            .args(self.options())
+            .args(words)
             .output()
             .expect("podman is installed by `cargo xtask test`")
     }
@@ -92,6 +120,10 @@ impl Drop for Podman {
     fn drop(&mut self) {
         self.run(&["rm", "--all", "--force", "--time", "0"]);
         self.run(&["rmi", "--all", "--force"]);
+        if self.uid.is_some() {
+            // A process that keeps the user's namespace.
+            self.run(&["system", "migrate"]);
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
