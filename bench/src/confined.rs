@@ -15,8 +15,8 @@ use crate::figure::{Figure, number, quiet};
 use crate::scratch::Scratch;
 use crate::{Bench, Failure, cpu, in_process};
 
-const ROUNDS: usize = 9;
-const CHILDREN: usize = 60;
+const ROUNDS: usize = 5;
+const CHILDREN: usize = 300;
 
 /// The bounds: CPU above a plain start.
 const LAYERS_US_MAX: f64 = 500.0;

@@ -250,13 +250,6 @@ impl Ground {
         };
         let kept = all(&needs.kept, &|path| roots.lets_write(path));
         let hidden = all(&needs.hidden, &|path| roots.covers(path));
-        let in_writable = all(&needs.hidden, &|path| roots.lets_write(path));
-        // A user namespace is worth its price only for what Landlock cannot do: to take
-        // something out of a writable root.
-        let worth = !facts.by_user_namespace || !kept.is_empty() || !in_writable.is_empty();
-        if !worth {
-            return nothing;
-        }
         Self {
             read_only: !needs.writes.is_empty(),
             kept,
@@ -276,7 +269,7 @@ impl Ground {
 /// P-16: the owner of what it may write, else of the workspace.
 fn identity(needs: &Needs, cwd: &Path) -> Identity {
     let place = needs.writes.first().map_or(cwd, PathBuf::as_path);
-    let owner = real(place)
+    let owner = plain(place)
         .ancestors()
         .find_map(|path| fs::metadata(path).ok())
         .map(|owner| (owner.uid(), owner.gid()));
@@ -299,6 +292,11 @@ pub(crate) fn access_of(path: &Path) -> Access {
     } else {
         Access::WriteFolder
     }
+}
+
+/// The path without `.` and doubled slashes.
+pub(crate) fn plain(path: &Path) -> PathBuf {
+    path.components().collect()
 }
 
 /// The real path: links resolved as far as there is something.

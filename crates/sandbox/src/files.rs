@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use callgate_call::Needs;
 
-use crate::compile::real;
+use crate::compile::{plain, real};
 use crate::levels::Files;
 
 /// Files of writable roots that are looked at for further links. A root with more of them is
@@ -15,12 +15,14 @@ const LOOKED_AT_MAX: usize = 10_000;
 
 /// Looks.
 pub(crate) fn look(needs: &Needs) -> Files {
-    let writes: Vec<PathBuf> = needs.writes.iter().map(|path| real(path)).collect();
+    let writes: Vec<PathBuf> = needs.writes.iter().map(|path| plain(path)).collect();
     let inside = |path: &Path| writes.iter().any(|root| path.starts_with(root));
     let reads: Vec<PathBuf> = needs.reads.iter().map(|path| real(path)).collect();
     let own = needs.kept.iter().chain(&needs.hidden);
-    let own = own.map(|path| real(path)).filter(|path| inside(path));
-    let (kept, absent): (Vec<PathBuf>, Vec<PathBuf>) = own.partition(|path| path.exists());
+    let own = own.map(|path| plain(path)).filter(|path| inside(path));
+    // A link can be replaced, and nothing can be mounted on it.
+    let there = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| !found.is_symlink());
+    let (kept, absent): (Vec<PathBuf>, Vec<PathBuf>) = own.partition(there);
     let names = |paths: Vec<PathBuf>| paths.iter().map(|path| name(path)).collect();
     Files {
         links: links(&writes),

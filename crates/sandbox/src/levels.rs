@@ -17,7 +17,7 @@ pub(crate) struct Files {
     pub links: Option<String>,
     /// The gate's own things that lie inside a writable root and are there.
     pub kept: Vec<String>,
-    /// Those that are not there yet, so that nothing can be mounted on them.
+    /// Those that are links or not there yet, so that nothing can be mounted on them.
     pub absent: Vec<String>,
     /// Why a readable path shows processes.
     pub proc: Option<String>,
@@ -113,7 +113,7 @@ fn write(needs: &Needs, facts: &Facts, files: &Files) -> How {
     }
     if !needs.writes.is_empty() && !files.absent.is_empty() {
         let absent = files.absent.join(", ");
-        missing.push(format!("{absent}: not there, so it can be made"));
+        missing.push(format!("{absent} in place: it can be made, or is a link"));
     }
     if missing.is_empty() {
         enforced(&by)

@@ -43,8 +43,12 @@ impl Scratch {
                 Err(Errno::EXIST) => continue,
                 Err(error) => return Err(error.into()),
             }
-            let folder = rustix::fs::openat(&parent, &name, FOLDER, Mode::empty())?;
-            // Whoever sweeps may have been faster than the lock.
+            // Whoever sweeps may be faster than we are, at any point until the lock.
+            let folder = match rustix::fs::openat(&parent, &name, FOLDER, Mode::empty()) {
+                Ok(folder) => folder,
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            };
             if !lock(&folder) || rustix::fs::fstat(&folder)?.st_nlink == 0 {
                 continue;
             }

@@ -176,7 +176,12 @@ async fn what_is_the_gates_stays_so_in_a_wide_root() {
         return;
     }
     let cwd = folder();
-    for (name, text) in [("callgate.toml", "c"), ("tool.py", "t"), ("packs/p/x", "p")] {
+    for (name, text) in [
+        ("callgate.toml", "c"),
+        ("tool.py", "t"),
+        ("packs/p/x", "p"),
+        ("lib/deep/code", "d"),
+    ] {
         std::fs::create_dir_all(cwd.join(name).parent().unwrap()).unwrap();
         std::fs::write(cwd.join(name), text).unwrap();
     }
@@ -186,13 +191,18 @@ async fn what_is_the_gates_stays_so_in_a_wide_root() {
     std::fs::write(cwd.join("state/python-1/worker.py"), "w").unwrap();
     let mut needs = writes(std::slice::from_ref(&cwd));
     needs.code = vec![cwd.join("state/python-1")];
-    needs.kept = vec![cwd.join("tool.py"), cwd.join("packs"), cwd.join("absent")];
+    needs.kept = vec![
+        cwd.join("tool.py"),
+        cwd.join("packs"),
+        cwd.join("absent"),
+        cwd.join("lib/deep/code"),
+    ];
     needs.hidden = vec![cwd.join("callgate.toml"), cwd.join("state")];
     let script = "cat callgate.toml state/token; cat tool.py packs/p/x \
         state/python-1/worker.py; for file in callgate.toml tool.py packs/p/x packs/new \
         state/token state/new state/python-1/worker.py state/python-1/new; do \
         echo x >$file; rm -rf $file; mv $file moved; mv new $file; done; \
-        rm -rf packs state; mv packs moved; mv state moved; chmod 777 tool.py; \
+        rm -rf packs state; mv lib moved; mv lib/deep moved; mv packs moved; mv state moved; chmod 777 tool.py; \
         echo x >new && chmod 600 new && touch -d 2001-01-01 new";
     let (text, _) = run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
     assert_eq!(text, "tpw");
@@ -201,6 +211,7 @@ async fn what_is_the_gates_stays_so_in_a_wide_root() {
         ("callgate.toml", "c"),
         ("tool.py", "t"),
         ("packs/p/x", "p"),
+        ("lib/deep/code", "d"),
         ("state/token", "s"),
         ("state/python-1/worker.py", "w"),
         ("new", "x\n"),
