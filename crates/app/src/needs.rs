@@ -58,6 +58,11 @@ impl Ground {
         own: Vec<PathBuf>,
     ) -> Result<Option<Arc<Needs>>, String> {
         bounded(config)?;
+        if let (Some(RunnerConfig::Container(_)), Some(NetworkConfig::Some(_))) =
+            (&config.runner, &config.network)
+        {
+            return Err("network.allow: a container reaches everybody or nobody".to_owned());
+        }
         // What a binding or a pack says is asked for even where somebody else carries it out.
         if config.runner.is_none() && config.bound.is_none() {
             return Ok(None);

@@ -65,6 +65,33 @@ fn a_gate_is_another_gates_service() {
     // Both ends have it in their chains.
     assert_eq!((count_of(&near, "start"), count_of(&far, "start")), (2, 2));
 
+    // Guarantees go by a handshake. What the far gate holds every call of its tool to counts;
+    // what it could do if it were asked does not (P-5).
+    let asking = |guarantee: &str| {
+        let text = config(", token_env = \"FAR_TOKEN\"");
+        let asks = format!("guarantees = {{ {guarantee} = true }}\n");
+        near.write("callgate.toml", &(text + &asks));
+        with_token(&["trust"]).good();
+        with_token(&["call", "--json", "hello", r#"{"name":"Ada"}"#]).json()
+    };
+    let held = asking("no_network");
+    assert_eq!(held["output"]["message"], "Hello Ada", "{held}");
+    let enforcement = &held["enforcement"];
+    assert_eq!(enforcement["level"], "enforced", "{held}");
+    let promise = &enforcement["guarantees"]["no_network"];
+    assert_eq!(
+        promise["mechanisms"],
+        json!(["service handshake"]),
+        "{held}"
+    );
+    let refused = asking("no_env_write");
+    assert_eq!(refused["fault"]["kind"], "unenforceable", "{refused}");
+    assert_eq!(
+        refused["fault"]["data"]["missing"],
+        json!(["no_env_write"]),
+        "{refused}"
+    );
+
     // Without its token the far gate says 401, which is no answer of a tool's.
     let stranger = folder_of(&[("callgate.toml", &config(""))]);
     cli(&stranger, &["trust"]).good();
@@ -94,7 +121,8 @@ impl Place {
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
         let config = format!(
-            "[[tool]]\nname = \"inside\"\ntimeout_ms = 60000\nrunner = {{ kind = \"container\", \
+            "[[tool]]\nname = \"inside\"\ntimeout_ms = 60000\n\
+             guarantees = {{ no_network = true, no_filesystem_write = true }}\nrunner = {{ kind = \"container\", \
              image = \"{IMAGE}\", entry = \"tools.sample:status\", runtime = \"podman\", \
              runtime_options = {options:?}{more} }}\n"
         );
@@ -150,6 +178,10 @@ fn containers_end_with_their_gate() {
     // Alone, the program starts a container and leaves none.
     let answer = place.run(&["call", "--json", "inside", "{}"]).good().json();
     assert_eq!(answer["output"], json!({ "uid": 65534, "net": ["lo"] }));
+    let promises = &answer["enforcement"]["guarantees"];
+    assert_eq!(answer["enforcement"]["level"], "enforced", "{answer}");
+    let walls = json!(["network namespace", "seccomp profile"]);
+    assert_eq!(promises["no_network"]["mechanisms"], walls, "{answer}");
     assert_eq!(podman.containers(), [""; 0]);
 
     let serve = place.serve();
@@ -197,6 +229,7 @@ fn without_root() {
     place.run(&["trust"]).good();
     let answer = place.run(&["call", "--json", "inside", "{}"]).good().json();
     assert_eq!(answer["output"], json!({ "uid": 0, "net": ["lo"] }));
+    assert_eq!(answer["enforcement"]["level"], "enforced", "{answer}");
     assert_eq!(place.podman.containers(), [""; 0]);
 
     place.change("user = ", "limits = { memory_bytes = 67108864 }, user = ");

@@ -17,6 +17,10 @@ const USUAL: [&str; 8] = [
     "/dev/init",
 ];
 
+/// Devices that take and give nothing of anybody's. Without root they are the machine's own,
+/// each mounted by itself; the first also stands before files that nobody is to read.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
 /// One mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mount {
@@ -31,7 +35,16 @@ pub(super) struct Mount {
 impl Mount {
     /// True if nothing written there outlives the container.
     pub fn is_of_memory(&self) -> bool {
-        MEMORY.contains(&self.kind.as_str())
+        MEMORY.contains(&self.kind.as_str()) || self.is_device()
+    }
+
+    fn is_device(&self) -> bool {
+        let root = self.root.strip_prefix("/dev").unwrap_or(&self.root);
+        let known = |name: &str| root.strip_prefix('/') == Some(name);
+        match self.at.strip_prefix("/dev/") {
+            Some(at) => DEVICES.contains(&at) && known(at),
+            None => self.at.starts_with("/proc/") && known("null"),
+        }
     }
 
     /// True if every container has it.
@@ -111,5 +124,15 @@ mod tests {
         assert!(all[4].is_cgroup("cpu,cpuacct") && all[4].is_cgroup("cpu"));
         assert!(!all[4].is_cgroup("memory") && !all[4].is_cgroup(""));
         assert!(all[5].is_cgroup("") && !all[5].is_cgroup("cpu"));
+
+        let of = |root: &str, at: &str| {
+            let line = format!("1 2 0:5 {root} {at} rw - devtmpfs dev rw\n");
+            mounts(&line)[0].is_of_memory()
+        };
+        for name in DEVICES {
+            assert!(of(&format!("/{name}"), &format!("/dev/{name}")), "{name}");
+        }
+        assert!(of("/null", "/proc/keys") && of("/dev/null", "/dev/null"));
+        assert!(!of("/sda", "/dev/sda") && !of("/sda", "/dev/null") && !of("/null", "/etc/x"));
     }
 }
