@@ -57,6 +57,7 @@ fn nothing_outlives_a_killed_gate() {
         wait_for("all tools and what they started", || {
             (started_with(&word).len() >= 2 * TOOLS).then_some(())
         });
+        assert!(started_with(&word).into_iter().all(is_filtered));
         serve.kill();
         let deadline = Instant::now() + GONE_WITHIN;
         let mut left = started_with(&word);
@@ -72,4 +73,10 @@ fn nothing_outlives_a_killed_gate() {
             );
         }
     }
+}
+
+/// True if a filter holds the process.
+fn is_filtered(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    status.lines().any(|line| line == "Seccomp:\t2")
 }
