@@ -124,11 +124,11 @@ impl Ground {
 /// The sockets of the workspace: their folder, if it is one of our own. A socket that was put
 /// elsewhere is hidden alone, since the folder may be the workspace, or hold it.
 fn sockets(paths: &Paths) -> Vec<PathBuf> {
-    let folder = paths.socket.parent();
-    let ours = folder.filter(|folder| folder.ends_with(paths.id()));
-    match ours {
-        Some(folder) => vec![folder.to_owned()],
-        None => {
+    match paths.socket.parent() {
+        Some(folder) if folder == paths.state || folder.ends_with(paths.id()) => {
+            vec![folder.to_owned()]
+        }
+        _ => {
             let Place { socket, schema } = Place::beside(&paths.socket);
             vec![paths.socket.clone(), socket, schema]
         }

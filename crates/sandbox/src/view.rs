@@ -2,9 +2,11 @@
 //! is mounted read-only, and what is the gate's is covered.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
@@ -99,6 +101,11 @@ fn keep(path: &CStr) -> io::Result<()> {
 fn hide(path: &CStr, roots: &[Root]) -> io::Result<()> {
     let opened = match open_path(path) {
         Ok(opened) => opened,
+        // What we can not reach as this user the tool can not either, unless it may change the
+        // folders on the way.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) && !in_writable(path, roots) => {
+            return Ok(());
+        }
         Err(error) => return absent_is_fine(error),
     };
     let stat = rustix::fs::fstat(&opened)?;
@@ -134,6 +141,14 @@ fn hide_folder(path: &CStr, roots: &[Root]) -> io::Result<()> {
         attach(copy, &root.path)?;
     }
     kernel::set_read_only(CWD, path)
+}
+
+fn in_writable(path: &CStr, roots: &[Root]) -> bool {
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    let holds = |root: &CString| path.starts_with(OsStr::from_bytes(root.to_bytes()));
+    roots
+        .iter()
+        .any(|root| root.access.writes() && holds(&root.path))
 }
 
 fn absent_is_fine(error: io::Error) -> io::Result<()> {
