@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network};
+use callgate_sandbox::real;
 
+use crate::bridge::Place;
 use crate::config::{
     Config, GuaranteesConfig, NetworkConfig, PurityConfig, RunnerConfig, SandboxConfig,
     StrictConfig, ToolConfig,
@@ -38,13 +40,45 @@ impl Ground {
         let runners = config.tools.iter().filter_map(|tool| tool.runner.as_ref());
         kept.extend(runners.flat_map(|runner| code(&root, runner)));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
-        hidden.extend(paths.socket.parent().map(Path::to_owned));
+        hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
         for list in [&mut kept, &mut hidden] {
             list.sort_unstable();
             list.dedup();
         }
         Self { root, kept, hidden }
+    }
+
+    /// What is mounted into a container is mounted whole, so nothing of ours may be in it.
+    fn check_container(
+        &self,
+        config: &ToolConfig,
+        reads: &[PathBuf],
+        writes: &[PathBuf],
+    ) -> Result<(), String> {
+        if let Some(NetworkConfig::Some(_)) = config.network {
+            return Err("network.allow: a container reaches everybody or nobody".to_owned());
+        }
+        let holds = |root: &PathBuf, own: &[PathBuf]| {
+            let meets = |own: &&PathBuf| own.starts_with(root) || root.starts_with(own);
+            let own = own.iter().find(meets);
+            own.map(|own| (root.clone(), own.clone()))
+        };
+        let written =
+            |root: &PathBuf| holds(root, &self.kept).or_else(|| holds(root, &self.hidden));
+        let read = |root: &PathBuf| holds(root, &self.hidden);
+        let found = writes
+            .iter()
+            .find_map(written)
+            .or_else(|| reads.iter().find_map(read));
+        match found {
+            None => Ok(()),
+            Some((root, own)) => Err(format!(
+                "{} is the gate's own: a container gets folders without it, not {}",
+                own.display(),
+                root.display()
+            )),
+        }
     }
 
     /// What a tool needs; nothing for one without a child. `own` is code of its that is not in
@@ -56,25 +90,30 @@ impl Ground {
         own: Vec<PathBuf>,
     ) -> Result<Option<Arc<Needs>>, String> {
         bounded(config)?;
-        if let Some(path) = config.writes.iter().find(|path| escapes(path)) {
-            return Err(format!("writes: `{path}` is not inside the workspace"));
-        }
-        if let (Some(RunnerConfig::Container(_)), Some(NetworkConfig::Some(_))) =
-            (&config.runner, &config.network)
-        {
-            return Err("network.allow: a container reaches everybody or nobody".to_owned());
-        }
         // What a binding or a pack says is asked for even where somebody else carries it out.
         if config.runner.is_none() && config.bound.is_none() {
             return Ok(None);
         }
-        let path = |name: &String| self.root.join(name);
+        let reads = config.reads.iter().map(|name| match escapes(name) {
+            true => Ok(real(&self.root.join(name))),
+            false => self.inside("reads", name),
+        });
+        let writes = config.writes.iter().map(|name| self.inside("writes", name));
         let bound = config.bound.as_deref();
         let (unconfined, strict) = match config.sandbox {
             None | Some(SandboxConfig::Is(true)) => (false, false),
             Some(SandboxConfig::Is(false)) => (true, false),
             Some(SandboxConfig::More(StrictConfig::Strict)) => (false, true),
         };
+        let reads: Vec<PathBuf> = reads.collect::<Result<_, _>>()?;
+        let mut writes: Vec<PathBuf> = writes.collect::<Result<_, _>>()?;
+        if let Some(RunnerConfig::Container(_)) = &config.runner {
+            if bound.is_some() {
+                // A pack's level speaks of files here; an image of its own sees none.
+                writes.clear();
+            }
+            self.check_container(config, &reads, &writes)?;
+        }
         let mut code: Vec<PathBuf> = own;
         code.extend(
             config
@@ -84,8 +123,8 @@ impl Ground {
         );
         Ok(Some(Arc::new(Needs {
             guarantees: guarantees(config),
-            reads: config.reads.iter().map(path).collect(),
-            writes: config.writes.iter().map(path).collect(),
+            reads,
+            writes,
             code,
             kept: self.kept.clone(),
             hidden: self.hidden.clone(),
@@ -97,6 +136,38 @@ impl Ground {
             strict,
             isolation,
         })))
+    }
+}
+
+impl Ground {
+    /// A path inside the workspace, links resolved. One that leads outside may be the owner's,
+    /// or that of a tool that may write where the link is.
+    fn inside(&self, field: &str, name: &str) -> Result<PathBuf, String> {
+        if escapes(name) {
+            return Err(format!("{field}: `{name}` is not inside the workspace"));
+        }
+        let path = real(&self.root.join(name));
+        if path.starts_with(&self.root) {
+            Ok(path)
+        } else {
+            Err(format!(
+                "{field}: a link leads `{name}` outside the workspace"
+            ))
+        }
+    }
+}
+
+/// The sockets of the workspace: their folder, if it is one of our own. A socket that was put
+/// elsewhere is hidden alone, since the folder may be the workspace, or hold it.
+fn sockets(paths: &Paths) -> Vec<PathBuf> {
+    let folder = paths.socket.parent();
+    let ours = folder.filter(|folder| folder.ends_with(paths.id()));
+    match ours {
+        Some(folder) => vec![folder.to_owned()],
+        None => {
+            let Place { socket, schema } = Place::beside(&paths.socket);
+            vec![paths.socket.clone(), socket, schema]
+        }
     }
 }
 
@@ -197,7 +268,11 @@ fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
             .map(|word| root.join(word))
             .filter(|path| path.is_file())
             .collect(),
-        RunnerConfig::Service(_) | RunnerConfig::Container(_) => Vec::new(),
+        RunnerConfig::Service(_) => Vec::new(),
+        RunnerConfig::Container(container) => {
+            let entry = container.entry.as_deref();
+            module(root, entry.unwrap_or_default())
+        }
         RunnerConfig::Node { entry, .. } => {
             let file = entry
                 .rsplit_once(':')
@@ -209,13 +284,16 @@ fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
                 vec![path]
             }
         }
-        RunnerConfig::Python { entry, .. } => {
-            let top = entry.split([':', '.']).next().unwrap_or_default();
-            if top.is_empty() || escapes(top) {
-                return Vec::new();
-            }
-            let places = [root.join(top), root.join(format!("{top}.py"))];
-            places.into_iter().filter(|path| path.exists()).collect()
-        }
+        RunnerConfig::Python { entry, .. } => module(root, entry),
     }
+}
+
+/// The folder or file of the workspace that an entry's module is in.
+fn module(root: &Path, entry: &str) -> Vec<PathBuf> {
+    let top = entry.split([':', '.']).next().unwrap_or_default();
+    if top.is_empty() || escapes(top) {
+        return Vec::new();
+    }
+    let places = [root.join(top), root.join(format!("{top}.py"))];
+    places.into_iter().filter(|path| path.exists()).collect()
 }

@@ -103,7 +103,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     };
     reads(&mut roots, needs, subject, network);
     for path in &needs.writes {
-        roots.add(path, access_of(path));
+        roots.add_as_named(path.clone(), access_of(path));
     }
     let ground = Ground::new(needs, &roots, facts);
     let metadata = ground.read_only && facts.ipc_namespace;
@@ -170,11 +170,10 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
     for path in code::of_program(&subject.cwd.join(subject.program)) {
         roots.read(&path);
     }
-    needs
-        .code
-        .iter()
-        .chain(&needs.reads)
-        .for_each(|path| roots.read(path));
+    needs.code.iter().for_each(|path| roots.read(path));
+    for path in &needs.reads {
+        roots.add_as_named(path.clone(), Access::Read);
+    }
     for path in DEVICES {
         roots.add(Path::new(path), Access::Device);
     }
@@ -195,7 +194,12 @@ impl Roots {
     }
 
     fn add(&mut self, path: &Path, access: Access) {
-        let path = real(path);
+        self.add_as_named(real(path), access);
+    }
+
+    /// What a tool declares is a real path since it was loaded: a link that is there by now was
+    /// planted, perhaps by a tool that may write there, and is an error when it is opened.
+    fn add_as_named(&mut self, path: PathBuf, access: Access) {
         let covered = |(known, kind): &(PathBuf, Access)| {
             path.starts_with(known) && (*kind == access || access == Access::Read && kind.writes())
         };
@@ -298,7 +302,8 @@ pub(crate) fn access_of(path: &Path) -> Access {
 }
 
 /// The real path: links resolved as far as there is something.
-pub(crate) fn real(path: &Path) -> PathBuf {
+#[must_use]
+pub fn real(path: &Path) -> PathBuf {
     for there in path.ancestors() {
         if let Ok(found) = there.canonicalize() {
             let rest = path.strip_prefix(there).expect("an ancestor of it");

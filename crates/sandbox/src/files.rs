@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use callgate_call::{Guarantee, Needs};
+use callgate_call::Needs;
 
 use crate::compile::real;
 use crate::levels::Files;
@@ -23,11 +23,7 @@ pub(crate) fn look(needs: &Needs) -> Files {
     let (kept, absent): (Vec<PathBuf>, Vec<PathBuf>) = own.partition(|path| path.exists());
     let names = |paths: Vec<PathBuf>| paths.iter().map(|path| name(path)).collect();
     Files {
-        links: needs
-            .guarantees
-            .requires(Guarantee::NoFilesystemWrite)
-            .then(|| links(&writes))
-            .flatten(),
+        links: links(&writes),
         kept: names(kept),
         absent: names(absent),
         proc: proc_of(&reads),

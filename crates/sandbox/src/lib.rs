@@ -50,6 +50,7 @@ mod view;
 mod wait;
 
 pub use child::{Child, Ending, Exit};
+pub use compile::real;
 pub use confinement::{Confinement, outlook};
 pub use env::{held_env, scrubbed_env};
 pub use error::SpawnError;

@@ -1,6 +1,7 @@
 //! A child's own view of the files, where it has a mount namespace: what is not its to write
 //! is mounted read-only, and what is the gate's is covered.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -22,6 +23,9 @@ pub(crate) fn mount_view(confine: &Confine) -> io::Result<()> {
     mount_change(c"/", quiet)?;
     if confine.read_only {
         read_only(confine)?;
+    }
+    for way in ways(confine) {
+        pin(&way)?;
     }
     for path in &confine.kept {
         keep(path)?;
@@ -46,6 +50,38 @@ fn read_only(confine: &Confine) -> io::Result<()> {
         attach(&copy, path)?;
     }
     Ok(())
+}
+
+/// The folders between a writable root and what is kept or hidden in it, outer ones first.
+fn ways(confine: &Confine) -> Vec<CString> {
+    let mut ways = BTreeSet::new();
+    let roots = confine.roots.iter().filter(|root| root.access.writes());
+    let roots: Vec<&[u8]> = roots.map(|root| root.path.to_bytes()).collect();
+    for path in confine.kept.iter().chain(&confine.hidden) {
+        let path = path.to_bytes();
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        for (end, _) in slashes {
+            let way = &path[..end];
+            let is_inside = |root: &&[u8]| {
+                way.strip_prefix(*root)
+                    .is_some_and(|rest| rest.starts_with(b"/"))
+            };
+            if roots.iter().any(is_inside) {
+                ways.insert(way);
+            }
+        }
+    }
+    let text = |way: &[u8]| CString::new(way).ok();
+    ways.into_iter().filter_map(text).collect()
+}
+
+/// Mounts a folder on itself. What is mounted can not be moved; the folder it stands in could,
+/// and another be made in its place.
+fn pin(path: &CStr) -> io::Result<()> {
+    match copy_of(path) {
+        Ok(copy) => attach(&copy, path),
+        Err(error) => absent_is_fine(error),
+    }
 }
 
 fn keep(path: &CStr) -> io::Result<()> {

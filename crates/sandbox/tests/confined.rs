@@ -216,6 +216,28 @@ async fn what_is_the_gates_stays_so_in_a_wide_root() {
     std::fs::remove_dir_all(cwd).unwrap();
 }
 
+/// What is kept can not be moved away with the folder it is in, and another put in its place.
+#[tokio::test]
+async fn the_way_to_what_is_kept_stays() {
+    if !is_root() {
+        eprintln!("skipped: needs root for mounts");
+        return;
+    }
+    let cwd = folder();
+    std::fs::create_dir_all(cwd.join("deep/inner")).unwrap();
+    std::fs::write(cwd.join("deep/inner/code"), "c").unwrap();
+    let mut needs = writes(std::slice::from_ref(&cwd));
+    needs.kept = vec![cwd.join("deep/inner/code")];
+    let script = "mv deep/inner deep/gone; mv deep gone; mkdir -p deep/inner; \
+        echo x >deep/inner/code; echo x >deep/new; echo x >deep/inner/new";
+    run(&spawner(BOTH[0]), sh(script, &cwd, &needs)).await;
+    let read = |name| std::fs::read_to_string(cwd.join(name)).ok();
+    assert_eq!(read("deep/inner/code").as_deref(), Some("c"));
+    assert_eq!(read("deep/inner/new").as_deref(), Some("x\n"));
+    assert_eq!(read("deep/new").as_deref(), Some("x\n"));
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
 /// P-16: a child of root is whoever owns what it may write, else the workspace, and nobody has
 /// a capability.
 #[tokio::test]
