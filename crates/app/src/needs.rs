@@ -49,6 +49,38 @@ impl Ground {
         Self { root, kept, hidden }
     }
 
+    /// What is mounted into a container is mounted whole, so nothing of ours may be in it.
+    fn check_container(
+        &self,
+        config: &ToolConfig,
+        reads: &[PathBuf],
+        writes: &[PathBuf],
+    ) -> Result<(), String> {
+        if let Some(NetworkConfig::Some(_)) = config.network {
+            return Err("network.allow: a container reaches everybody or nobody".to_owned());
+        }
+        let holds = |root: &PathBuf, own: &[PathBuf]| {
+            let meets = |own: &&PathBuf| own.starts_with(root) || root.starts_with(own);
+            let own = own.iter().find(meets);
+            own.map(|own| (root.clone(), own.clone()))
+        };
+        let written =
+            |root: &PathBuf| holds(root, &self.kept).or_else(|| holds(root, &self.hidden));
+        let read = |root: &PathBuf| holds(root, &self.hidden);
+        let found = writes
+            .iter()
+            .find_map(written)
+            .or_else(|| reads.iter().find_map(read));
+        match found {
+            None => Ok(()),
+            Some((root, own)) => Err(format!(
+                "{} is the gate's own: a container gets folders without it, not {}",
+                own.display(),
+                root.display()
+            )),
+        }
+    }
+
     /// What a tool needs; nothing for one without a child. `own` is code of its that is not in
     /// the workspace.
     pub fn needs(
@@ -58,11 +90,6 @@ impl Ground {
         own: Vec<PathBuf>,
     ) -> Result<Option<Arc<Needs>>, String> {
         bounded(config)?;
-        if let (Some(RunnerConfig::Container(_)), Some(NetworkConfig::Some(_))) =
-            (&config.runner, &config.network)
-        {
-            return Err("network.allow: a container reaches everybody or nobody".to_owned());
-        }
         // What a binding or a pack says is asked for even where somebody else carries it out.
         if config.runner.is_none() && config.bound.is_none() {
             return Ok(None);
@@ -78,6 +105,15 @@ impl Ground {
             Some(SandboxConfig::Is(false)) => (true, false),
             Some(SandboxConfig::More(StrictConfig::Strict)) => (false, true),
         };
+        let reads: Vec<PathBuf> = reads.collect::<Result<_, _>>()?;
+        let mut writes: Vec<PathBuf> = writes.collect::<Result<_, _>>()?;
+        if let Some(RunnerConfig::Container(_)) = &config.runner {
+            if bound.is_some() {
+                // A pack's level speaks of files here; an image of its own sees none.
+                writes.clear();
+            }
+            self.check_container(config, &reads, &writes)?;
+        }
         let mut code: Vec<PathBuf> = own;
         code.extend(
             config
@@ -87,8 +123,8 @@ impl Ground {
         );
         Ok(Some(Arc::new(Needs {
             guarantees: guarantees(config),
-            reads: reads.collect::<Result<_, _>>()?,
-            writes: writes.collect::<Result<_, _>>()?,
+            reads,
+            writes,
             code,
             kept: self.kept.clone(),
             hidden: self.hidden.clone(),
@@ -232,7 +268,11 @@ fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
             .map(|word| root.join(word))
             .filter(|path| path.is_file())
             .collect(),
-        RunnerConfig::Service(_) | RunnerConfig::Container(_) => Vec::new(),
+        RunnerConfig::Service(_) => Vec::new(),
+        RunnerConfig::Container(container) => {
+            let entry = container.entry.as_deref();
+            module(root, entry.unwrap_or_default())
+        }
         RunnerConfig::Node { entry, .. } => {
             let file = entry
                 .rsplit_once(':')
@@ -244,13 +284,16 @@ fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
                 vec![path]
             }
         }
-        RunnerConfig::Python { entry, .. } => {
-            let top = entry.split([':', '.']).next().unwrap_or_default();
-            if top.is_empty() || escapes(top) {
-                return Vec::new();
-            }
-            let places = [root.join(top), root.join(format!("{top}.py"))];
-            places.into_iter().filter(|path| path.exists()).collect()
-        }
+        RunnerConfig::Python { entry, .. } => module(root, entry),
     }
+}
+
+/// The folder or file of the workspace that an entry's module is in.
+fn module(root: &Path, entry: &str) -> Vec<PathBuf> {
+    let top = entry.split([':', '.']).next().unwrap_or_default();
+    if top.is_empty() || escapes(top) {
+        return Vec::new();
+    }
+    let places = [root.join(top), root.join(format!("{top}.py"))];
+    places.into_iter().filter(|path| path.exists()).collect()
 }

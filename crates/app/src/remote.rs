@@ -162,7 +162,6 @@ impl Remotes {
         Ok(ContainerSettings {
             image: config.image.clone(),
             talking: talking(config)?,
-            code: code(root, config.entry.as_deref()),
             env: declared(environment, &config.env)?,
             secrets: Arc::clone(&self.secrets),
             user: config.user.clone(),
@@ -206,18 +205,6 @@ fn talking(config: &ContainerRunnerConfig) -> Result<Talking, String> {
             })
         }
     }
-}
-
-/// The workspace's folder or file that an entry's module is in; else the image has it.
-fn code(root: &Path, entry: Option<&str>) -> Vec<PathBuf> {
-    let module = entry.and_then(|entry| entry.split([':', '.']).next());
-    let Some(module) = module.filter(|module| !module.is_empty()) else {
-        return Vec::new();
-    };
-    [root.join(module), root.join(format!("{module}.py"))]
-        .into_iter()
-        .filter(|path| path.exists())
-        .collect()
 }
 
 /// What a tool declares; `${NAME}` takes a variable of ours.

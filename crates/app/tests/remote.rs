@@ -245,3 +245,32 @@ fn without_root() {
     }
     assert_eq!(place.podman.containers(), [""; 0]);
 }
+
+/// What is mounted is mounted whole: nothing of the gate's own may be in it, and nobody filters
+/// a container's network.
+#[test]
+fn containers_get_nothing_of_the_gates_own() {
+    let folder = folder_of(&[("tools/sample.py", INSIDE), ("data/x", ""), ("out/x", "")]);
+    let trust = |more: &str| {
+        let config = format!(
+            "[[tool]]\nname = \"inside\"\n{more}\nrunner = {{ kind = \"container\", \
+             image = \"i\", entry = \"tools.sample:status\" }}\n"
+        );
+        folder.write("callgate.toml", &config);
+        cli(&folder, &["trust"])
+    };
+    for bad in [
+        "writes = [\".\"]",
+        "writes = [\"tools\"]",
+        "writes = [\"tools/out\"]",
+        "writes = [\".venv\"]",
+        "reads = [\".\"]",
+        "reads = [\"state\"]",
+    ] {
+        let ran = trust(bad);
+        assert!(ran.err.contains("is the gate's own"), "{bad}: {ran:?}");
+    }
+    let ran = trust("network = { allow = [\"a.example:443\"] }");
+    assert!(ran.err.contains("everybody or nobody"), "{ran:?}");
+    trust("writes = [\"out\"]\nreads = [\"data\"]\nnetwork = true").good();
+}

@@ -51,6 +51,10 @@ pub fn over_stdio(worker: &str) -> String {
 /// How often a starting container is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
+/// How often one that runs may show nothing of ours: a runtime says so shortly before the
+/// program has taken the place of the runtime's own.
+const UNSEEN_MAX: u32 = 40;
+
 /// What runs inside, and how it is spoken to.
 #[derive(Clone, Debug)]
 pub enum Talking {
@@ -86,8 +90,6 @@ pub struct ContainerSettings {
     pub image: String,
     /// What runs inside.
     pub talking: Talking,
-    /// The tool's own code outside the image, absolute: it may read it.
-    pub code: Vec<PathBuf>,
     /// What is declared for the tool.
     pub env: Vec<(String, String)>,
     /// Of these only those are handed in that the tool may have.
@@ -528,6 +530,7 @@ enum Talk {
 impl Ready {
     /// Waits until it runs, and looks at it.
     async fn look(&mut self) -> Result<(), String> {
+        let mut unseen = 0;
         loop {
             let words = ["container", "inspect", &self.name];
             let printed = self.client.ask(&words).await;
@@ -538,11 +541,15 @@ impl Ready {
                 let runtime = self.client.runtime.as_str();
                 return Err(format!("{runtime} could not run it: {how}"));
             }
-            if let Some(shown) = shown {
-                let asked = self.seen.asked.clone();
-                let shown = shown?;
-                self.seen = Arc::new(Seen { asked, shown });
-                return Ok(());
+            match shown {
+                Some(Ok(shown)) => {
+                    let asked = self.seen.asked.clone();
+                    self.seen = Arc::new(Seen { asked, shown });
+                    return Ok(());
+                }
+                Some(Err(reason)) if unseen == UNSEEN_MAX => return Err(reason),
+                Some(Err(_)) => unseen += 1,
+                None => {}
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

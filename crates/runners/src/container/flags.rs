@@ -113,7 +113,7 @@ impl Words {
     /// Mounts what is declared; where each is, and whether it may be written.
     fn mounts(&mut self, settings: &ContainerSettings, needs: &Needs) -> Vec<(PathBuf, bool)> {
         let mut mounted = Vec::new();
-        let reads = settings.code.iter().chain(&needs.reads);
+        let reads = needs.code.iter().chain(&needs.reads);
         let reads = reads.map(|path| (path, false));
         for (path, writable) in reads.chain(needs.writes.iter().map(|path| (path, true))) {
             let inside = inside(path, &settings.workspace);
