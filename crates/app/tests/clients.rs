@@ -42,6 +42,7 @@ runner = { kind = "python", entry = "tools:steps" }
 [[tool]]
 name = "shell/hang"
 description = "Makes the file `mark` and hangs"
+writes = ["."]
 runner = { kind = "process", command = ["/bin/sh", "hang.sh"] }
 "#;
 

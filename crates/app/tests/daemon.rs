@@ -152,7 +152,7 @@ fn one_gate_and_its_end() {
     for words in [
         "serves 4 tools",
         "listening on",
-        "confinement: none",
+        "tools are confined",
         "callgate call",
     ] {
         assert!(said.contains(words), "no `{words}` in {said}");

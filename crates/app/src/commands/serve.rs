@@ -232,7 +232,7 @@ fn announce(place: &Place, gate: &Gate, socket: &Path, tcp: Option<&http::Tcp>) 
         show::say(&format!("  {:<24} {}", tool.name, tool.description));
     }
     show::say(&gate.note());
-    show::say("confinement: none (tools run with your rights)");
+    show::say("tools are confined to what they declare (`callgate doctor` says what holds them)");
     show::say(&format!("listening on {}", socket.display()));
     if let Some(tcp) = tcp {
         show::say(&tcp.words());
