@@ -3,6 +3,7 @@
 
 mod call;
 mod canonical;
+mod checks;
 mod clock;
 mod document;
 mod fault;
@@ -21,6 +22,7 @@ pub use call::{
     Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
 };
 pub use canonical::{Digest, canonical_json, is_plain};
+pub use checks::{CapabilityCheck, capability_checks};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
 pub use fault::{Fault, LeaseRefusal, chain};

@@ -12,6 +12,7 @@ mod policy;
 mod replay;
 mod schema;
 mod tokens;
+mod trace;
 mod views;
 mod watched;
 
@@ -24,4 +25,5 @@ pub use invoke::{Answer, Gate, Setup};
 pub use leases::{LeaseGranted, LeaseRequest};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};
 pub use schema::{Schema, SchemaError};
+pub use trace::{Found, find_trace, recent_traces};
 pub use views::CatalogRef;
