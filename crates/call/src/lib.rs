@@ -31,7 +31,8 @@ pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};
 pub use plan::{Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner, Roots};
 pub use runner::{
-    Job, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink, Stream,
+    Job, Load, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink,
+    Stream,
 };
 pub use scope::{BearerToken, Scope, fits, fits_any};
 pub use secrets::Secrets;

@@ -375,7 +375,7 @@ async fn wrong_method() -> Response {
 fn not_served(status: StatusCode, what: &str) -> Response {
     let fault = Fault::BadRequest {
         reason: format!(
-            "{what}: POST /v1/call, GET /v1/tools, GET /v1/traces/CALL or GET /v1/health"
+            "{what}: POST /v1/call, GET /v1/tools, GET /v1/traces/CALL, GET /v1/health or GET /metrics"
         ),
     };
     let body = json!({

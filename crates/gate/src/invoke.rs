@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entries, Entry};
+use crate::metrics::Tallies;
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
 use crate::tokens::Strangers;
@@ -56,6 +57,7 @@ pub struct Gate {
     rates: Buckets,
     pub(crate) strangers: Strangers,
     pub(crate) traces: Traces,
+    pub(crate) tallies: Tallies,
 }
 
 /// An outcome, and the point up to which records must be safe before it is told.
@@ -95,6 +97,7 @@ impl Gate {
             rates: Buckets::default(),
             strangers: Strangers::default(),
             traces: Traces::default(),
+            tallies: Tallies::default(),
         }
     }
 
@@ -120,6 +123,8 @@ impl Gate {
     }
 
     async fn invoke_in(&self, setup: &Setup, call: &Call, found: Result<&Entry, Fault>) -> Answer {
+        let tally = self.tally(setup, &found);
+        let (_in_flight, began_us) = (tally.begin(), self.clock.micros());
         let trace = Trace::begin(self, setup, &found);
         let tool = found.as_ref().ok().map(|entry| &entry.tool);
         let left = self.pass(setup, call, found, &trace).await;
@@ -132,6 +137,8 @@ impl Gate {
             }
         };
         self.log(call, &result, replayed, &enforcement);
+        let took_us = self.clock.micros().saturating_sub(began_us);
+        tally.end(call, &result, replayed, &enforcement, took_us);
         let ended = Ended {
             call,
             tool,

@@ -8,6 +8,7 @@ mod approvals;
 mod catalog;
 mod invoke;
 mod leases;
+mod metrics;
 mod policy;
 mod replay;
 mod schema;
@@ -23,6 +24,7 @@ pub use callgate_store::{
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
 pub use invoke::{Answer, Gate, Setup};
 pub use leases::{LeaseGranted, LeaseRequest};
+pub use metrics::{DURATION_EDGES_US, ToolNumbers};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};
 pub use schema::{Schema, SchemaError};
 pub use trace::{Found, find_trace, recent_traces};

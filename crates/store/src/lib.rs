@@ -168,6 +168,8 @@ pub struct Stats {
     pub folds: u64,
     /// Records that could not be written and were given up at the bound of memory.
     pub lost: u64,
+    /// Records of the chain, those of other processes too, as far as this one has looked.
+    pub seq: u64,
 }
 
 /// The state folder of one workspace, as one process sees it.
@@ -295,6 +297,7 @@ impl Store {
             fsyncs: self.sync.count.load(std::sync::atomic::Ordering::Relaxed),
             folds: inner.folds,
             lost: inner.lost,
+            seq: inner.journal.position().seq,
         }
     }
 }

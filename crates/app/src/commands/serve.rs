@@ -15,6 +15,7 @@ use callgate_call::{Caller, Changes, Wire};
 use callgate_doors::access::Everybody;
 use callgate_doors::http::{self as gate_http, Closing, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor};
+use callgate_doors::metrics;
 use callgate_doors::service::{self, ServiceDoor};
 use callgate_doors::web::{Entrance, Names};
 use callgate_gate::{Catalog, Gate, Setup};
@@ -107,8 +108,11 @@ async fn until_stopped(
             wire: service_wire,
         };
         let (gate, end) = (Arc::clone(&gate), closing.end.clone());
+        let numbers = metrics::router(Arc::clone(&gate), entrance.clone(), caller.clone());
         let service = ServiceDoor::new(gate, entrance, settings, calls.clone(), end);
-        let router = mcp_http::router(Arc::clone(&mcp)).merge(service::router(service));
+        let router = mcp_http::router(Arc::clone(&mcp))
+            .merge(service::router(service))
+            .merge(numbers);
         (mcp, router)
     };
     let everybody = Arc::new(Everybody(caller.clone()));
@@ -125,7 +129,7 @@ async fn until_stopped(
         port: serve.port,
         no_auth: serve.no_auth,
     };
-    let tcp = http::open(parts, &gate, caller, asked).await?;
+    let tcp = http::open(parts, &gate, caller.clone(), asked).await?;
     let guard = tcp.as_ref().and_then(http::Tcp::guard);
     // Last, since whoever sees it may call, and secrets are made under the lock of all.
     let listener = SameUid::new(bind(socket)?, environment.uid);
