@@ -35,6 +35,7 @@ use crate::python;
 use crate::remote::{self, Remotes};
 use crate::shelf;
 use crate::suggest;
+use crate::telemetry;
 use crate::trust::Found;
 use crate::workspace::{Source, SourceError};
 
@@ -169,6 +170,7 @@ impl<'a> Parts<'a> {
             // Only checked, so that nothing is trusted that could not be served.
             issuer::issuer(jwt, Arc::clone(&self.clock), Vec::new()).map_err(SetupError::Tools)?;
         }
+        telemetry::exporter(&config.telemetry, self.environment).map_err(SetupError::Tools)?;
         let service = &config.service;
         if let Some(path) = service.path.as_ref().filter(|path| !is_path(path)) {
             let reason = format!("service.path: `{path}` is not a path of its own, such as /run");

@@ -20,7 +20,7 @@ pub use http::{HttpConfig, JwtConfig, ServiceConfig};
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
-pub use traces::TracesConfig;
+pub use traces::{TelemetryConfig, TracesConfig};
 
 use crate::project::Bound;
 use crate::suggest;
@@ -62,6 +62,9 @@ pub struct Config {
     /// `[traces]`.
     #[serde(default)]
     pub traces: TracesConfig,
+    /// `[telemetry]`.
+    #[serde(default)]
+    pub telemetry: TelemetryConfig,
     /// `[http]`.
     #[serde(default)]
     pub http: HttpConfig,

@@ -218,6 +218,13 @@ fn chain(page: &mut Page, gate: &Gate) {
         help,
         store.traces_lost(),
     );
+    let help = "Calls whose spans did not reach the collector.";
+    page.alone(
+        "callgate_spans_dropped_total",
+        "counter",
+        help,
+        gate.spans_dropped(),
+    );
 }
 
 /// What the kernel says of us; what it does not say is left out.

@@ -23,7 +23,7 @@ use crate::metrics::Tallies;
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
 use crate::tokens::Strangers;
-use crate::trace::{Ended, Stage, Trace, Traces};
+use crate::trace::{Ended, Spans, Stage, Trace, Traces};
 use crate::watched::Watched;
 
 /// What one configuration makes of the gate; swapped whole on reload.
@@ -58,6 +58,7 @@ pub struct Gate {
     pub(crate) strangers: Strangers,
     pub(crate) traces: Traces,
     pub(crate) tallies: Tallies,
+    pub(crate) spans: Option<Arc<dyn Spans>>,
 }
 
 /// An outcome, and the point up to which records must be safe before it is told.
@@ -98,6 +99,7 @@ impl Gate {
             strangers: Strangers::default(),
             traces: Traces::default(),
             tallies: Tallies::default(),
+            spans: None,
         }
     }
 
@@ -105,6 +107,13 @@ impl Gate {
     #[must_use]
     pub fn with_changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
+        self
+    }
+
+    /// Hands traces to `spans` too.
+    #[must_use]
+    pub fn with_spans(mut self, spans: Option<Arc<dyn Spans>>) -> Self {
+        self.spans = spans;
         self
     }
 

@@ -27,5 +27,5 @@ pub use leases::{LeaseGranted, LeaseRequest};
 pub use metrics::{DURATION_EDGES_US, ToolNumbers};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};
 pub use schema::{Schema, SchemaError};
-pub use trace::{Found, find_trace, recent_traces};
+pub use trace::{Found, Spans, find_trace, recent_traces};
 pub use views::CatalogRef;

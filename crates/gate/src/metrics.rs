@@ -206,6 +206,12 @@ impl Gate {
         Arc::clone(entry.tally.get_or_init(find))
     }
 
+    /// Traces that did not reach whoever they were to be handed to.
+    #[must_use]
+    pub fn spans_dropped(&self) -> u64 {
+        self.spans.as_ref().map_or(0, |spans| spans.dropped())
+    }
+
     /// The numbers of every tool that was called, by name.
     #[must_use]
     pub fn tool_numbers(&self) -> Vec<ToolNumbers> {

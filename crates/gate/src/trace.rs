@@ -24,6 +24,15 @@ const FACTS_MAX: usize = 24;
 /// Traces that wait for their records to be safe; more are kept at once.
 const WAITING_MAX: usize = 256;
 
+/// Takes the traces of calls somewhere else; must not wait.
+pub trait Spans: Send + Sync {
+    /// One more, whole and without secrets.
+    fn offer(&self, trace: Map<String, Value>);
+
+    /// How many were not taken on, or not delivered.
+    fn dropped(&self) -> u64;
+}
+
 /// Where a call is in the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words are the pipeline's")]
@@ -64,6 +73,7 @@ pub(crate) struct Trace<'a>(Option<Box<Open<'a>>>);
 struct Open<'a> {
     clock: &'a dyn Clock,
     secrets: &'a Secrets,
+    stored: bool,
     at_ms: u64,
     began_us: u64,
     seen: Mutex<Seen>,
@@ -93,6 +103,7 @@ pub(crate) struct Waiting {
     ticket: Ticket,
     call: CallId,
     ended_us: u64,
+    stored: bool,
     document: Map<String, Value>,
 }
 
@@ -102,7 +113,8 @@ impl<'a> Trace<'a> {
         let is_pure = found
             .as_ref()
             .is_ok_and(|entry| entry.tool.runner.is_pure());
-        if is_pure || !gate.store.keeps_traces() {
+        let stored = !is_pure && gate.store.keeps_traces();
+        if !stored && gate.spans.is_none() {
             return Self(None);
         }
         let clock = &*gate.clock;
@@ -111,6 +123,7 @@ impl<'a> Trace<'a> {
         Self(Some(Box::new(Open {
             clock,
             secrets: &setup.secrets,
+            stored,
             at_ms: clock.now().0,
             began_us,
             seen: Mutex::new(Seen {
@@ -172,6 +185,7 @@ impl<'a> Trace<'a> {
             ticket,
             call: ended.call.id,
             ended_us,
+            stored: open.stored,
             document,
         })
     }
@@ -222,13 +236,16 @@ impl Gate {
             held.extract_if(.., is_ready).collect()
         };
         let now_us = self.clock.micros();
-        let texts: Vec<(CallId, String)> = ready
-            .into_iter()
-            .map(|one| {
-                let took_us = now_us.saturating_sub(one.ended_us);
-                (one.call, document::settled(one.document, took_us))
-            })
-            .collect();
+        let mut texts: Vec<(CallId, String)> = Vec::new();
+        for mut one in ready {
+            document::settle(&mut one.document, now_us.saturating_sub(one.ended_us));
+            if one.stored {
+                texts.push((one.call, document::text(&one.document)));
+            }
+            if let Some(spans) = &self.spans {
+                spans.offer(one.document);
+            }
+        }
         let lines = texts.iter().map(|(call, text)| (*call, text.as_str()));
         self.store.keep_traces(lines);
     }

@@ -1,4 +1,4 @@
-//! `[traces]` as written.
+//! `[traces]` and `[telemetry]` as written.
 
 use callgate_store::TRACES_BYTES_MIN;
 use serde::{Deserialize, Deserializer, de};
@@ -20,4 +20,16 @@ fn ring<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
         )));
     }
     Ok(Some(bytes))
+}
+
+/// `[telemetry]`: who is told of calls.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TelemetryConfig {
+    /// A collector of OpenTelemetry, by HTTP: `http://127.0.0.1:4318`.
+    #[serde(default)]
+    pub otlp: Option<String>,
+    /// The variable with headers for it: `name=value,name=value`.
+    #[serde(default)]
+    pub headers_env: Option<String>,
 }

@@ -56,27 +56,37 @@ pub(super) fn document(
     fields.map
 }
 
-/// The document as text, with the time its record took to be safe.
-pub(super) fn settled(mut document: Map<String, Value>, took_us: u64) -> String {
+/// Adds the time the call's record took to be safe.
+pub(super) fn settle(document: &mut Map<String, Value>, took_us: u64) {
     if let Some(Value::Array(stages)) = document.get_mut("stages") {
         stages.push(stage(Stage::Settle, took_us));
     }
-    let mut text = Value::Object(document.clone()).to_string();
+}
+
+/// The document as text.
+pub(super) fn text(document: &Map<String, Value>) -> String {
+    let write =
+        |document: &Map<String, Value>| serde_json::to_string(document).expect("keys are texts");
+    let text = write(document);
+    if text.len() <= TRACE_BYTES_MAX {
+        return text;
+    }
     // Each part has its bound; what has to go if they meet is what says least.
+    let mut document = document.clone();
+    document.insert("cut".to_owned(), json!(true));
     for part in [
         "stdout_tail",
         "stderr_tail",
         "input_summary",
         "output_summary",
     ] {
-        if text.len() <= TRACE_BYTES_MAX {
-            break;
-        }
         document.remove(part);
-        document.insert("cut".to_owned(), json!(true));
-        text = Value::Object(document.clone()).to_string();
+        let text = write(&document);
+        if text.len() <= TRACE_BYTES_MAX {
+            return text;
+        }
     }
-    text
+    write(&document)
 }
 
 /// The longest beginning of at most `bytes_max` bytes.
@@ -119,6 +129,9 @@ fn call(fields: &mut Fields<'_>, open: &Open<'_>, ended: &Ended<'_>) {
     fields.put("protocol_version", PROTOCOL_VERSION);
     if let Some(id) = &call.trace_id {
         fields.word("trace_id", id, WORD_BYTES_MAX);
+    }
+    if let Some(id) = &call.parent_span {
+        fields.word("parent_span_id", id, WORD_BYTES_MAX);
     }
     let input = summary(call.input.value(), fields.secrets);
     fields.put("input_summary", input);
