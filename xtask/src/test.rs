@@ -192,7 +192,8 @@ fn lints(root: &Path, features: &[&str]) -> Result<(), Failure> {
 }
 
 fn rust_tests(root: &Path, options: &Options, needs: &Needs) -> Result<(), Failure> {
-    let mut command = cargo(root, ["test", "--workspace"]);
+    // All that fails is told at once.
+    let mut command = cargo(root, ["test", "--workspace", "--no-fail-fast"]);
     command.args(FAILPOINTS);
     if options.quick {
         command.args(["--lib", "--bins"]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Face, Fault, Isolation, Job, RunFuture, Runner, Tier, Tool, aid_of_name, is_name,
+    Face, Fault, Isolation, Job, Needs, RunFuture, Runner, Tier, Tool, aid_of_name, is_name,
 };
 use callgate_runners::{
     NodeSettings, Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings,
@@ -51,7 +51,8 @@ pub struct Workshop<'a> {
     pub lay_out: &'a dyn Fn(&Code) -> Result<PathBuf, String>,
     /// For services and containers; made on first need.
     pub remotes: Option<&'a dyn Fn() -> Arc<Remotes>>,
-    /// Pools are shared by the tools that name the same program, environment and bounds.
+    /// Pools are shared by the tools that name the same program, environment and bounds, and
+    /// are held to the same.
     pub pools: HashMap<String, Arc<Pool>>,
 }
 
@@ -84,8 +85,14 @@ impl Workshop<'_> {
             None => Isolation::default(),
         };
         let code = self.code(config.bound.as_deref());
+        let own = code.iter().flatten().take(1).cloned();
+        let own: Vec<PathBuf> = own.chain(self.worker_folder(&config)).collect();
+        let needs = self.ground.needs(&config, isolation, own).map_err(about)?;
         let runner: Arc<dyn Runner> = match (&config.runner, &code) {
-            (Some(runner), Ok(code)) => self.runner(runner, isolation, code).map_err(about)?,
+            (Some(runner), Ok(code)) => {
+                let made = self.runner(runner, isolation, code, needs.as_deref());
+                made.map_err(about)?
+            }
             // A state that takes no files must not cost the other tools (T-12).
             (Some(_), Err(reason)) => Arc::new(NoRunner::new(reason.clone())),
             (None, _) => {
@@ -94,9 +101,6 @@ impl Workshop<'_> {
                 Arc::new(reason.map_or_else(NoRunner::default, NoRunner::new))
             }
         };
-        let own = code.iter().flatten().take(1).cloned();
-        let own: Vec<PathBuf> = own.chain(self.worker_folder(&config)).collect();
-        let needs = self.ground.needs(&config, isolation, own).map_err(about)?;
         let bound = config.bound.map(|bound| *bound);
         let rate_limit = config
             .rate_limit
@@ -151,6 +155,7 @@ impl Workshop<'_> {
         config: &RunnerConfig,
         isolation: Isolation,
         code: &[PathBuf],
+        needs: Option<&Needs>,
     ) -> Result<Arc<dyn Runner>, String> {
         check_bounds(config)?;
         match config {
@@ -179,7 +184,8 @@ impl Workshop<'_> {
                 limits,
                 pool,
             } => {
-                let key = format!("{command:?} {env:?} {limits:?} {pool:?} {isolation:?}");
+                let key =
+                    format!("{command:?} {env:?} {limits:?} {pool:?} {needs:?} {isolation:?}");
                 let declared = env;
                 let pool = self.shared(key, |shop| {
                     let (command, env) = (words(command)?, child_env(shop.environment, env)?);
@@ -203,7 +209,7 @@ impl Workshop<'_> {
                     return Err(format!("entry `{entry}` is not `module:function`"));
                 }
                 let key = format!(
-                    "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {code:?} {isolation:?}"
+                    "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {code:?} {needs:?} {isolation:?}"
                 );
                 let pool = self.shared(key, |shop| {
                     let secrets = shop.secrets_of(env);
@@ -241,7 +247,8 @@ impl Workshop<'_> {
                 if file.is_none_or(escapes) {
                     return Err(format!("entry `{entry}` is not `file:function`"));
                 }
-                let key = format!("node {node:?} {env:?} {limits:?} {pool:?} {isolation:?}");
+                let key =
+                    format!("node {node:?} {env:?} {limits:?} {pool:?} {needs:?} {isolation:?}");
                 let pool = self.shared(key, |shop| {
                     let settings = NodeSettings {
                         workspace: shop.root.clone(),

@@ -31,6 +31,7 @@ use crate::issuer;
 use crate::needs::Ground;
 use crate::node;
 use crate::paths::Paths;
+use crate::project;
 use crate::python;
 use crate::remote::{self, Remotes};
 use crate::shelf;
@@ -196,6 +197,7 @@ impl<'a> Parts<'a> {
         let tools = std::mem::take(&mut config.tools);
         let (remotes, worker) = (OnceCell::new(), OnceCell::new());
         let make_remotes = || Arc::new(self.remotes(&config.secrets));
+        let code_home = project::code_home(self.environment, &self.paths.workspace);
         let mut workshop = Workshop {
             environment: self.environment,
             root: self.paths.workspace.clone(),
@@ -204,7 +206,7 @@ impl<'a> Parts<'a> {
             secrets: &config.secrets.env,
             worker: &|| worker.get_or_init(|| self.worker()).clone(),
             node_worker: &|| node::worker(&self.store),
-            lay_out: &|code| code.lay_out(&self.store),
+            lay_out: &|code| code.lay_out(&self.store, code_home.as_deref()),
             remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
             pools: HashMap::new(),
         };

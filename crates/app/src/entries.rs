@@ -122,7 +122,7 @@ impl Functions {
             secrets: &[],
             worker: &|| python::worker(&self.store),
             node_worker: &|| node::worker(&self.store),
-            lay_out: &|code| code.lay_out(&self.store),
+            lay_out: &|code| code.lay_out(&self.store, None),
             remotes: None,
             pools: std::mem::take(pools),
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network};
 use callgate_sandbox::real;
 
+use crate::bridge::Place;
 use crate::config::{
     Config, GuaranteesConfig, NetworkConfig, PurityConfig, RunnerConfig, SandboxConfig,
     StrictConfig, ToolConfig,
@@ -39,7 +40,7 @@ impl Ground {
         let runners = config.tools.iter().filter_map(|tool| tool.runner.as_ref());
         kept.extend(runners.flat_map(|runner| code(&root, runner)));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
-        hidden.extend(paths.socket.parent().map(Path::to_owned));
+        hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
         for list in [&mut kept, &mut hidden] {
             list.sort_unstable();
@@ -111,6 +112,20 @@ impl Ground {
             Err(format!(
                 "{field}: a link leads `{name}` outside the workspace"
             ))
+        }
+    }
+}
+
+/// The sockets of the workspace: their folder, if it is one of our own. A socket that was put
+/// elsewhere is hidden alone, since the folder may be the workspace, or hold it.
+fn sockets(paths: &Paths) -> Vec<PathBuf> {
+    let folder = paths.socket.parent();
+    let ours = folder.filter(|folder| folder.ends_with(paths.id()));
+    match ours {
+        Some(folder) => vec![folder.to_owned()],
+        None => {
+            let Place { socket, schema } = Place::beside(&paths.socket);
+            vec![paths.socket.clone(), socket, schema]
         }
     }
 }

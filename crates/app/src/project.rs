@@ -70,10 +70,19 @@ impl Code {
 
     /// Its folder, out of the tools' reach: what runs is what was looked at, whatever becomes
     /// of the pack in the workspace.
-    pub fn lay_out(&self, store: &Store) -> Result<PathBuf, String> {
-        let folder = store.unpack_held(&self.folder(), &self.files);
+    pub fn lay_out(&self, store: &Store, home: Option<&Path>) -> Result<PathBuf, String> {
+        let folder = store.unpack_held(home, &self.folder(), &self.files);
         folder.map_err(|error| format!("lay out pack {}: {}", self.id, chain(&error)))
     }
+}
+
+/// Where code is laid out if not in the state: for root's children in somebody else's workspace,
+/// who become that somebody (P-16) and may not enter root's state.
+pub fn code_home(environment: &Environment, workspace: &Path) -> Option<PathBuf> {
+    let owner = std::fs::metadata(workspace).map_or(0, |found| found.uid());
+    let another = environment.uid == 0 && owner != 0;
+    let home = environment.os("CALLGATE_CODE").map(PathBuf::from);
+    another.then(|| home.unwrap_or_else(|| PathBuf::from("/var/lib/callgate")))
 }
 
 /// True if a workspace has anything of a project.

@@ -127,6 +127,14 @@ impl Ground {
     }
 }
 
+/// What an ordinary user's tools can do: mounts cost them a user namespace, which is made only to
+/// take something out of a writable root. The configuration can then be read by who may read
+/// the workspace.
+fn is_open(users: Users, attack: &str, tool: &str) -> bool {
+    let reads_the_workspace = ["parent", "writer", "online"].contains(&tool);
+    users.gate != 0 && attack == "gate.read_the_configuration" && reads_the_workspace
+}
+
 /// Every attack, first without confinement: what is not as it should be.
 fn attack_all(ground: &mut Ground) -> Vec<String> {
     let who = ground.arena.users.name();
@@ -145,12 +153,12 @@ fn attack_all(ground: &mut Ground) -> Vec<String> {
         for tool in &attack.tools {
             let (happened, said) = ground.attempt(&attack, tool);
             // A tool that can not be started stops every attack.
-            if happened || !said.contains("said") {
-                let word = if happened { "WORKED" } else { "did not run" };
+            let expected = is_open(ground.arena.users, name, tool);
+            if happened != expected || !said.contains("said") {
+                let word = if happened { "WORKED" } else { "did not" };
                 wrong.push(format!("as {who}, {name} by `{tool}` {word}: {said}"));
-            } else {
-                stopped += 1;
             }
+            stopped += usize::from(!happened);
         }
     }
     println!("as {who}: {stopped} stopped");

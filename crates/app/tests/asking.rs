@@ -19,6 +19,7 @@ const CONFIG: &str = r#"
 name = "commit"
 aid = "AID.TEST.COMMIT.v1"
 tier = 1
+writes = ["effects.log"]
 runner = { kind = "python", entry = "kit:commit" }
 "#;
 
@@ -33,7 +34,7 @@ def commit(text: str) -> str:
     branch = ask("Which branch?")
     if ask(f"Commit to {branch}?", Literal["yes", "no"]) == "no":
         return "left alone"
-    with open("effects", "a") as effects:
+    with open("effects.log", "a") as effects:
         effects.write(f"{text} on {branch}\n")
     return f"{text} on {branch}"
 "#;

@@ -17,6 +17,7 @@ use std::thread;
 
 use serde_json::json;
 use support::arena::{Arena, Attack, Users};
+use support::drive::run_with;
 
 /// How many attacks are under way at a time.
 const LANES: usize = 3;
@@ -323,6 +324,42 @@ fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) -> Vec<String> 
         println!("  open: {}: {}", open.attack, open.why);
     }
     wrong
+}
+
+/// P-3: what stays open is told: a file in a writable root that has a second name is `partial`,
+/// and where that is not enough the call is refused.
+#[test]
+fn what_stays_open_is_reported() {
+    let guarded = CONFIG.replace(
+        "writes = [\"out\", \"spare\"]\nguarantees = { no_subprocess = true }",
+        "writes = [\"out\", \"spare\"]\nguarantees = { no_filesystem_write = true }",
+    );
+    assert_ne!(guarded, CONFIG);
+    for (config, is_refused) in [(CONFIG, false), (guarded.as_str(), true)] {
+        for users in Users::all() {
+            let arena = Arena::new(users, config);
+            arena.cli(&["trust"]).good();
+            let call = || {
+                let facts = json!({ "attack": "controls.pipes", "token": "heard" });
+                let mut command = arena.callgate(&["call", "writer", "-", "--json"]);
+                run_with(&mut command, facts.to_string().as_bytes()).json()
+            };
+            let before = call();
+            assert_eq!(before["enforcement"]["level"], "enforced", "{before}");
+            arena.put("ws/victim/file", "two names");
+            let second = arena.ws().join("out/second");
+            std::fs::hard_link(arena.ws().join("victim/file"), second).expect("link");
+            let after = call();
+            if is_refused {
+                assert_eq!(after["fault"]["kind"], "unenforceable", "{after}");
+            } else {
+                assert_eq!(after["enforcement"]["level"], "partial", "{after}");
+                let writes = &after["enforcement"]["writes"];
+                assert_eq!(writes["level"], "partial", "{after}");
+            }
+            assert!(after.to_string().contains("out/second"), "{after}");
+        }
+    }
 }
 
 const FORGERS: &str = r#"

@@ -120,7 +120,7 @@ fn what_is_not_there_is_refused() {
             "{message}"
         );
         assert!(folder.read("effect.log").is_none(), "{more} {hidden}");
-        assert_eq!(last(&folder, "refused")["fault"], "unenforceable");
+        assert_eq!(last(&folder, "refusal")["fault"], "unenforceable");
     }
 }
 

@@ -1,6 +1,10 @@
 //! What keeps one call of a tool from the next, as the configuration says it.
 
-#![expect(clippy::disallowed_methods, reason = "tests start the real program")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
 
 mod support;
 
@@ -90,6 +94,87 @@ fn isolation_is_what_the_configuration_says() {
         output(&serve, "loaded_ahead", names),
         json!(["decimal", "fractions"])
     );
+    serve.stop();
+}
+
+const CONFINED: &str = r#"
+import contextlib, os, socket, subprocess, threading
+
+@contextlib.contextmanager
+def opened(path, mode):
+    with open(path, mode) as file:
+        yield file
+
+def tries(payload):
+    what = payload["what"]
+    if what == "connect": socket.create_connection(("127.0.0.1", 1))
+    if what == "resolve": socket.getaddrinfo("example.com", 443)
+    if what == "write":
+        with opened("new.txt", "w"): pass
+    if what == "remove": os.remove("t.py")
+    if what == "wrapped":
+        try:
+            with opened("new.txt", "w"): pass
+        except OSError as error:
+            raise RuntimeError("could not save") from error
+    if what == "fork":
+        if os.fork() == 0: os._exit(0)
+    if what == "run": subprocess.run(["true"])
+    if what == "system": return os.system("true")
+    if what == "caught":
+        try: socket.socket()
+        except OSError: return "went on"
+    if what == "own": raise PermissionError("not today")
+    if what == "thread":
+        done = []
+        thread = threading.Thread(target=done.append, args=(1,))
+        thread.start(); thread.join()
+        return done
+"#;
+
+/// P-3: the kernel refuses, and the caller is told which guarantee it was; under every
+/// isolation.
+#[test]
+fn a_blocked_attempt_is_told_as_such() {
+    let confined = "guarantees = { no_subprocess = true }";
+    let config = ["worker", "call", "cold"].map(|isolation| {
+        tool(
+            &format!("tries_{isolation}"),
+            &format!("{confined}\nisolation = \"{isolation}\""),
+        )
+    });
+    let folder = trusted_with(&[("callgate.toml", &config.concat()), ("t.py", CONFINED)]);
+    let serve = Serve::start(&folder);
+    for isolation in ["worker", "call", "cold"] {
+        let tool = format!("tries_{isolation}");
+        for (what, guarantee) in [
+            ("connect", "no_network"),
+            ("resolve", "no_network"),
+            ("write", "no_filesystem_write"),
+            ("remove", "no_filesystem_write"),
+            ("wrapped", "no_filesystem_write"),
+            ("fork", "no_subprocess"),
+            ("run", "no_subprocess"),
+        ] {
+            let reply = serve.call(&json!({ "tool": tool, "input": { "what": what } }));
+            let fault = &reply["fault"];
+            assert_eq!(fault["kind"], "guarantee_blocked", "{tool} {what}: {reply}");
+            assert_eq!(fault["data"]["guarantee"], guarantee, "{tool} {what}");
+        }
+        let caught = serve.call(&json!({ "tool": tool, "input": { "what": "caught" } }));
+        assert_eq!(caught["output"], "went on", "{caught}");
+        assert_eq!(caught["enforcement"]["isolation"], isolation, "{caught}");
+        assert_eq!(caught["enforcement"]["level"], "enforced", "{caught}");
+        assert_ne!(output(&serve, &tool, json!({ "what": "system" })), 0);
+        assert_eq!(
+            output(&serve, &tool, json!({ "what": "thread" })),
+            json!([1])
+        );
+        let own = fault(&serve, &tool, json!({ "what": "own" }));
+        assert_eq!(own["kind"], "tool_failed", "{own}");
+    }
+    assert_eq!(folder.read("t.py").as_deref(), Some(CONFINED));
+    assert_eq!(folder.read("new.txt"), None);
     serve.stop();
 }
 

@@ -19,7 +19,7 @@ use support::workspace::{ONE, SLOW, effects, trusted_with};
 /// Answers at once, but for what is to hang; notes both.
 const WORK: &str = r#"
 read -r input
-echo "$input" >> effects
+echo "$input" >> effects.log
 case $input in *hang*) exec sleep 1000 ;; esac
 printf '{"got":%s}' "$input"
 "#;

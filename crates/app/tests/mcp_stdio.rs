@@ -242,7 +242,7 @@ fn what_runs_at_the_end_of_input_is_answered() {
 /// input for long.
 #[test]
 fn what_hangs_at_the_end_of_input_is_ended() {
-    let hangs = "read -r input\necho started >> effects\nexec sleep 1000\n";
+    let hangs = "read -r input\necho started >> effects.log\nexec sleep 1000\n";
     let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", hangs)]);
     let serve = support::drive::Serve::start(&folder);
     let mut host = mcp(&folder, &[]);

@@ -1,6 +1,5 @@
 //! Packs with the real program: an untouched one runs, and one that was touched anywhere does
-//! not load, with the reason; installs are whole or nothing; the owner decides whose packs
-//! count.
+//! not load, with the reason; the owner decides whose packs count.
 
 #![expect(
     clippy::disallowed_methods,
@@ -12,126 +11,10 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use support::drive::{Ran, Serve, run};
-use support::{Folder, callgate, wait_for};
-
-/// A workspace, an author's folder and an owner's home, apart from each other.
-struct Desk {
-    workspace: Folder,
-    author: Folder,
-    home: Folder,
-}
-
-impl Desk {
-    fn new() -> Self {
-        Self {
-            workspace: Folder::new(),
-            author: Folder::new(),
-            home: Folder::new(),
-        }
-    }
-
-    /// A desk with a signed pack `acme.greeter` in the author's folder, whose key is trusted.
-    fn with_pack() -> Self {
-        let desk = Self::new();
-        desk.go(&["pack", "init", &desk.pack_text()]).good();
-        let made = desk.go(&["pack", "keygen", "alice"]).good();
-        desk.sign("alice");
-        desk.go(&["pack", "trust", "alice", made.out.trim_end()])
-            .good();
-        desk
-    }
-
-    /// The same, installed and trusted.
-    fn installed() -> Self {
-        let desk = Self::with_pack();
-        desk.go(&["pack", "install", &desk.pack_text()]).good();
-        desk.go(&["trust"]).good();
-        desk
-    }
-
-    fn command(&self, args: &[&str]) -> std::process::Command {
-        let mut command = callgate(&self.workspace);
-        command.env("XDG_CONFIG_HOME", self.home.path()).args(args);
-        command
-    }
-
-    fn go(&self, args: &[&str]) -> Ran {
-        run(&mut self.command(args))
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        let args = [args, &["--json"]].concat();
-        self.go(&args).good().json()
-    }
-
-    fn pack(&self) -> PathBuf {
-        self.author.join("acme.greeter")
-    }
-
-    fn pack_text(&self) -> String {
-        self.pack().to_str().expect("a text path").to_owned()
-    }
-
-    fn sign(&self, key: &str) {
-        self.go(&["pack", "sign", &self.pack_text(), "--key", key])
-            .good();
-    }
-
-    fn installed_file(&self, name: &str) -> PathBuf {
-        self.workspace
-            .join(".namel3ss/packs/acme.greeter")
-            .join(name)
-    }
-
-    fn hello(&self) -> Ran {
-        self.go(&["call", "say hello", r#"{"name":"Ada"}"#])
-    }
-
-    /// The pack's tool is there and runs.
-    fn runs(&self) {
-        assert_eq!(
-            self.hello().good().json(),
-            json!({ "message": "Hello Ada" })
-        );
-    }
-
-    /// The pack's tool is not there, and every command that would use it says why.
-    fn refused(&self, words: &[&str]) {
-        let called = self.hello();
-        assert_eq!(called.code(), 1, "{called:?}");
-        assert!(called.err.contains("tool not found"), "{called:?}");
-        let trusted = self.go(&["trust"]);
-        assert_eq!(trusted.code(), 1, "{trusted:?}");
-        let doctor = self.go(&["doctor"]);
-        let list = self.go(&["pack", "list"]).good();
-        assert!(list.out.contains("refused"), "{list:?}");
-        for word in words {
-            for (what, told) in [
-                ("call", &called.err),
-                ("trust", &trusted.err),
-                ("doctor", &doctor.out),
-                ("list", &list.out),
-            ] {
-                assert!(told.contains(word), "{what} does not say {word:?}: {told}");
-            }
-        }
-    }
-}
-
-fn edit(path: &Path, change: impl FnOnce(String) -> String) {
-    let text = std::fs::read_to_string(path).expect("a file of the pack");
-    let changed = change(text.clone());
-    assert_ne!(text, changed, "{}", path.display());
-    std::fs::write(path, changed).expect("change it");
-}
-
-fn flip(path: &Path, at: usize) {
-    let mut bytes = std::fs::read(path).expect("a file of the pack");
-    bytes[at] ^= 1;
-    std::fs::write(path, bytes).expect("change it");
-}
+use serde_json::json;
+use support::desk::{Desk, edit, flip};
+use support::drive::{Serve, run};
+use support::{Folder, wait_for};
 
 /// P-11: the untouched pack loads and runs, by all its names, with its origin.
 #[test]
@@ -387,83 +270,6 @@ fn policies_bound_what_packs_need() {
     desk.runs();
 }
 
-/// What has no place in a pack is refused before anything is written, and is named.
-#[test]
-fn installs_refuse_tricks() {
-    let desk = Desk::with_pack();
-    let refused = |words: &str| {
-        let told = desk.go(&["pack", "install", &desk.pack_text()]);
-        assert!(
-            told.code() == 1 && told.err.contains(words),
-            "{words}: {told:?}"
-        );
-        let left = std::fs::read_dir(desk.workspace.join(".namel3ss/packs"));
-        assert_eq!(left.map_or(0, Iterator::count), 0, "{words}");
-    };
-    let at = |name: &str| desk.pack().join(name);
-    std::os::unix::fs::symlink("/etc/passwd", at("tools/link.py")).expect("a link");
-    refused("tools/link.py: a link");
-    std::fs::remove_file(at("tools/link.py")).expect("remove it");
-    std::os::unix::fs::symlink("/etc", at("etc")).expect("a link to a folder");
-    refused("etc: a link");
-    std::fs::remove_file(at("etc")).expect("remove it");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        at("pipe"),
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR,
-        0,
-    )
-    .expect("a pipe");
-    refused("pipe: neither a file nor a folder");
-    std::fs::remove_file(at("pipe")).expect("remove it");
-    let _socket = std::os::unix::net::UnixListener::bind(at("s")).expect("a socket");
-    refused("s: neither a file nor a folder");
-    std::fs::remove_file(at("s")).expect("remove it");
-    let big = std::fs::File::create(at("big")).expect("a file");
-    big.set_len(8 * 1024 * 1024 + 1).expect("a hole");
-    refused("big: larger than 8388608 bytes");
-    big.set_len(8 * 1024 * 1024).expect("a hole");
-    for number in 0..4 {
-        std::fs::copy(at("big"), at(&format!("big{number}"))).expect("a copy");
-    }
-    refused("larger than 33554432 bytes");
-    for name in ["big", "big0", "big1", "big2", "big3"] {
-        std::fs::remove_file(at(name)).expect("remove it");
-    }
-    std::fs::write(at("new\nline"), "").expect("a name");
-    refused("a name is UTF-8");
-    std::fs::remove_file(at("new\nline")).expect("remove it");
-    let deep = at(&"d/".repeat(18));
-    std::fs::create_dir_all(&deep).expect("folders");
-    refused("deeper than 16 folders");
-    std::fs::remove_dir_all(at("d")).expect("remove them");
-    std::fs::create_dir(at("many")).expect("a folder");
-    for number in 0..2000 {
-        std::fs::write(at(&format!("many/{number}")), "").expect("a file");
-    }
-    refused("more than 2000 files");
-    std::fs::remove_dir_all(at("many")).expect("remove them");
-    edit(&at("pack.yaml"), |text| {
-        text.replace("\"acme.greeter\"", "\"../../x\"")
-    });
-    refused("changed after it was signed: pack.yaml changed");
-    std::fs::remove_file(at("callgate.sig")).expect("unsigned");
-    refused("pack.yaml: line 1, column 5: an id is");
-    edit(&at("pack.yaml"), |text| {
-        text.replace("\"../../x\"", "\"acme.greeter\"")
-    });
-    desk.sign("alice");
-    let elsewhere = Folder::new();
-    let link = desk.workspace.join(".namel3ss/packs");
-    let _ = std::fs::remove_dir(&link);
-    std::fs::create_dir_all(desk.workspace.join(".namel3ss")).expect("a folder");
-    std::os::unix::fs::symlink(elsewhere.path(), &link).expect("a link");
-    refused("packs: is a link");
-    std::fs::remove_file(&link).expect("remove it");
-    desk.go(&["pack", "install", &desk.pack_text()]).good();
-}
-
 /// T-11: a pack's folder is a plugin of the toolhost, trusted by being named; one that changed
 /// after it was signed still is not.
 #[test]
@@ -514,68 +320,6 @@ fn the_tool_protocol_knows_packs() {
         (&json!(true), &json!("Hello Ada")),
         "{reply}"
     );
-}
-
-/// A killed install leaves no pack, or the whole one; what it leaves half made is swept by the
-/// next. Replacing is one moment too.
-#[cfg(feature = "failpoints")]
-#[test]
-fn a_killed_install_leaves_nothing_half() {
-    let desk = Desk::with_pack();
-    let packs = desk.workspace.join(".namel3ss/packs");
-    let names = || {
-        let entries = std::fs::read_dir(&packs).expect("the folder of packs");
-        let mut names: Vec<String> = entries
-            .map(|entry| {
-                entry
-                    .expect("an entry")
-                    .file_name()
-                    .into_string()
-                    .expect("text")
-            })
-            .collect();
-        names.sort();
-        names
-    };
-    let killed = |point: &str, args: &[&str]| {
-        let ran = run(desk.command(args).env("CALLGATE_FAILPOINT", point));
-        assert!(ran.was_killed(), "{point}: {ran:?}");
-    };
-    let install = ["pack", "install", &desk.pack_text()];
-    for point in [
-        "folder.file=kill",
-        "folder.file=kill:3",
-        "folder.before_put=kill",
-    ] {
-        killed(point, &install);
-        assert!(!packs.join("acme.greeter").exists());
-        assert!(names().iter().all(|name| name.starts_with(".callgate-")));
-        assert!(
-            desk.json(&["pack", "list"])["packs"]
-                .as_array()
-                .expect("a list")
-                .is_empty()
-        );
-    }
-    killed("folder.after_put=kill", &install);
-    desk.go(&["pack", "verify", "acme.greeter"]).good();
-    let before = std::fs::read(desk.installed_file("pack.yaml")).expect("installed");
-    edit(&desk.pack().join("pack.yaml"), |text| {
-        text.replace("0.1.0", "0.2.0")
-    });
-    desk.sign("alice");
-    assert_eq!(desk.go(&install).code(), 1, "it is there already");
-    let replace = ["pack", "install", "--replace", &desk.pack_text()];
-    killed("folder.before_put=kill", &replace);
-    assert_eq!(
-        std::fs::read(desk.installed_file("pack.yaml")).expect("installed"),
-        before
-    );
-    killed("folder.after_put=kill", &replace);
-    desk.go(&["pack", "verify", "acme.greeter"]).good();
-    assert_eq!(desk.json(&["pack", "list"])["packs"][0]["version"], "0.2.0");
-    desk.go(&replace).good();
-    assert_eq!(names(), ["acme.greeter"], "swept");
 }
 
 /// What runs is what was verified: a pack that changes while it is served goes on as it was,
@@ -637,6 +381,54 @@ fn copies_of_code_come_and_go() {
     desk.go(&["trust"]).good();
     assert_eq!(desk.hello().good().json()["message"], "Good day Ada");
     assert_eq!(copies(), 1, "the old one is swept");
+}
+
+/// P-16: root's tools in somebody else's workspace become that somebody, who may read their
+/// code and nothing of root's state.
+#[test]
+fn code_for_another_user_is_outside_the_state() {
+    use std::os::unix::fs::MetadataExt as _;
+    if !rustix::process::geteuid().is_root() {
+        return; // only root becomes somebody else
+    }
+    let desk = Desk::installed();
+    let code = Folder::new();
+    std::os::unix::fs::chown(desk.workspace.path(), Some(65_534), None).expect("chown");
+    for name in [".namel3ss", ".namel3ss/packs"] {
+        std::os::unix::fs::chown(desk.workspace.join(name), Some(65_534), None).expect("chown");
+    }
+    let go = |args: &[&str]| {
+        run(desk
+            .command(args)
+            .env("CALLGATE_CODE", code.join("code"))
+            .env("PATH", "/usr/bin:/bin"))
+    };
+    go(&["tools"]).good();
+    let copies: Vec<PathBuf> = std::fs::read_dir(code.join("code"))
+        .expect("the copies")
+        .map(|entry| entry.expect("a copy").path())
+        .collect();
+    assert_eq!(copies.len(), 1);
+    for path in [&copies[0], &copies[0].join("tools/say_hello.py")] {
+        let found = std::fs::metadata(path).expect("of the copy");
+        assert_eq!(
+            (found.uid(), found.mode() & 0o044, found.mode() & 0o022),
+            (0, 0o044, 0)
+        );
+    }
+    let called = go(&["call", "say hello", r#"{"name":"Ada"}"#]).good();
+    assert_eq!(called.json(), json!({ "message": "Hello Ada" }));
+    // A place that others may write is refused, and said so.
+    std::fs::set_permissions(
+        code.join("code"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .expect("chmod");
+    let told = go(&["call", "say hello", "{}"]);
+    assert!(
+        told.code() == 1 && told.err.contains("lay out pack acme.greeter"),
+        "{told:?}"
+    );
 }
 
 /// The commands of the document, as they are written there.

@@ -406,3 +406,81 @@ fn a_name_means_one_tool() {
     project.workspace.write(".namel3ss/tools.yaml", binding);
     project.broken(&["pack_collision", "is bound, and is a tool of pack own.pack"]);
 }
+
+const PROBE: &str = r#"
+import errno, os, socket, subprocess
+
+def attempt(act):
+    try:
+        act()
+        return True
+    except PermissionError:
+        return False
+    except ConnectionRefusedError:
+        return True
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return False
+
+def write(path):
+    with open(path, "a") as file:
+        file.write("x")
+
+def run(payload):
+    return {
+        "network": attempt(lambda: socket.create_connection(("127.0.0.1", 9), 5)),
+        "subprocess": attempt(lambda: subprocess.run(["/bin/true"], check=True)),
+        "read": attempt(lambda: open("notes.txt").read()),
+        "write": attempt(lambda: write("notes.txt")),
+        "own": attempt(lambda: write(__file__)),
+        "pack": attempt(lambda: write("packs/capability/own.pack/pack.yaml")),
+        "env": "HOME" in os.environ,
+    }
+"#;
+
+/// TP-31, TP-32, TP-63: each level of a pack opens what it says and nothing else, a user's
+/// override closes it again, and the reply says who asked. A pack's own files stay shut.
+#[test]
+fn levels_of_a_pack_are_held() {
+    let project = project(&[
+        ("notes.txt", "notes"),
+        ("packs/capability/own.pack/pack.yaml", OWN),
+        ("packs/capability/own.pack/tools/own.py", PROBE),
+    ]);
+    let open = |file: &str, network: &str, env: &str, subprocess: &str, overrides: &str| {
+        let text = format!(
+            "capabilities:\n  own thing:\n    filesystem: {file}\n    network: {network}\n    \
+             env: {env}\n    subprocess: {subprocess}\n"
+        );
+        let name = "packs/capability/own.pack/capabilities.yaml";
+        project.workspace.write(name, &text);
+        let overrides = format!("[capability_overrides]\n{overrides}\n");
+        project.workspace.write("namel3ss.toml", &overrides);
+        project.go(&["trust"]).good();
+        let called = project
+            .go(&["call", "own thing", "{}", "--json"])
+            .good()
+            .json();
+        let output = called["output"].as_object().expect("an output").clone();
+        let open: Vec<String> = output
+            .into_iter()
+            .filter_map(|(name, open)| (open == json!(true)).then_some(name))
+            .collect();
+        (open.join(" "), called["enforcement"]["guarantees"].clone())
+    };
+    let (all_shut, asked) = open("none", "none", "none", "none", "");
+    assert_eq!(all_shut, "");
+    assert_eq!(asked.as_object().map_or(0, serde_json::Map::len), 7);
+    assert_eq!(asked["no_network"]["source"], "pack");
+    assert_eq!(open("read", "none", "none", "none", "").0, "read");
+    assert_eq!(open("write", "none", "none", "none", "").0, "read write");
+    assert_eq!(open("none", "outbound", "none", "none", "").0, "network");
+    assert_eq!(open("none", "none", "read", "none", "").0, "env");
+    assert_eq!(open("none", "none", "none", "allow", "").0, "subprocess");
+    let user = "\"own thing\" = { no_network = true }";
+    let (closed, asked) = open("read", "outbound", "none", "none", user);
+    assert_eq!(closed, "read");
+    assert_eq!(asked["no_network"]["source"], "user");
+    assert_eq!(asked["no_filesystem_write"]["source"], "pack");
+}

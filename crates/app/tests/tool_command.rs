@@ -24,7 +24,7 @@ fn request(name: &str, entry: &str, payload: &Value) -> Value {
 const NOTE: &str = r#"
 import os, sys
 def note(payload):
-    with open("effects", "a") as effects:
+    with open("effects.log", "a") as effects:
         effects.write("x\n")
     return {"noted": payload}
 def where(payload):

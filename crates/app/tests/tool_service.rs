@@ -268,7 +268,7 @@ fn traces_are_tied() {
 const DAEMON: &str = r#"
 read -r input
 setsid sleep WORD &
-echo started >> effects
+echo started >> effects.log
 exec sleep WORD
 "#;
 

@@ -320,6 +320,7 @@ async fn workers_are_for_calls_of_the_same_needs() {
     let worker = place.keeper().await;
     let mut needs = Needs {
         isolation: Isolation::Worker,
+        reads: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python")],
         ..Needs::default()
     };
     needs.guarantees.require(Guarantee::NoNetwork, Asker::User);

@@ -107,6 +107,7 @@ async fn blocked_attempts() {
     assert_eq!(fault.kind(), "tool_failed");
     let mut needs = Needs {
         isolation: callgate_call::Isolation::Worker,
+        reads: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/node")],
         ..Needs::default()
     };
     for one in [

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use callgate_call::{
-    Asker, Call, Detail, Enforcement, Fault, Guarantee, Held, Level, Needs, Network, Plan, Planner,
-    Tool,
+    Asker, Call, Detail, Enforcement, Fault, Guarantee, Held, Isolation, Level, Needs, Network,
+    Plan, Planner, Tool,
 };
 
 use crate::Spawner;
@@ -68,6 +68,7 @@ impl Planner for Confinement {
             (Some(needs), Some(asks)) => {
                 let mut tighter = Needs::clone(needs);
                 tighter.guarantees.tighten(asks);
+                tighter.isolation = apart(needs.isolation, tool);
                 plan(&Arc::new(tighter), &self.spawner.facts())
             }
         }
@@ -91,6 +92,15 @@ fn unheld(guarantee: Guarantee, asker: Asker) -> Held {
         level: Level::None,
         mechanisms: Vec::new(),
         missing: "it has no process of its own".to_owned(),
+    }
+}
+
+/// A call that asks for more than others do shares no process with them. P-17.
+fn apart(isolation: Isolation, tool: &Tool) -> Isolation {
+    match (isolation, tool.runner.kind()) {
+        (Isolation::Worker, "python") => Isolation::Call,
+        (Isolation::Worker, _) => Isolation::Cold,
+        (isolation, _) => isolation,
     }
 }
 

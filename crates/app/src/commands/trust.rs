@@ -9,7 +9,7 @@ use crate::cli::{Done, Place};
 use crate::compose::{Builtins, chain, warnings};
 use crate::config::RunnerConfig;
 use crate::environment::Environment;
-use crate::project::Code;
+use crate::project::{Code, code_home};
 use crate::show;
 use crate::trust::Found;
 use crate::workspace::{CONFIG_FILE, Source};
@@ -70,7 +70,9 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
             .store
             .trust(CONFIG_FILE, digest)
             .map_err(|error| chain(&error))?;
-        parts.store.sweep_unpacked(Code::FOLDERS, &codes);
+        let home = code_home(environment, &parts.paths.workspace);
+        let store = &parts.store;
+        store.sweep_unpacked(home.as_deref(), Code::FOLDERS, &codes);
         true
     };
     if place.json {

@@ -292,7 +292,12 @@ def redirected(place, facts, output):
     return happened
 
 
-@attack(where, redirected, tool="wide")
+@attack(
+    where,
+    redirected,
+    tool="wide",
+    void="no root follows a link out of the workspace, whoever planted it",
+)
 def redirect_another_tools_root(facts):
     """A link in the place of a folder that another tool may write."""
     spare = os.path.join(facts["ws"], "spare")
@@ -442,9 +447,10 @@ def linger(facts):
         if os.fork() == 0:
             for fd in range(0, 3):
                 os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-            os.write(writer, b"x")
             os.execv("/bin/sh", ["/bin/sh", "-c", "sleep 60; :", facts["token"]])
         os._exit(0)
+    os.close(writer)
+    # Exec closes the last other end.
     os.read(reader, 1)
 
 

@@ -5,6 +5,7 @@
 
 pub mod arena;
 pub mod bridge;
+pub mod desk;
 pub mod drive;
 pub mod fits;
 pub mod mcp;

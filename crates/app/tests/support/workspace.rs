@@ -31,7 +31,7 @@ read -r input
 # A gate that is killed while it hands over the input leaves us without.
 case $input in *'}') ;; *) exit 1 ;; esac
 text=${input#*'"text":"'}; text=${text%%'"'*}
-echo "$text" >> effects.log
+echo "$text" >> effects.log || exit 1
 "#;
 
 /// `[[tool]]`: `tool.sh` as `one`.
