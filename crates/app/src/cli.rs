@@ -85,6 +85,8 @@ enum Command {
     Trust(commands::trust::Trust),
     /// Show, verify and export the chain of what happened
     Audit(commands::audit::Audit),
+    /// Show what is known of a call: stages, enforcement, facts, last words
+    Trace(commands::trace::Trace),
     /// What this machine and workspace have, what is missing and how to get it
     Doctor(commands::doctor::Doctor),
     /// Serve the toolhost contract: --list, --run or --serve PLUGIN
@@ -184,6 +186,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Pack(pack) => commands::pack::run(environment, place, &pack),
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),
+        Command::Trace(trace) => commands::trace::run(environment, place, &trace),
         Command::Doctor(doctor) => commands::doctor::run(environment, place, &doctor),
         Command::Tool(tool) => commands::tool::run(environment, place, &tool),
         Command::BridgeConfig(config) => commands::bridge_config::run(environment, place, &config),

@@ -23,6 +23,7 @@ use crate::catalog::Workshop;
 use crate::clock::SystemClock;
 use crate::config::{
     Config, DecisionConfig, DurabilityConfig, PolicyConfig, SecretsConfig, StoreConfig,
+    TracesConfig,
 };
 use crate::entries::Functions;
 use crate::environment::Environment;
@@ -35,6 +36,7 @@ use crate::python;
 use crate::remote::{self, Remotes};
 use crate::shelf;
 use crate::suggest;
+use crate::telemetry;
 use crate::trust::Found;
 use crate::workspace::{Source, SourceError};
 
@@ -82,7 +84,7 @@ impl<'a> Parts<'a> {
         // A damaged chain must not keep `audit verify` from saying so: it is met again by
         // whoever needs the configuration.
         match Found::look(environment, &parts.paths, &parts.store) {
-            Ok(Found::Trusted(source)) if source.config.store != StoreConfig::default() => {
+            Ok(Found::Trusted(source)) if !keeps_as_usual(&source.config) => {
                 Self::open_for(environment, parts.paths, &source.config, no_state)
             }
             _ => Ok(parts),
@@ -169,6 +171,7 @@ impl<'a> Parts<'a> {
             // Only checked, so that nothing is trusted that could not be served.
             issuer::issuer(jwt, Arc::clone(&self.clock), Vec::new()).map_err(SetupError::Tools)?;
         }
+        telemetry::exporter(&config.telemetry, self.environment).map_err(SetupError::Tools)?;
         let service = &config.service;
         if let Some(path) = service.path.as_ref().filter(|path| !is_path(path)) {
             let reason = format!("service.path: `{path}` is not a path of its own, such as /run");
@@ -282,6 +285,11 @@ pub enum SetupError {
     Tools(String),
 }
 
+/// True if the state is opened in the same way without this configuration.
+fn keeps_as_usual(config: &Config) -> bool {
+    config.store == StoreConfig::default() && config.traces == TracesConfig::default()
+}
+
 fn spawner_settings(environment: &Environment) -> SpawnerSettings {
     let words = environment.text("CALLGATE_HIDE").unwrap_or_default();
     let temporary = environment
@@ -304,6 +312,7 @@ fn store_options(config: &Config) -> Options {
         },
         keys_max: config.store.keys_max.unwrap_or(usual.keys_max),
         key_life: config.store.key_life().unwrap_or(usual.key_life),
+        traces_max_bytes: config.traces.max_bytes.unwrap_or(usual.traces_max_bytes),
         ..usual
     }
 }

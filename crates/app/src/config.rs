@@ -6,6 +6,7 @@ mod http;
 mod remote;
 mod runner;
 mod shelf;
+mod traces;
 
 use std::ops::Range;
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub use http::{HttpConfig, JwtConfig, ServiceConfig};
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
+pub use traces::{TelemetryConfig, TracesConfig};
 
 use crate::project::Bound;
 use crate::suggest;
@@ -57,6 +59,12 @@ pub struct Config {
     /// `[store]`.
     #[serde(default)]
     pub store: StoreConfig,
+    /// `[traces]`.
+    #[serde(default)]
+    pub traces: TracesConfig,
+    /// `[telemetry]`.
+    #[serde(default)]
+    pub telemetry: TelemetryConfig,
     /// `[http]`.
     #[serde(default)]
     pub http: HttpConfig,

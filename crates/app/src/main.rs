@@ -33,6 +33,7 @@ mod remote;
 mod shelf;
 mod show;
 mod suggest;
+mod telemetry;
 mod trust;
 mod watch;
 mod workspace;

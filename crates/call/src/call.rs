@@ -35,6 +35,8 @@ pub struct Call {
     pub timeout_max: Option<Duration>,
     /// Correlates traces; opaque.
     pub trace_id: Option<String>,
+    /// The caller's span in that trace, in hex.
+    pub parent_span: Option<String>,
     /// What the tool is to be held to beyond its own promises.
     pub asks: Option<Box<Guarantees>>,
     /// The slots of the conversation, for tools that take them.
@@ -83,6 +85,7 @@ impl Call {
             default_timeout: wire.default_timeout(),
             timeout_max: None,
             trace_id: None,
+            parent_span: None,
             asks: None,
             slots: Slots::default(),
             fits: |_, _| Ok(()),

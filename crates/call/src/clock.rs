@@ -58,6 +58,11 @@ impl fmt::Display for Timestamp {
 pub trait Clock: Send + Sync {
     /// The present moment.
     fn now(&self) -> Timestamp;
+
+    /// Microseconds that never go back. Only the distance of two says anything.
+    fn micros(&self) -> u64 {
+        self.now().0.saturating_mul(1000)
+    }
 }
 
 /// A clock that moves only when told, for tests.

@@ -3,6 +3,7 @@
 
 mod call;
 mod canonical;
+mod checks;
 mod clock;
 mod document;
 mod fault;
@@ -21,6 +22,7 @@ pub use call::{
     Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
 };
 pub use canonical::{Digest, canonical_json, is_plain};
+pub use checks::{CapabilityCheck, capability_checks};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
 pub use fault::{Fault, LeaseRefusal, chain};
@@ -29,7 +31,8 @@ pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};
 pub use plan::{Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner, Roots};
 pub use runner::{
-    Job, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink, Stream,
+    Job, Load, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink,
+    Stream,
 };
 pub use scope::{BearerToken, Scope, fits, fits_any};
 pub use secrets::Secrets;

@@ -59,8 +59,26 @@ pub trait Runner: Send + Sync {
     /// What `callgate tools` says of it: `builtin`, `process`, `python` …
     fn kind(&self) -> &'static str;
 
+    /// What its workers are doing, where it has some.
+    fn load(&self) -> Option<Load> {
+        None
+    }
+
     /// Ends what outlives calls (idle workers); called when the tool leaves the catalog.
     fn stop(&self) {}
+}
+
+/// What the workers behind a tool are doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The same for tools that share their workers.
+    pub pool: usize,
+    /// Workers at work.
+    pub busy: usize,
+    /// Workers that wait for a call.
+    pub idle: usize,
+    /// Calls that wait for a worker.
+    pub queued: usize,
 }
 
 /// Which of a tool's own streams bytes came from.

@@ -36,6 +36,13 @@ impl Secrets {
         self.0.is_empty()
     }
 
+    /// Bytes of the longest: so much must be seen with a text that was cut, to find a secret
+    /// at the cut.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.0.first().map_or(0, String::len)
+    }
+
     /// The text without its secrets; `None` if it has none.
     #[must_use]
     pub fn cleaned(&self, text: &str) -> Option<String> {

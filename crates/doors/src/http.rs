@@ -7,14 +7,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Tool, Wire,
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Tool, Wire, chain,
 };
-use callgate_gate::Gate;
+use callgate_gate::{Found, Gate, find_trace};
 use callgate_wires::json;
 use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
@@ -94,6 +94,7 @@ pub fn router(gate: Arc<Gate>, caller: Caller, calls: TaskTracker, end: Cancel) 
         .route("/v1/call", post(call))
         .route("/v1/tools", get(tools))
         .route("/v1/health", get(health))
+        .route("/v1/traces/{call}", get(trace))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(door)
 }
@@ -347,6 +348,22 @@ async fn health(State(door): State<Arc<Door>>) -> Response {
     )
 }
 
+async fn trace(State(door): State<Arc<Door>>, Path(call): Path<String>) -> Response {
+    let store = Arc::clone(door.gate.store());
+    let prefix = call.clone();
+    // The whole ring may have to be read, and calls must not wait for that.
+    let looked = tokio::task::spawn_blocking(move || find_trace(&store, &prefix)).await;
+    let message = match looked {
+        Ok(Ok(Found::One(trace))) => return answer(StatusCode::OK, &trace),
+        Ok(Ok(Found::Nothing)) => format!("nothing is known of a call {call}"),
+        Ok(Ok(Found::Several(ids))) => format!("several calls begin so: {}", ids.join(", ")),
+        Ok(Err(error)) => chain(&error),
+        Err(_) => "the look-up ended early".to_owned(),
+    };
+    let fault = Fault::NotFound { message };
+    answer(StatusCode::NOT_FOUND, &refusal(call, &fault))
+}
+
 async fn unknown_path() -> Response {
     not_served(StatusCode::NOT_FOUND, "no such path")
 }
@@ -357,7 +374,9 @@ async fn wrong_method() -> Response {
 
 fn not_served(status: StatusCode, what: &str) -> Response {
     let fault = Fault::BadRequest {
-        reason: format!("{what}: POST /v1/call, GET /v1/tools or GET /v1/health"),
+        reason: format!(
+            "{what}: POST /v1/call, GET /v1/tools, GET /v1/traces/CALL, GET /v1/health or GET /metrics"
+        ),
     };
     let body = json!({
         "ok": false,

@@ -7,6 +7,7 @@ mod content;
 mod enforcement;
 pub mod http;
 pub mod mcp;
+pub mod metrics;
 pub mod pipe;
 pub mod service;
 pub mod tcp;

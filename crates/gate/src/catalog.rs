@@ -2,11 +2,12 @@
 //! compiled once.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use callgate_call::{Fault, Tool, host_name};
 
 use crate::admit::Traffic;
+use crate::metrics::Tally;
 use crate::schema::{Schema, SchemaError};
 
 /// All tools of one configuration. Never changes: a reload makes a new one.
@@ -23,6 +24,8 @@ pub struct Entry {
     pub(crate) input: Schema,
     pub(crate) output: Option<Schema>,
     pub(crate) traffic: Traffic,
+    /// Where its calls are counted, once there was one.
+    pub(crate) tally: OnceLock<Arc<Tally>>,
 }
 
 impl Entry {
@@ -50,6 +53,7 @@ impl Entry {
             input,
             output,
             traffic,
+            tally: OnceLock::new(),
         }
     }
 }

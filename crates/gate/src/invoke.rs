@@ -19,9 +19,11 @@ use serde_json::{Map, Value};
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entries, Entry};
+use crate::metrics::Tallies;
 use crate::policy::{Decision, Policy};
 use crate::replay::Earlier;
 use crate::tokens::Strangers;
+use crate::trace::{Ended, Spans, Stage, Trace, Traces};
 use crate::watched::Watched;
 
 /// What one configuration makes of the gate; swapped whole on reload.
@@ -54,6 +56,9 @@ pub struct Gate {
     /// What tokens with a rate have left.
     rates: Buckets,
     pub(crate) strangers: Strangers,
+    pub(crate) traces: Traces,
+    pub(crate) tallies: Tallies,
+    pub(crate) spans: Option<Arc<dyn Spans>>,
 }
 
 /// An outcome, and the point up to which records must be safe before it is told.
@@ -92,6 +97,9 @@ impl Gate {
             changes: Changes::default(),
             rates: Buckets::default(),
             strangers: Strangers::default(),
+            traces: Traces::default(),
+            tallies: Tallies::default(),
+            spans: None,
         }
     }
 
@@ -99,6 +107,13 @@ impl Gate {
     #[must_use]
     pub fn with_changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
+        self
+    }
+
+    /// Hands traces to `spans` too.
+    #[must_use]
+    pub fn with_spans(mut self, spans: Option<Arc<dyn Spans>>) -> Self {
+        self.spans = spans;
         self
     }
 
@@ -117,7 +132,12 @@ impl Gate {
     }
 
     async fn invoke_in(&self, setup: &Setup, call: &Call, found: Result<&Entry, Fault>) -> Answer {
-        let (result, replayed, enforcement, ticket) = match self.pass(setup, call, found).await {
+        let tally = self.tally(setup, &found);
+        let (_in_flight, began_us) = (tally.begin(), self.clock.micros());
+        let trace = Trace::begin(self, setup, &found);
+        let tool = found.as_ref().ok().map(|entry| &entry.tool);
+        let left = self.pass(setup, call, found, &trace).await;
+        let (result, replayed, enforcement, ticket) = match left {
             Ok(Left::Ran(result, enforcement, ticket)) => (result, false, enforcement, ticket),
             Ok(Left::Replayed(result, ticket)) => (result, true, Enforcement::default(), ticket),
             Err(fault) => {
@@ -125,7 +145,17 @@ impl Gate {
                 (Err(fault), false, Enforcement::default(), ticket)
             }
         };
-        self.trace(call, &result, replayed, &enforcement);
+        self.log(call, &result, replayed, &enforcement);
+        let took_us = self.clock.micros().saturating_sub(began_us);
+        tally.end(call, &result, replayed, &enforcement, took_us);
+        let ended = Ended {
+            call,
+            tool,
+            result: &result,
+            replayed,
+            enforcement: &enforcement,
+        };
+        self.hold_trace(trace.end(&ended, ticket));
         Answer {
             outcome: Outcome {
                 call: call.id,
@@ -143,6 +173,7 @@ impl Gate {
         setup: &Setup,
         call: &Call,
         found: Result<&Entry, Fault>,
+        trace: &Trace<'_>,
     ) -> Result<Left, Fault> {
         let entry = found?;
         let tool = &entry.tool;
@@ -151,27 +182,35 @@ impl Gate {
                 tool: call.tool.clone(),
             });
         }
+        trace.enter(Stage::CheckInput);
         entry.input.check_input(call.input.value())?;
+        trace.enter(Stage::Authorise);
         let decision = setup.policy.decide(&call.caller, tool)?;
         let key = key_of(call);
         let trace_id = trace_id_of(setup, call);
         loop {
+            trace.enter(Stage::Replay);
             if let Some(earlier) = self.earlier(call, tool, key).await? {
                 return Ok(self.replay(call, tool, earlier, trace_id.as_deref()));
             }
+            trace.enter(Stage::Lease);
             let lease = setup.policy.lease(call, tool)?;
+            trace.enter(Stage::Admit);
             let _places = self.admit(setup, call, entry)?;
+            trace.enter(Stage::Plan);
             let plan = self.plan(call, tool).await?;
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
             let start = start_of(call, tool, key, lease, decision, &plan, trace_id.as_deref());
+            trace.enter(Stage::Begin);
             let lazy = self.may_start_lazily(&start, tool);
             if !lazy && self.begin(setup, call, &start).await? == Begin::KeyTaken {
                 continue; // another call took the key since we looked
             }
             let began = self.clock.now();
-            let result = self.run(setup, call, entry, &plan).await;
+            let result = self.run(setup, call, entry, &plan, trace).await;
+            trace.enter(Stage::Finish);
             let (result, ticket) = self.finish(&start, lazy, result, began);
             return Ok(Left::Ran(result, plan.enforcement, ticket));
         }
@@ -276,13 +315,17 @@ impl Gate {
         call: &Call,
         entry: &Entry,
         plan: &Plan,
+        trace: &Trace<'_>,
     ) -> Result<Output, Fault> {
+        trace.enter(Stage::Run);
         let tool = &entry.tool;
         let timeout = call.timeout(tool.timeout);
         let cap = call.timeout_max.unwrap_or_else(|| tool.cap(timeout));
         let patience = Patience::new(timeout, cap);
-        let watched = call.sink.as_deref().map(|sink| Watched {
-            sink,
+        let listens = call.sink.is_some() || trace.is_kept();
+        let watched = listens.then(|| Watched {
+            sink: call.sink.as_deref().unwrap_or(&NoSink),
+            trace,
             secrets: &setup.secrets,
             patience: &patience,
             clock: &*self.clock,
@@ -300,6 +343,7 @@ impl Gate {
         };
         let result = tool.runner.run(job).await;
         failpoint("run.after");
+        trace.enter(Stage::CheckOutput);
         let mut output = result.map_err(|fault| cleaned(fault, &setup.secrets))?;
         clean(&mut output, &setup.secrets);
         if let Some(schema) = &entry.output {
@@ -400,7 +444,7 @@ impl Gate {
         self.store.refuse(refusal)
     }
 
-    fn trace(
+    fn log(
         &self,
         call: &Call,
         result: &Result<Output, Fault>,
@@ -426,7 +470,9 @@ impl Gate {
 impl Gate {
     /// Waits until everything up to `ticket` is as durable as configured.
     pub async fn settle(&self, ticket: Ticket) -> Result<(), Fault> {
-        match self.store.settle(ticket).await {
+        let settled = self.store.settle(ticket).await;
+        self.keep_traces(Some(ticket));
+        match settled {
             Ok(()) => Ok(()),
             // What must be recorded was recorded before it ran; the rest is served (T-12).
             Err(StoreError::Full { .. }) => {

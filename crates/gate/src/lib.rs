@@ -8,10 +8,12 @@ mod approvals;
 mod catalog;
 mod invoke;
 mod leases;
+mod metrics;
 mod policy;
 mod replay;
 mod schema;
 mod tokens;
+mod trace;
 mod views;
 mod watched;
 
@@ -22,6 +24,8 @@ pub use callgate_store::{
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
 pub use invoke::{Answer, Gate, Setup};
 pub use leases::{LeaseGranted, LeaseRequest};
+pub use metrics::{DURATION_EDGES_US, ToolNumbers};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};
 pub use schema::{Schema, SchemaError};
+pub use trace::{Found, Spans, find_trace, recent_traces};
 pub use views::CatalogRef;

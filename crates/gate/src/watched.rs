@@ -3,8 +3,11 @@
 
 use callgate_call::{Clock, Log, Patience, Progress, Secrets, Sink, Stream, Timestamp};
 
+use crate::trace::Trace;
+
 pub(crate) struct Watched<'a> {
     pub(crate) sink: &'a dyn Sink,
+    pub(crate) trace: &'a Trace<'a>,
     pub(crate) secrets: &'a Secrets,
     pub(crate) patience: &'a Patience,
     pub(crate) clock: &'a dyn Clock,
@@ -13,6 +16,7 @@ pub(crate) struct Watched<'a> {
 
 impl Sink for Watched<'_> {
     fn chunk(&self, stream: Stream, bytes: &[u8]) {
+        self.trace.chunk(stream, bytes);
         self.sink.chunk(stream, bytes);
     }
 
@@ -41,7 +45,9 @@ impl Sink for Watched<'_> {
     }
 
     fn fact(&self, name: &'static str, value: &str) {
-        self.sink.fact(name, &self.secrets.clean(value));
+        let value = self.secrets.clean(value);
+        self.trace.fact(name, &value);
+        self.sink.fact(name, &value);
     }
 
     fn linger(&self) {

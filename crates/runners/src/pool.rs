@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use callgate_call::{Fault, Guarantee, Isolation, Job, Output, RunFuture, Runner};
+use callgate_call::{Fault, Guarantee, Isolation, Job, Load, Output, RunFuture, Runner};
 use callgate_sandbox::{Limits, Spawner, Spec, child_program};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
@@ -179,6 +179,17 @@ impl Pool {
         }
         drop(state);
         drop(ended);
+    }
+
+    /// What its workers are doing.
+    fn load(&self) -> Load {
+        let workers_max = self.settings.workers_max.max(1);
+        Load {
+            pool: std::ptr::from_ref(self).addr(),
+            busy: workers_max.saturating_sub(self.turns.available_permits()),
+            idle: self.state().idle.len(),
+            queued: self.waiting.load(Ordering::Relaxed),
+        }
     }
 
     async fn call(&self, entry: &str, job: Job<'_>) -> Result<Output, Fault> {
@@ -459,6 +470,10 @@ impl Runner for PoolRunner {
 
     fn kind(&self) -> &'static str {
         self.kind
+    }
+
+    fn load(&self) -> Option<Load> {
+        Some(self.pool.load())
     }
 
     fn stop(&self) {

@@ -11,6 +11,7 @@
 //! head.json        the newest signed head; head.pub, signing.key             head.rs
 //! packs-…          verified copies of packs, from which their tools run       assets.rs
 //! blobs/…          outputs above 1 MiB, while a key points at them            blobs.rs, sweep.rs
+//! traces/…         a ring of what is known of calls beyond the chain          traces.rs
 //! ```
 //!
 //! A change and its chain record are one frame of the journal. Reading is without locks: each
@@ -45,6 +46,7 @@ mod state;
 mod sweep;
 mod sync;
 mod tokens;
+mod traces;
 mod trust;
 mod verify;
 
@@ -73,6 +75,7 @@ pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseS
 pub use memory::{NOTE_BYTES_MAX, Note};
 pub use owner::OwnerId;
 pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};
+pub use traces::{TRACE_BYTES_MAX, TRACES_BYTES_MIN};
 pub use verify::{Bad, Verdict, verify_file};
 
 use journal::{Journal, Position, SEGMENT_BYTES_MAX};
@@ -106,6 +109,8 @@ pub struct Options {
     /// True: go on where the state folder can not even be made. Nothing is there, and whatever
     /// must be written is refused (T-12).
     pub may_lack_folder: bool,
+    /// All traces together; 0 keeps none.
+    pub traces_max_bytes: u64,
     /// Sizes that only tests have a reason to change.
     pub tuning: Tuning,
 }
@@ -131,6 +136,7 @@ impl Default for Options {
             key_life: Duration::from_secs(24 * 60 * 60),
             fold: true,
             may_lack_folder: false,
+            traces_max_bytes: 64 * 1024 * 1024,
             tuning: Tuning::default(),
         }
     }
@@ -162,6 +168,8 @@ pub struct Stats {
     pub folds: u64,
     /// Records that could not be written and were given up at the bound of memory.
     pub lost: u64,
+    /// Records of the chain, those of other processes too, as far as this one has looked.
+    pub seq: u64,
 }
 
 /// The state folder of one workspace, as one process sees it.
@@ -176,6 +184,7 @@ pub struct Store {
     ended: Notify,
     /// Locks on the unpacked folders this process uses.
     held: Mutex<Vec<File>>,
+    traces: Mutex<traces::Ring>,
 }
 
 impl std::fmt::Debug for Store {
@@ -209,6 +218,7 @@ impl Store {
         let limit = getrlimit(Resource::Fsize).current;
         let may_fold = options.fold && limit.is_none_or(|bytes| bytes >= LIMITED_BELOW_BYTES);
         let (durability, key_life) = (options.durability, options.key_life);
+        let traces = traces::Ring::new(dir, options.traces_max_bytes);
         let inner = Inner::new(dir.to_owned(), options, may_fold, journal, mark);
         inner.sweep(clock.now(), sweep::FILES_AT_OPEN);
         Ok(Self {
@@ -220,6 +230,7 @@ impl Store {
             sync: Arc::default(),
             ended: Notify::new(),
             held: Mutex::default(),
+            traces: Mutex::new(traces),
         })
     }
 
@@ -286,6 +297,7 @@ impl Store {
             fsyncs: self.sync.count.load(std::sync::atomic::Ordering::Relaxed),
             folds: inner.folds,
             lost: inner.lost,
+            seq: inner.journal.position().seq,
         }
     }
 }

@@ -77,6 +77,8 @@ pub struct RequestMeta {
     pub lease_token: Option<String>,
     /// The trace id of `traceparent`.
     pub trace_id: Option<String>,
+    /// The client's span, of the same.
+    pub parent_span: Option<String>,
 }
 
 impl RequestMeta {
@@ -103,6 +105,7 @@ impl RequestMeta {
             }
         };
         let traceparent = meta::TRACEPARENT.into_iter().find_map(|key| meta.get(key));
+        let parent = traceparent.and_then(Value::as_str).and_then(parent);
         Ok(Self {
             progress_token: token.cloned(),
             version: text(meta, meta::VERSION)?,
@@ -110,10 +113,8 @@ impl RequestMeta {
             log_level: text(meta, meta::LOG_LEVEL)?,
             idempotency_key: text(meta, meta::KEY)?,
             lease_token: text(meta, meta::LEASE)?,
-            trace_id: traceparent
-                .and_then(Value::as_str)
-                .and_then(trace_id)
-                .map(str::to_owned),
+            trace_id: parent.map(|(trace, _)| trace.to_owned()),
+            parent_span: parent.map(|(_, span)| span.to_owned()),
         })
     }
 
@@ -168,15 +169,15 @@ fn text(meta: &Map<String, Value>, key: &str) -> Result<Option<String>, RpcError
     }
 }
 
-/// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`, not all zeros.
-fn trace_id(traceparent: &str) -> Option<&str> {
+/// Trace and span of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`, neither all zeros.
+fn parent(traceparent: &str) -> Option<(&str, &str)> {
     let mut parts = traceparent.split('-');
-    let (version, trace) = (parts.next()?, parts.next()?);
+    let (version, trace, span) = (parts.next()?, parts.next()?, parts.next()?);
     let is_hex = |text: &str, length| {
         text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     };
-    let whole = is_hex(version, 2) && is_hex(trace, 32) && is_hex(parts.next()?, 16);
-    (whole && trace.bytes().any(|b| b != b'0')).then_some(trace)
+    let is_id = |text: &str, length| is_hex(text, length) && text.bytes().any(|b| b != b'0');
+    (is_hex(version, 2) && is_id(trace, 32) && is_id(span, 16)).then_some((trace, span))
 }
 
 /// The revision answered to a legacy client that proposes one.
@@ -252,7 +253,7 @@ mod tests {
             "00-00000000000000000000000000000000-b7ad6b7169203331-01",
             "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
         ] {
-            assert_eq!(trace_id(bad), None, "{bad}");
+            assert_eq!(parent(bad), None, "{bad}");
         }
     }
 

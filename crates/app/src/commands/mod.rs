@@ -14,6 +14,7 @@ pub mod token;
 pub mod tool;
 pub mod toolhost;
 pub mod tools;
+pub mod trace;
 pub mod trust;
 
 use std::time::Duration;

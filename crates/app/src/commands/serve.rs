@@ -11,13 +11,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Caller, Changes, Wire};
+use callgate_call::{Caller, Cancel, Changes, Wire};
 use callgate_doors::access::Everybody;
 use callgate_doors::http::{self as gate_http, Closing, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor};
+use callgate_doors::metrics;
 use callgate_doors::service::{self, ServiceDoor};
 use callgate_doors::web::{Entrance, Names};
-use callgate_gate::{Catalog, Gate, Setup};
+use callgate_gate::{Catalog, Gate, Setup, Spans};
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
@@ -29,6 +30,7 @@ use crate::compose::{Parts, chain, warnings};
 use crate::environment::Environment;
 use crate::mcp;
 use crate::show;
+use crate::telemetry;
 use crate::watch::Watched;
 
 /// How often, and how long apart, a lock that nobody answers for is tried.
@@ -92,7 +94,10 @@ async fn until_stopped(
     };
     let doubts = warnings(&setup);
     parts.containers.begin_sweep();
-    let gate = Arc::new(parts.gate(setup).with_changes(changes));
+    let telemetry = &http::configured(parts)?.telemetry;
+    let (spans, exporter) = telemetry::exporter(telemetry, environment)?.unzip();
+    let spans = spans.map(|queue| queue as Arc<dyn Spans>);
+    let gate = Arc::new(parts.gate(setup).with_changes(changes).with_spans(spans));
     let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
@@ -107,8 +112,11 @@ async fn until_stopped(
             wire: service_wire,
         };
         let (gate, end) = (Arc::clone(&gate), closing.end.clone());
+        let numbers = metrics::router(Arc::clone(&gate), entrance.clone(), caller.clone());
         let service = ServiceDoor::new(gate, entrance, settings, calls.clone(), end);
-        let router = mcp_http::router(Arc::clone(&mcp)).merge(service::router(service));
+        let router = mcp_http::router(Arc::clone(&mcp))
+            .merge(service::router(service))
+            .merge(numbers);
         (mcp, router)
     };
     let everybody = Arc::new(Everybody(caller.clone()));
@@ -125,7 +133,7 @@ async fn until_stopped(
         port: serve.port,
         no_auth: serve.no_auth,
     };
-    let tcp = http::open(parts, &gate, caller, asked).await?;
+    let tcp = http::open(parts, &gate, caller.clone(), asked).await?;
     let guard = tcp.as_ref().and_then(http::Tcp::guard);
     // Last, since whoever sees it may call, and secrets are made under the lock of all.
     let listener = SameUid::new(bind(socket)?, environment.uid);
@@ -145,6 +153,12 @@ async fn until_stopped(
         }
     };
     let on_socket = gate_http::serve(listener, router, calls.clone(), &closing);
+    let ended = Cancel::new();
+    let export = async {
+        if let Some(exporter) = exporter {
+            exporter.run(ended.cancelled()).await;
+        }
+    };
     let door = async {
         let on_socket = async {
             let served = on_socket.await;
@@ -155,8 +169,10 @@ async fn until_stopped(
         let (served, (), ()) = tokio::join!(on_socket, bridge, on_tcp);
         server.stop().await;
         gate.flush_strangers();
+        ended.cancel();
         served
     };
+    let door = async { tokio::join!(door, export).0 };
     let told = async {
         signals.next().await;
         closing.stop.cancel();

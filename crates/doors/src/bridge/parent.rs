@@ -202,6 +202,7 @@ impl Door {
             .and_then(IdempotencyKey::new);
         call.lease = meta.lease_token.as_deref().map(LeaseToken::new);
         call.trace_id = meta.trace_id;
+        call.parent_span = meta.parent_span;
         call.fits = match told {
             Told { shape, .. } if shape.gives_content => fits_content,
             Told { shape, knows_us } if shape.structured && knows_us => fits_twice,

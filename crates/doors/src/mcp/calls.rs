@@ -133,6 +133,7 @@ impl Server {
             .and_then(IdempotencyKey::new);
         call.lease = request.meta.lease_token.as_deref().map(LeaseToken::new);
         call.trace_id.clone_from(&request.meta.trace_id);
+        call.parent_span.clone_from(&request.meta.parent_span);
         call
     }
 

@@ -1,61 +1,20 @@
-//! `capability_checks`: what is known of a call's capabilities, and nothing that is not.
-//!
-//! The kernel holds a tool to its promises and tells nobody what it let through, so a call that
-//! went well has none to tell of, unless an override let it run with less than was asked for.
+//! `capability_checks` of a reply, from what is known of the call's capabilities.
 
-use callgate_call::{Asker, Fault, Guarantee, Guarantees, Held, Level, Outcome};
+use callgate_call::{CapabilityCheck, Guarantees, Outcome, capability_checks};
 use callgate_wires::tool_protocol::Check;
 
 /// The checks of one outcome. TP-21, TP-22, P-1.
 pub(super) fn of(outcome: &Outcome, asks: Option<&Guarantees>) -> Vec<Check> {
-    let detail = outcome.enforcement.detail.as_deref();
-    let held = detail.map_or(&[][..], |detail| &detail.held);
-    let mut checks: Vec<Check> = match detail {
-        Some(detail) if detail.unsafe_override => {
-            let lacking = held.iter().filter(|held| held.level != Level::Enforced);
-            lacking
-                .map(|held| check(held.guarantee, held.asker, true, "coverage_missing"))
-                .collect()
-        }
-        _ => Vec::new(),
-    };
-    match &outcome.result {
-        Err(Fault::Unenforceable { missing }) => checks.extend(
-            missing
-                .iter()
-                .map(|held| check(held.guarantee, held.asker, false, "coverage_missing")),
-        ),
-        Err(Fault::GuaranteeBlocked { guarantee }) => {
-            checks.extend(Guarantee::from_name(guarantee).map(|guarantee| {
-                let asker = asker_of(guarantee, held, asks);
-                check(guarantee, asker, false, blocked(guarantee))
-            }));
-        }
-        _ => {}
-    }
-    checks
+    let known = capability_checks(&outcome.result, &outcome.enforcement, asks);
+    known.into_iter().map(check).collect()
 }
 
-fn asker_of(guarantee: Guarantee, held: &[Held], asks: Option<&Guarantees>) -> Asker {
-    let planned = held.iter().find(|held| held.guarantee == guarantee);
-    let planned = planned.map(|held| held.asker);
-    let asked = || asks.and_then(|asks| asks.asker(guarantee));
-    planned.or_else(asked).unwrap_or(Asker::Engine)
-}
-
-fn blocked(guarantee: Guarantee) -> &'static str {
-    match guarantee {
-        Guarantee::SecretsAllowed => "secrets_blocked",
-        _ => "guarantee_blocked",
-    }
-}
-
-fn check(guarantee: Guarantee, asker: Asker, allowed: bool, reason: &str) -> Check {
+fn check(known: CapabilityCheck) -> Check {
     Check {
-        capability: guarantee.capability().to_owned(),
-        allowed,
-        guarantee_source: asker.as_str().to_owned(),
-        reason: reason.to_owned(),
+        capability: known.guarantee.capability().to_owned(),
+        allowed: known.allowed,
+        guarantee_source: known.asker.as_str().to_owned(),
+        reason: known.reason.to_owned(),
         duration_ms: None,
     }
 }
@@ -64,7 +23,9 @@ fn check(guarantee: Guarantee, asker: Asker, allowed: bool, reason: &str) -> Che
 mod tests {
     use std::sync::Arc;
 
-    use callgate_call::{CallId, Detail, Enforcement, Output};
+    use callgate_call::{
+        Asker, CallId, Detail, Enforcement, Fault, Guarantee, Held, Level, Output,
+    };
     use serde_json::Value;
 
     use super::*;

@@ -1,0 +1,74 @@
+//! What is known of a call's capabilities, and nothing that is not.
+//!
+//! The kernel holds a tool to its promises and tells nobody what it let through, so a call that
+//! went well has none to tell of, unless an override let it run with less than was asked for.
+
+use crate::{Asker, Enforcement, Fault, Guarantee, Guarantees, Held, Level, Output};
+
+/// One capability of a call that was blocked, or let through by an override.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapabilityCheck {
+    /// Which.
+    pub guarantee: Guarantee,
+    /// Who asked for it to be withheld.
+    pub asker: Asker,
+    /// It could be used all the same.
+    pub allowed: bool,
+    /// `coverage_missing`, `guarantee_blocked` or `secrets_blocked`.
+    pub reason: &'static str,
+}
+
+/// The checks of one end. TP-21, TP-22, P-1.
+#[must_use]
+pub fn capability_checks(
+    result: &Result<Output, Fault>,
+    enforcement: &Enforcement,
+    asks: Option<&Guarantees>,
+) -> Vec<CapabilityCheck> {
+    let detail = enforcement.detail.as_deref();
+    let held = detail.map_or(&[][..], |detail| &detail.held);
+    let missing = |held: &Held, allowed| CapabilityCheck {
+        guarantee: held.guarantee,
+        asker: held.asker,
+        allowed,
+        reason: "coverage_missing",
+    };
+    let mut checks: Vec<CapabilityCheck> = match detail {
+        Some(detail) if detail.unsafe_override => {
+            let lacking = held.iter().filter(|held| held.level != Level::Enforced);
+            lacking.map(|held| missing(held, true)).collect()
+        }
+        _ => Vec::new(),
+    };
+    match result {
+        Err(Fault::Unenforceable { missing: lacking }) => {
+            checks.extend(lacking.iter().map(|held| missing(held, false)));
+        }
+        Err(Fault::GuaranteeBlocked { guarantee }) => {
+            checks.extend(
+                Guarantee::from_name(guarantee).map(|guarantee| CapabilityCheck {
+                    guarantee,
+                    asker: asker_of(guarantee, held, asks),
+                    allowed: false,
+                    reason: blocked(guarantee),
+                }),
+            );
+        }
+        _ => {}
+    }
+    checks
+}
+
+fn asker_of(guarantee: Guarantee, held: &[Held], asks: Option<&Guarantees>) -> Asker {
+    let planned = held.iter().find(|held| held.guarantee == guarantee);
+    let planned = planned.map(|held| held.asker);
+    let asked = || asks.and_then(|asks| asks.asker(guarantee));
+    planned.or_else(asked).unwrap_or(Asker::Engine)
+}
+
+fn blocked(guarantee: Guarantee) -> &'static str {
+    match guarantee {
+        Guarantee::SecretsAllowed => "secrets_blocked",
+        _ => "guarantee_blocked",
+    }
+}
