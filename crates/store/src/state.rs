@@ -92,7 +92,8 @@ impl Store {
         }
         let before = inner.pending.mark();
         let decided = decide(inner, self.clock.now());
-        let added = inner.pending.mark() - before;
+        // One that only writes what others left pending adds nothing.
+        let added = inner.pending.mark().saturating_sub(before);
         let done = decided.and_then(|value| {
             failpoint(before_write);
             inner.flush()?;
