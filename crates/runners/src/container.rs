@@ -15,7 +15,6 @@ mod shown;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -24,14 +23,14 @@ use callgate_call::{
     Runner, Tool,
 };
 use callgate_sandbox::Limits;
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot as signal};
+use tokio::sync::oneshot as signal;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::coverage::{self, Kept, is_unsafe};
 use crate::leaks::NamedSecrets;
-use crate::pool::Place;
 use crate::pool::health::{Health, Rules, Start};
+use crate::pool::turns::Turns;
 use crate::pool::worker::{Found, Served, Worker};
 use crate::process::{KILL_GRACE, within};
 pub use client::{Client, Runtime};
@@ -120,8 +119,7 @@ pub struct ContainerRunner {
     host: Arc<Containers>,
     client: Arc<Client>,
     settings: ContainerSettings,
-    turns: Semaphore,
-    waiting: AtomicUsize,
+    turns: Turns,
     state: Mutex<State>,
     own: Weak<Self>,
 }
@@ -162,9 +160,8 @@ impl ContainerRunner {
         Arc::new_cyclic(|own| Self {
             host,
             client,
-            turns: Semaphore::new(settings.containers_max.max(1)),
+            turns: Turns::new(settings.containers_max, settings.queue_max, "container"),
             settings,
-            waiting: AtomicUsize::new(0),
             state: Mutex::new(State {
                 idle: Vec::new(),
                 known: None,
@@ -178,7 +175,7 @@ impl ContainerRunner {
 
     async fn call(&self, job: Job<'_>) -> Result<Output, Fault> {
         let deadline = Instant::now() + job.timeout.until();
-        let turn = self.turn(job, deadline).await?;
+        let turn = self.turns.take(job, deadline).await?;
         let mut ready = within(job, deadline, self.ready(job.tool)).await??;
         self.tell_facts(job, &ready.seen);
         if let Some(short) = self.short_of(&ready.seen, job) {
@@ -192,22 +189,6 @@ impl ContainerRunner {
         let result = self.settle(ready, served, job.tool).await;
         drop(turn);
         result
-    }
-
-    async fn turn(&self, job: Job<'_>, deadline: Instant) -> Result<SemaphorePermit<'_>, Fault> {
-        if let Ok(turn) = self.turns.try_acquire() {
-            return Ok(turn);
-        }
-        let _place = Place::take(&self.waiting, self.settings.queue_max)?;
-        let turn = within(job, deadline, self.turns.acquire()).await;
-        let turn = turn.map_err(|fault| match fault {
-            // Nothing has run and the tool is well.
-            Fault::Timeout { after } => Fault::Unavailable {
-                reason: format!("no container was free within {} ms", after.as_millis()),
-            },
-            other => other,
-        })?;
-        Ok(turn.expect("the semaphore is never closed"))
     }
 
     /// An idle container that is fit, or a new one.
@@ -377,8 +358,7 @@ impl ContainerRunner {
         if let Some(known) = self.known() {
             return Ok(known);
         }
-        let turn = self.turns.acquire().await;
-        let _turn = turn.expect("the semaphore is never closed");
+        let _turn = self.turns.next().await;
         if let Some(known) = self.known() {
             return Ok(known);
         }
