@@ -22,7 +22,7 @@ use callgate_call::{
     Call, Fault, Guarantee, Held, Isolation, Job, Needs, Output, Plan, PlanFuture, RunFuture,
     Runner, Tool,
 };
-use callgate_sandbox::Limits;
+use callgate_sandbox::{Limits, Spec};
 use tokio::sync::oneshot as signal;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -227,24 +227,13 @@ impl ContainerRunner {
         let start = flags::start(&name, &self.settings, &needs, &self.client);
         let mut spec = self.client.spec(start.words);
         spec.env = start.env;
-        let talk = match &self.settings.talking {
-            Talking::Worker { entry, .. } => {
-                let worker = Worker::over_stdio(self.client.spawner(), spec, generation).await?;
-                Talk::Worker(
-                    Box::new(worker),
-                    serde_json::Value::from(entry.clone()).to_string(),
-                )
-            }
-            Talking::OneShot { entry, .. } => {
-                let shot = OneShot::start(self.client.spawner(), spec).await?;
-                Talk::OneShot(Box::new(shot), entry.clone())
-            }
-        };
+        // Before its client is there: a call that is taken back meanwhile may leave a container
+        // all the same.
         let mut ready = Ready {
             host: Arc::clone(&self.host),
             client: Arc::clone(&self.client),
             name,
-            talk: Some(talk),
+            talk: None,
             seen: Arc::new(Seen {
                 asked: start.asked,
                 shown: Shown::default(),
@@ -252,6 +241,7 @@ impl ContainerRunner {
             generation,
             idle_since: Instant::now(),
         };
+        ready.talk = Some(self.talk(spec, generation).await?);
         match ready.look().await {
             Ok(()) => Ok(ready),
             Err(reason) => {
@@ -260,6 +250,22 @@ impl ContainerRunner {
                 Err(Fault::Unavailable { reason })
             }
         }
+    }
+
+    /// Starts the client, which starts the container.
+    async fn talk(&self, spec: Spec, generation: u64) -> Result<Talk, Fault> {
+        let spawner = self.client.spawner();
+        Ok(match &self.settings.talking {
+            Talking::Worker { entry, .. } => {
+                let worker = Worker::over_stdio(spawner, spec, generation).await?;
+                let entry = serde_json::Value::from(entry.clone()).to_string();
+                Talk::Worker(Box::new(worker), entry)
+            }
+            Talking::OneShot { entry, .. } => {
+                let shot = OneShot::start(spawner, spec).await?;
+                Talk::OneShot(Box::new(shot), entry.clone())
+            }
+        })
     }
 
     async fn settle(&self, mut ready: Ready, served: Served, tool: &Tool) -> Result<Output, Fault> {
@@ -492,8 +498,9 @@ fn needs(tool: &Tool) -> Needs {
 struct Ready {
     host: Arc<Containers>,
     client: Arc<Client>,
-    name: String,
     /// Until it is on its way out.
+    name: String,
+    /// From its start until it is on its way out.
     talk: Option<Talk>,
     seen: Arc<Seen>,
     generation: u64,
@@ -587,12 +594,16 @@ impl Ready {
     }
 
     fn bury(&mut self, done: Option<signal::Sender<()>>) {
-        let Some(talk) = self.talk.take() else { return };
+        let name = std::mem::take(&mut self.name);
+        if name.is_empty() {
+            return;
+        }
+        let talk = self.talk.take();
         self.host.bury(Removal {
             client: Arc::clone(&self.client),
-            name: std::mem::take(&mut self.name),
+            name,
             cgroups: self.seen.shown.cgroups.clone(),
-            belongings: Some(Box::new(talk)),
+            belongings: talk.map(|talk| Box::new(talk) as Box<dyn Send>),
             done,
         });
     }
