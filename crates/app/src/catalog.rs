@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Face, Fault, Isolation, Job, Needs, RunFuture, Runner, Tier, Tool, aid_of_name, is_name,
+    Face, Fault, Guarantee, Isolation, Job, Needs, RunFuture, Runner, Tier, Tool, aid_of_name,
+    is_name,
 };
 use callgate_runners::{
     NodeSettings, Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings,
@@ -20,7 +21,7 @@ use crate::config::{
     IsolationConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
 };
 use crate::environment::Environment;
-use crate::needs::Ground;
+use crate::needs::{Ground, guarantees};
 use crate::project::{Bound, Code};
 use crate::remote::{self, Remotes};
 use crate::workspace::{any_object, escapes};
@@ -76,11 +77,10 @@ impl Workshop<'_> {
             .ok_or_else(|| about(format!("tier: {tier} is not 0, 1, 2 or 3")))?;
         let isolation = match &config.runner {
             Some(runner) => {
-                let pack = config
-                    .bound
-                    .as_ref()
-                    .is_some_and(|bound| bound.code.is_some());
-                isolation(config.isolation, runner, pack).map_err(about)?
+                let bound = config.bound.as_ref();
+                let pack = bound.is_some_and(|bound| bound.code.is_some());
+                let promised = guarantees(&config).requires(Guarantee::NoEnvWrite);
+                isolation(config.isolation, runner, pack, promised).map_err(about)?
             }
             None => Isolation::default(),
         };
@@ -326,11 +326,13 @@ impl Workshop<'_> {
 }
 
 /// What keeps one call from the next: what the tool asks for, if its runner can do it, else
-/// what the runner does by itself; a pack's code is trusted less than the workspace's (P-17).
+/// what the runner does by itself; a pack's code is trusted less than the workspace's, and what
+/// is `promised` is kept by no process that serves many calls (P-17).
 fn isolation(
     asked: Option<IsolationConfig>,
     runner: &RunnerConfig,
     pack: bool,
+    promised: bool,
 ) -> Result<Isolation, String> {
     let (usual, able): (_, &[_]) = match runner {
         RunnerConfig::Process { .. } | RunnerConfig::Service(_) => {
@@ -340,11 +342,16 @@ fn isolation(
             ModeConfig::Worker => (Isolation::Worker, &[Isolation::Worker]),
             ModeConfig::Oneshot => (Isolation::Cold, &[Isolation::Cold]),
         },
-        RunnerConfig::Pool { .. } | RunnerConfig::Node { .. } => {
-            (Isolation::Worker, &[Isolation::Worker, Isolation::Cold])
-        }
+        RunnerConfig::Pool { .. } | RunnerConfig::Node { .. } => (
+            if promised {
+                Isolation::Cold
+            } else {
+                Isolation::Worker
+            },
+            &[Isolation::Worker, Isolation::Cold],
+        ),
         RunnerConfig::Python { .. } => (
-            if pack {
+            if pack || promised {
                 Isolation::Call
             } else {
                 Isolation::Worker

@@ -184,7 +184,7 @@ fn bounded(config: &ToolConfig) -> Result<(), String> {
 }
 
 /// What the tool says, on top of what holds for those that say nothing.
-fn guarantees(config: &ToolConfig) -> Guarantees {
+pub fn guarantees(config: &ToolConfig) -> Guarantees {
     let mut all = Guarantees::default();
     // Others keep their own promises, and are asked for those that somebody named.
     let ours = match config.runner {

@@ -12,14 +12,14 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use serde_json::json;
 use support::arena::{Arena, Attack, Users};
 use support::drive::run_with;
 
-/// How many attacks are under way at a time.
+/// How many attacks of one gate are under way at a time.
 const LANES: usize = 3;
 
 const CONFIG: &str = r#"
@@ -254,20 +254,13 @@ fn attempt(arena: &Arena, attacks: &[Attack], modules: Option<&Path>) -> Vec<See
     seen.into_inner().expect("no panic held it")
 }
 
-fn arenas() -> Vec<Arena> {
-    Users::all()
-        .into_iter()
-        .map(|users| Arena::new(users, CONFIG))
-        .collect()
-}
-
 /// P-2, P-3, P-8, P-10, P-16.
 #[test]
 fn attacks_have_no_effect() {
-    let mut proven: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
-    let mut wrong = Vec::new();
-    for arena in arenas() {
-        let users = arena.users;
+    // What works for one ordinary user works for another.
+    let (by_root, by_others) = (OnceLock::new(), OnceLock::new());
+    let wrong = Users::each(|users| {
+        let arena = Arena::new(users, CONFIG);
         let modules = modules(&arena);
         let modules = modules.as_deref();
         let mut referee = arena.referee(None);
@@ -275,12 +268,16 @@ fn attacks_have_no_effect() {
         referee.end();
         attacks.retain(|attack| attack.is_for(users));
         attacks.retain(|attack| modules.is_some() || attack.name != "controls.numpy");
-        let works = proven
-            .entry(users.owner)
-            .or_insert_with(|| prove(&arena, &attacks, modules));
+        let proven = if users.is_root() {
+            &by_root
+        } else {
+            &by_others
+        };
+        let works = proven.get_or_init(|| prove(&arena, &attacks, modules));
         let seen = attempt(&arena, &attacks, modules);
-        wrong.extend(report(users, works, &seen));
-    }
+        report(users, works, &seen)
+    });
+    let wrong = wrong.concat();
     assert!(
         wrong.is_empty(),
         "{} not as expected:\n{}",
@@ -316,13 +313,15 @@ fn report(users: Users, works: &BTreeSet<String>, seen: &[Seen]) -> Vec<String> 
             wrong.push(format!("as {who}, {attack} by `{tool}`: {word} {said}"));
         }
     }
-    println!("as {}:", users.name());
+    let mut told = format!("as {}:\n", users.name());
     for (group, (stopped, worked)) in counts {
-        println!("  {group:10} {stopped:3} stopped {worked:3} worked");
+        told += &format!("  {group:10} {stopped:3} stopped {worked:3} worked\n");
     }
     for open in OPEN.iter().filter(|open| (open.is_open)(users)) {
-        println!("  open: {}: {}", open.attack, open.why);
+        told += &format!("  open: {}: {}\n", open.attack, open.why);
     }
+    // At once, since others report as well.
+    print!("{told}");
     wrong
 }
 
@@ -336,7 +335,7 @@ fn what_stays_open_is_reported() {
     );
     assert_ne!(guarded, CONFIG);
     for (config, is_refused) in [(CONFIG, false), (guarded.as_str(), true)] {
-        for users in Users::all() {
+        Users::each(|users| {
             let arena = Arena::new(users, config);
             arena.cli(&["trust"]).good();
             let call = || {
@@ -358,7 +357,7 @@ fn what_stays_open_is_reported() {
                 assert_eq!(writes["level"], "partial", "{after}");
             }
             assert!(after.to_string().contains("out/second"), "{after}");
-        }
+        });
     }
 }
 
@@ -393,7 +392,7 @@ def chatter(payload):
 /// P-8: what a tool prints is not its answer, and breaks none.
 #[test]
 fn a_printed_answer_is_not_believed() {
-    for users in Users::all() {
+    Users::each(|users| {
         let arena = Arena::new(users, FORGERS);
         arena.put("ws/forger.py", FORGER);
         let mut host = arena.host();
@@ -405,5 +404,5 @@ fn a_printed_answer_is_not_believed() {
         let honest = ask("CHATTER");
         assert_eq!(honest["output_json"], r#"{"honest":true}"#, "{honest}");
         assert!(host.end().success());
-    }
+    });
 }

@@ -153,7 +153,7 @@ fn overrides_are_told() {
     assert_eq!(last(&folder, "start")["unsafe_override"], true);
 }
 
-/// G-9: inside a root as wide as the workspace the gate's own things need mounts; without them
+/// G-9b: inside a root as wide as the workspace the gate's own things need mounts; without them
 /// it is told what can be changed.
 #[test]
 fn a_wide_root_says_what_it_leaves_open() {

@@ -136,7 +136,7 @@ fn served(reply: &Value) -> bool {
 /// P-3, F.
 #[test]
 fn levels_drop_and_what_can_not_be_kept_is_refused() {
-    for users in Users::all() {
+    Users::each(|users| {
         let arena = Arena::new(users, CONFIG);
         arena.cli(&["trust"]).good();
         let whole = Machine {
@@ -156,7 +156,7 @@ fn levels_drop_and_what_can_not_be_kept_is_refused() {
                 });
             }
         }
-    }
+    });
 }
 
 fn check(machine: &Machine<'_>) {

@@ -1,5 +1,5 @@
 //! What the documents list is what the program has: every kind of fault with its data, every
-//! command with its exit codes.
+//! command with its exit codes, every field of a trace.
 
 #![expect(
     clippy::disallowed_methods,
@@ -16,8 +16,8 @@ use std::time::Duration;
 use callgate_call::{Fault, LeaseRefusal};
 use serde_json::json;
 use support::Folder;
-use support::drive::{Serve, cli, exchange, post_bytes};
-use support::workspace::{ONE, trusted};
+use support::drive::{Ran, Serve, cli, exchange, post_bytes, run};
+use support::workspace::{ONE, trusted, trusted_with};
 
 fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -167,4 +167,101 @@ fn every_command_s_exit_codes_are_documented() {
         .collect();
     let listed: BTreeSet<String> = rows(&document("cli.md")).into_keys().collect();
     assert_eq!(listed, named);
+}
+
+const TRACED: &str = r#"
+[[tool]]
+name = "one"
+runner = { kind = "process", command = ["/bin/echo", "{}"] }
+
+[[tool]]
+name = "py"
+runner = { kind = "python", entry = "py:find" }
+
+[[tool]]
+name = "lenient"
+allow_unsafe_execution = true
+guarantees = { no_env_write = true }
+isolation = "worker"
+runner = { kind = "python", entry = "py:find" }
+"#;
+
+const FIND: &str = "def find(payload):\n    print('looking')\n    if 'city' in payload:\n        raise LookupError('no such city')\n";
+
+/// What stands between two backticks, outside of blocks.
+fn quoted(text: &str) -> BTreeSet<String> {
+    let words = text.split('`').skip(1).step_by(2);
+    words.map(str::to_owned).collect()
+}
+
+/// `docs/traces.md`: its commands run as they stand, but for the id, which is that of a call
+/// that failed; what it shows is what is shown; and a trace has no field that it, or the
+/// contract, does not name.
+#[test]
+fn traces_are_as_documented() {
+    let folder = trusted_with(&[("callgate.toml", TRACED), ("py.py", FIND)]);
+    let serve = Serve::start(&folder);
+    let failed = cli(&folder, &["call", "py", r#"{"city":"x"}"#, "--json"]).json();
+    let id = failed["call_id"].as_str().expect("an id");
+    let text = document("traces.md");
+    let text = text.replace("01a1e30ca27d0000ea2d4689b8000000", id);
+    let text = text.replace("01a1e30c", id);
+    let blocks: Vec<&str> = text.split("```").skip(1).step_by(2).collect();
+    let commands = blocks.iter().filter_map(|block| block.strip_prefix("sh\n"));
+    for line in commands.flat_map(str::lines) {
+        match line.strip_prefix("curl ") {
+            Some(words) => {
+                let (_, path) = words.split_once("http://gate").expect("an address");
+                assert_eq!(serve.get(path).0, 200, "{line}");
+            }
+            None => drop(shell(&folder, line).good()),
+        }
+    }
+    let shown = cli(&folder, &["trace", id]).good().out;
+    let sample = blocks.iter().find(|block| block.contains("├─ at"));
+    let lines: Vec<Vec<&str>> = shown.lines().map(words).collect();
+    for line in sample.expect("a sample").trim().lines() {
+        let wanted = words(line);
+        let is_left_out = wanted.last() == Some(&"…");
+        assert!(is_left_out || lines.contains(&wanted), "{line}: {shown}");
+    }
+
+    cli(&folder, &["call", "lenient", "{}", "--key", "k"]).good();
+    cli(&folder, &["call", "lenient", "{}", "--key", "k"]).good();
+    let (_, contract) = document("contracts/tool-protocol.md")
+        .split_once("## Traces")
+        .map(|(before, after)| (before.to_owned(), after.to_owned()))
+        .expect("the fields of traces");
+    let named = &quoted(&text.replace("```", "")) | &quoted(&contract);
+    let all = cli(&folder, &["trace", "list", "--json"]).good().out;
+    for line in all.lines() {
+        let trace: serde_json::Value = serde_json::from_str(line).expect("a trace");
+        for name in trace.as_object().expect("fields").keys() {
+            assert!(named.contains(name), "{name} is in no document: {trace}");
+        }
+    }
+    assert!(serve.stop().success());
+}
+
+/// Without times, places and ids, which are the machine's.
+fn words(line: &str) -> Vec<&str> {
+    let is_own = |word: &&str| word.contains(|c: char| c.is_ascii_digit() || c == '/');
+    let is_unit = |word: &&str| ["µs", "ms", "s"].contains(word);
+    let words = line.split_whitespace();
+    words
+        .filter(|word| !is_own(word) && !is_unit(word))
+        .collect()
+}
+
+/// A line of a document, as a person would give it to a shell.
+fn shell(folder: &Folder, line: &str) -> Ran {
+    support::callgate_as("callgate", folder);
+    let mut shell = std::process::Command::new("/bin/sh");
+    let search = std::env::var("PATH").unwrap_or_default();
+    let search = format!("{}:{search}", folder.join("bin").display());
+    run(shell
+        .args(["-ec", line])
+        .env("PATH", search)
+        .env("CALLGATE_STATE", folder.join("state"))
+        .current_dir(folder.path()))
 }

@@ -56,6 +56,23 @@ case $input in
 esac
 "#;
 
+/// One that is promised more than a worker can keep, and one that tries what it must not.
+const HELD: &str = r#"
+[[tool]]
+name = "unkept"
+tier = 1
+isolation = "worker"
+guarantees = { no_env_write = true }
+runner = { kind = "python", entry = "tries:connect" }
+[[tool]]
+name = "tries"
+tier = 1
+runner = { kind = "python", entry = "tries:connect" }
+"#;
+
+const TRIES: &str =
+    "import socket\ndef connect(payload):\n    socket.create_connection((\"127.0.0.1\", 1))\n";
+
 /// Tools of one runner that differ in what they are allowed.
 fn config() -> String {
     let tool = |name: &str, more: &str, command: &str| {
@@ -66,7 +83,7 @@ fn config() -> String {
         )
     };
     let work = r#"["/bin/sh", "work.sh"]"#;
-    let mut config = CONFIG.to_owned();
+    let mut config = CONFIG.to_owned() + HELD;
     for (name, more) in [
         ("work", "tier = 1"),
         ("denied", "tier = 1"),
@@ -247,11 +264,15 @@ fn no_asking(mut meta: Value) -> Value {
     meta
 }
 
-/// F, G-3, G-11: a tool registered once is callable over every wire under the same rules.
+/// F, F-15, F-16, G-3, G-11: a tool registered once is callable over every wire under the same rules.
 #[test]
 fn the_same_rules_on_every_wire() {
     let config = config();
-    let folder = trusted_with(&[("callgate.toml", &config), ("work.sh", WORK)]);
+    let folder = trusted_with(&[
+        ("callgate.toml", &config),
+        ("work.sh", WORK),
+        ("tries.py", TRIES),
+    ]);
     let mut wires = Wires::open(&folder);
     let faults = [
         ("nowhere", json!({}), "unknown_tool"),
@@ -260,6 +281,8 @@ fn the_same_rules_on_every_wire() {
         ("asked", json!({}), "needs_approval"),
         ("leased", json!({}), "lease_required"),
         ("absent", json!({}), "unavailable"),
+        ("unkept", json!({}), "unenforceable"),
+        ("tries", json!({}), "guarantee_blocked"),
         ("hangs", json!({ "do": "hang" }), "timeout"),
         ("work", json!({ "do": "crash" }), "crash"),
         ("work", json!({ "do": "garbage" }), "bad_output"),

@@ -9,11 +9,12 @@
 
 mod support;
 
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use support::arena::{Arena, Users};
-use support::drive::{Serve, end_of};
+use support::drive::Serve;
 use support::processes::started_with;
 use support::wait_for;
 
@@ -37,6 +38,28 @@ runner = { kind = "process", command = ["/bin/sh", "hold.sh"] }
 /// Itself, a child, and one that has left the session and belongs to nobody.
 const HOLD: &str = "(setsid sleep WORD &)\nsleep WORD\necho '{}'\n";
 
+/// Calls `hold` so many times at once, as a process of the gate's user, which the socket asks for;
+/// tells how many were answered, once all have been hung up on.
+const CALLERS: &str = r#"
+import socket, sys
+path, count = sys.argv[1], int(sys.argv[2])
+body = b'{"tool":"hold","input":{}}'
+head = b"POST /v1/call HTTP/1.1\r\nhost: gate\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+callers = []
+for _ in range(count):
+    caller = socket.socket(socket.AF_UNIX)
+    caller.connect(path)
+    caller.sendall(head % len(body) + body)
+    callers.append(caller)
+answered = 0
+for caller in callers:
+    try:
+        answered += bool(caller.recv(1))
+    except ConnectionError:
+        pass
+print(answered)
+"#;
+
 /// P-7: the tree ends with the gate, whoever it runs as.
 #[test]
 fn nothing_outlives_a_killed_gate() {
@@ -46,14 +69,14 @@ fn nothing_outlives_a_killed_gate() {
         arena.put("ws/hold.sh", &HOLD.replace("WORD", &word));
         arena.cli(&["trust"]).good();
         let socket = arena.folder.join("state/gate.sock");
-        let serve = Serve::spawn(&mut arena.callgate(&["serve"]), socket);
-        let callers: Vec<Child> = (0..TOOLS)
-            .map(|_| {
-                let mut command = arena.callgate(&["call", "hold"]);
-                command.stdout(Stdio::null()).stderr(Stdio::null());
-                command.spawn().expect("start a caller")
-            })
-            .collect();
+        let serve = Serve::spawn(&mut arena.callgate(&["serve"]), socket.clone());
+        let mut command = arena.command(users.gate, Path::new(&arena.python));
+        command
+            .args(["-c", CALLERS])
+            .arg(&socket)
+            .arg(TOOLS.to_string());
+        let callers = command.stdout(Stdio::piped()).spawn();
+        let callers = callers.expect("start the callers");
         wait_for("all tools and what they started", || {
             (started_with(&word).len() >= 2 * TOOLS).then_some(())
         });
@@ -66,12 +89,8 @@ fn nothing_outlives_a_killed_gate() {
             left = started_with(&word);
         }
         assert_eq!(left, [0; 0], "alive as {}", users.name());
-        for mut caller in callers {
-            assert!(
-                !end_of(&mut caller, "a caller").success(),
-                "nobody answered"
-            );
-        }
+        let told = callers.wait_with_output().expect("their end");
+        assert_eq!(told.stdout, b"0\n", "nobody answered: {told:?}");
     }
 }
 

@@ -244,3 +244,109 @@ fn a_zygote_needs_no_file_of_ours() {
     counted();
     assert!(package.is_file());
 }
+
+const OWN: &str = r#"
+import json, random
+from . import more
+
+def work(payload):
+    for name in payload["opens"]:
+        try:
+            open(name).read()
+        except PermissionError:
+            continue
+        return name
+    return {"helped": more.help(), "json": json.dumps(random.choice([7]))}
+"#;
+
+const ALONE: &str = "def work(payload):\n    import helper\n    return helper.help()\n";
+
+const HELPER: &str = "def help():\n    return 'yes'\n";
+
+/// TP-32, P-17: a tool that may read nothing but its own code has that, as a package and as a
+/// module, in whatever process it runs; what else it imports of the workspace is named by
+/// `reads`. A process that serves many calls keeps no `no_env_write`, so that a pure tool gets
+/// another unless it insists.
+#[test]
+fn a_pure_tool_has_its_own_code() {
+    let python = |name: &str, more: &str, entry: &str| {
+        format!(
+            "[[tool]]\nname = \"{name}\"\n{more}\nrunner = {{ kind = \"python\", entry = \"{entry}\" }}\n"
+        )
+    };
+    let pure = "purity = \"pure\"\n";
+    let blind = "guarantees = { no_filesystem_read = true }\n";
+    let reads = "reads = [\"helper.py\"]\n";
+    let mut config = String::new();
+    for (name, said) in [
+        ("usual", pure.to_owned()),
+        ("call", format!("{pure}isolation = \"call\"")),
+        ("cold", format!("{pure}isolation = \"cold\"")),
+        ("worker", format!("{blind}isolation = \"worker\"")),
+    ] {
+        config += &python(&format!("package/{name}"), &said, "own.deep.code:work");
+        config += &python(
+            &format!("module/{name}"),
+            &format!("{reads}{said}"),
+            "alone:work",
+        );
+        config += &python(&format!("apart/{name}"), &said, "alone:work");
+    }
+    config += &python(
+        "insists",
+        &format!("{pure}isolation = \"worker\""),
+        "alone:work",
+    );
+    let folder = trusted_with(&[
+        ("callgate.toml", &config),
+        ("own/__init__.py", ""),
+        ("own/deep/code.py", OWN),
+        ("own/deep/more.py", HELPER),
+        ("alone.py", ALONE),
+        ("helper.py", HELPER),
+        // Not the tool's own, so not in the way of the library's.
+        ("random.py", "raise ValueError('not this one')\n"),
+        ("secret.txt", "sesame"),
+    ]);
+    let serve = Serve::start(&folder);
+    for (name, isolation) in [
+        ("usual", "call"),
+        ("call", "call"),
+        ("cold", "cold"),
+        ("worker", "worker"),
+    ] {
+        for round in 0..2 {
+            let opens = json!({ "opens": ["secret.txt", "alone.py", "callgate.toml"] });
+            let reply = serve.call(&json!({ "tool": format!("package/{name}"), "input": opens }));
+            let wanted = json!({ "helped": "yes", "json": "7" });
+            assert_eq!(reply["output"], wanted, "{name} {round}: {reply}");
+            assert_eq!(reply["enforcement"]["isolation"], isolation, "{reply}");
+            assert_eq!(reply["enforcement"]["level"], "enforced", "{reply}");
+            let helped = output(&serve, &format!("module/{name}"), json!({}));
+            assert_eq!(helped, "yes", "{name} {round}");
+            let apart = fault(&serve, &format!("apart/{name}"), json!({}));
+            assert_eq!(
+                apart["data"]["type"], "ModuleNotFoundError",
+                "{name}: {apart}"
+            );
+        }
+    }
+    let refused = fault(&serve, "insists", json!({}));
+    assert_eq!(
+        refused["data"]["missing"],
+        json!(["no_env_write"]),
+        "{refused}"
+    );
+    // The same tool without the promise reads what it likes of the workspace.
+    config += &python("free", "", "own.deep.code:work");
+    folder.write("callgate.toml", &config);
+    cli(&folder, &["trust"]).good();
+    std::fs::remove_file(folder.join("random.py")).expect("it is there");
+    let free = support::wait_for("the new tool", || {
+        let opens = json!({ "opens": ["secret.txt"] });
+        let reply = serve.call(&json!({ "tool": "free", "input": opens }));
+        reply["output"].as_str().map(str::to_owned)
+    });
+    assert_eq!(free, "secret.txt");
+    serve.stop();
+}

@@ -10,7 +10,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::drive::{Ran, run};
+use support::drive::{Ran, run, run_with};
 use support::{Folder, callgate};
 
 /// A workspace with these files, and a home for its owner.
@@ -341,6 +341,42 @@ fn settings_and_slips() {
         std::fs::remove_dir_all(project.workspace.join("packs")).expect("remove it");
     }
     project.trusted();
+}
+
+/// TP-27, TP-67: which limit applies, as the trace of each call has it: the binding's, else the
+/// project's default, else the 10 s of this protocol. What a host says for its own tool comes
+/// with its call, and shortens.
+#[test]
+fn the_limit_that_applies() {
+    let project = project(&[
+        (".namel3ss/tools.yaml", BINDINGS),
+        ("tools/greet.py", GREET),
+    ])
+    .trusted();
+    let limit = |tool: &str| {
+        let request = json!({
+            "protocol_version": 1, "tool": tool, "entry": "tools.greet:run", "payload": {},
+        });
+        let ran = run_with(
+            &mut project.command(&["tool"]),
+            request.to_string().as_bytes(),
+        );
+        assert_eq!(ran.good().json()["ok"], true, "{tool}");
+        let trace = project.go(&["trace", "--last", "--json"]).good().json();
+        assert_eq!(trace["tool"], tool.replace(' ', "_"), "{trace}");
+        trace["timeout_ms"].clone()
+    };
+    assert_eq!(
+        (limit("greet someone"), limit("quick")),
+        (json!(10_000), json!(1500))
+    );
+    let settings = "[python_tools]\ntimeout_seconds = 7\n";
+    project.workspace.write("namel3ss.toml", settings);
+    project.go(&["trust"]).good();
+    assert_eq!(
+        (limit("greet someone"), limit("quick")),
+        (json!(7000), json!(1500))
+    );
 }
 
 /// TP-60, TP-62: a Node binding names a module, and what runs is its file. Services and

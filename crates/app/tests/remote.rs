@@ -23,7 +23,7 @@ use support::{Folder, callgate, is_alive, wait_for};
 
 const GREET: &str = "def greet(payload):\n    return {'message': 'Hello ' + payload['name']}\n";
 
-/// TP-36 to TP-46: one gate calls a tool of another's, and fails as it does.
+/// TP-36 to TP-46, TP-57: one gate calls a tool of another's, and fails as it does.
 #[test]
 fn a_gate_is_another_gates_service() {
     let far = trusted_with(&[
@@ -59,6 +59,15 @@ fn a_gate_is_another_gates_service() {
         .good()
         .json();
     assert_eq!(answer["output"], json!({ "message": "Hello Ada" }));
+    // TP-65, TP-73, TP-81: who carried it out, and that nothing was asked of it before.
+    let traced = || with_token(&["trace", "--last", "--json"]).good().json();
+    let trace = traced();
+    assert_eq!(trace["runner"], "service", "{trace}");
+    let url = format!("http://127.0.0.1:{}/tools", web.port);
+    assert_eq!(trace["service_url"], url, "{trace}");
+    assert_eq!(trace["service_handshake"], false, "{trace}");
+    assert_eq!(trace["enforcement_level"], Value::Null, "{trace}");
+    assert_eq!(trace["sandbox"], Value::Null, "{trace}");
     let failed = with_token(&["call", "--json", "hello", "{}"]).json();
     assert_eq!(failed["fault"]["kind"], "tool_failed", "{failed}");
     assert_eq!(failed["fault"]["data"]["type"], "KeyError", "{failed}");
@@ -84,8 +93,21 @@ fn a_gate_is_another_gates_service() {
         json!(["service handshake"]),
         "{held}"
     );
+    // TP-82: and what it answered.
+    let trace = traced();
+    assert_eq!(trace["service_handshake"], true, "{trace}");
+    assert_eq!(trace["enforcement_level"], "enforced", "{trace}");
     let refused = asking("no_env_write");
     assert_eq!(refused["fault"]["kind"], "unenforceable", "{refused}");
+    let trace = traced();
+    assert_eq!(
+        trace["capability_checks"][0]["reason"], "coverage_missing",
+        "{trace}"
+    );
+    assert_eq!(
+        (&trace["status"], &trace["stopped_at"]),
+        (&json!("blocked"), &json!("plan"))
+    );
     assert_eq!(
         refused["fault"]["data"]["missing"],
         json!(["no_env_write"]),
@@ -183,6 +205,17 @@ fn containers_end_with_their_gate() {
     let walls = json!(["network namespace", "seccomp profile"]);
     assert_eq!(promises["no_network"]["mechanisms"], walls, "{answer}");
     assert_eq!(podman.containers(), [""; 0]);
+    // TP-65, TP-74, TP-75, TP-76, TP-83: what its trace has of the container.
+    let trace = place.run(&["trace", "--last", "--json"]).good().json();
+    assert_eq!(trace["runner"], "container", "{trace}");
+    assert_eq!(trace["container_runtime"], "podman", "{trace}");
+    let image = trace["image"].as_str().expect("an image");
+    assert!(image.starts_with(&format!("{IMAGE} (sha256:")), "{trace}");
+    assert_eq!(trace["command"], "worker tools.sample:status", "{trace}");
+    let shown =
+        "verified: no network, read-only, memory 67108864, pids 32, user 65534, no capabilities";
+    assert_eq!(trace["container_enforcement"], shown, "{trace}");
+    assert_eq!(trace["enforcement"]["level"], "enforced", "{trace}");
 
     let serve = place.serve();
     let answer = serve.call(&json!({ "tool": "inside", "input": {} }));

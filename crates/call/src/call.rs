@@ -39,6 +39,8 @@ pub struct Call {
     pub parent_span: Option<String>,
     /// What the tool is to be held to beyond its own promises.
     pub asks: Option<Box<Guarantees>>,
+    /// What its door has to say for its trace: a name and words.
+    pub remarks: Vec<(&'static str, &'static str)>,
     /// The slots of the conversation, for tools that take them.
     pub slots: Slots,
     /// Whether the caller's wire can carry this output back. An outcome that can not be
@@ -87,6 +89,7 @@ impl Call {
             trace_id: None,
             parent_span: None,
             asks: None,
+            remarks: Vec::new(),
             slots: Slots::default(),
             fits: |_, _| Ok(()),
             answers: None,

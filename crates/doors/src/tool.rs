@@ -185,6 +185,13 @@ pub async fn answer(gate: &Gate, owner: Owner, request: LocalRequest) -> Vec<u8>
         ours: ours.clone(),
     };
     let mut taken = Taken::new(gate, &peer, asked, owner.cancel);
+    if taken
+        .found
+        .as_deref()
+        .is_ok_and(|entry| is_ignored(entry, sandbox))
+    {
+        taken.call.remarks.push(SANDBOX_IGNORED);
+    }
     taken.found = taken
         .found
         .and_then(|entry| shaped(entry, owner.roots.as_ref(), sandbox));
@@ -235,12 +242,20 @@ fn unconfined(needs: &Needs, sandbox: Option<bool>) -> bool {
     match sandbox {
         Some(true) => false,
         Some(false) if needs.unsafe_execution => true,
-        Some(false) => {
-            tracing::info!("`sandbox` false in a request is ignored: the tool does not allow it");
-            needs.unconfined
-        }
-        None => needs.unconfined,
+        Some(false) | None => needs.unconfined,
     }
+}
+
+/// The line in the trace of a call whose `sandbox` false had no effect. P-14.
+const SANDBOX_IGNORED: (&str, &str) = (
+    "sandbox_request",
+    "false, ignored: the tool does not allow unsafe execution",
+);
+
+/// True if the request asks for a tool without its confinement, and the tool keeps it.
+fn is_ignored(entry: &Entry, sandbox: Option<bool>) -> bool {
+    let needs = entry.tool.needs.as_deref();
+    sandbox == Some(false) && needs.is_some_and(|needs| !unconfined(needs, sandbox))
 }
 
 /// The reply where nothing could be carried out.

@@ -160,6 +160,20 @@ async fn facts_of_runners() {
     // TP-65, TP-80: the runner's word; only a local one says whether it was confined.
     assert_eq!(trace["runner"], "service");
     assert!(trace.get("sandbox").is_none());
+
+    // A yes or a no, where that is all there is to say.
+    fn shakes(job: &Job<'_>) -> Result<Output, Fault> {
+        job.sink.fact("service_handshake", "true");
+        job.sink.fact("command", "true");
+        echo(job)
+    }
+    let trace = self::bench("shakes", tool(shakes, "service"), Enforcement::default())
+        .trace(json!({}))
+        .await;
+    assert_eq!(
+        (&trace["service_handshake"], &trace["command"]),
+        (&json!(true), &json!("true"))
+    );
 }
 
 /// TP-62, TP-66, TP-77, TP-78, TP-79: where a tool of a pack is from.

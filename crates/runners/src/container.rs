@@ -15,7 +15,6 @@ mod shown;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,15 +22,15 @@ use callgate_call::{
     Call, Fault, Guarantee, Held, Isolation, Job, Needs, Output, Plan, PlanFuture, RunFuture,
     Runner, Tool,
 };
-use callgate_sandbox::Limits;
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot as signal};
+use callgate_sandbox::{Limits, Spec};
+use tokio::sync::oneshot as signal;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::coverage::{self, Kept, is_unsafe};
 use crate::leaks::NamedSecrets;
-use crate::pool::Place;
 use crate::pool::health::{Health, Rules, Start};
+use crate::pool::turns::Turns;
 use crate::pool::worker::{Found, Served, Worker};
 use crate::process::{KILL_GRACE, within};
 pub use client::{Client, Runtime};
@@ -120,8 +119,7 @@ pub struct ContainerRunner {
     host: Arc<Containers>,
     client: Arc<Client>,
     settings: ContainerSettings,
-    turns: Semaphore,
-    waiting: AtomicUsize,
+    turns: Turns,
     state: Mutex<State>,
     own: Weak<Self>,
 }
@@ -162,9 +160,8 @@ impl ContainerRunner {
         Arc::new_cyclic(|own| Self {
             host,
             client,
-            turns: Semaphore::new(settings.containers_max.max(1)),
+            turns: Turns::new(settings.containers_max, settings.queue_max, "container"),
             settings,
-            waiting: AtomicUsize::new(0),
             state: Mutex::new(State {
                 idle: Vec::new(),
                 known: None,
@@ -178,7 +175,7 @@ impl ContainerRunner {
 
     async fn call(&self, job: Job<'_>) -> Result<Output, Fault> {
         let deadline = Instant::now() + job.timeout.until();
-        let turn = self.turn(job, deadline).await?;
+        let turn = self.turns.take(job, deadline).await?;
         let mut ready = within(job, deadline, self.ready(job.tool)).await??;
         self.tell_facts(job, &ready.seen);
         if let Some(short) = self.short_of(&ready.seen, job) {
@@ -192,22 +189,6 @@ impl ContainerRunner {
         let result = self.settle(ready, served, job.tool).await;
         drop(turn);
         result
-    }
-
-    async fn turn(&self, job: Job<'_>, deadline: Instant) -> Result<SemaphorePermit<'_>, Fault> {
-        if let Ok(turn) = self.turns.try_acquire() {
-            return Ok(turn);
-        }
-        let _place = Place::take(&self.waiting, self.settings.queue_max)?;
-        let turn = within(job, deadline, self.turns.acquire()).await;
-        let turn = turn.map_err(|fault| match fault {
-            // Nothing has run and the tool is well.
-            Fault::Timeout { after } => Fault::Unavailable {
-                reason: format!("no container was free within {} ms", after.as_millis()),
-            },
-            other => other,
-        })?;
-        Ok(turn.expect("the semaphore is never closed"))
     }
 
     /// An idle container that is fit, or a new one.
@@ -246,24 +227,13 @@ impl ContainerRunner {
         let start = flags::start(&name, &self.settings, &needs, &self.client);
         let mut spec = self.client.spec(start.words);
         spec.env = start.env;
-        let talk = match &self.settings.talking {
-            Talking::Worker { entry, .. } => {
-                let worker = Worker::over_stdio(self.client.spawner(), spec, generation).await?;
-                Talk::Worker(
-                    Box::new(worker),
-                    serde_json::Value::from(entry.clone()).to_string(),
-                )
-            }
-            Talking::OneShot { entry, .. } => {
-                let shot = OneShot::start(self.client.spawner(), spec).await?;
-                Talk::OneShot(Box::new(shot), entry.clone())
-            }
-        };
+        // Before its client is there: a call that is taken back meanwhile may leave a container
+        // all the same.
         let mut ready = Ready {
             host: Arc::clone(&self.host),
             client: Arc::clone(&self.client),
             name,
-            talk: Some(talk),
+            talk: None,
             seen: Arc::new(Seen {
                 asked: start.asked,
                 shown: Shown::default(),
@@ -271,6 +241,7 @@ impl ContainerRunner {
             generation,
             idle_since: Instant::now(),
         };
+        ready.talk = Some(self.talk(spec, generation).await?);
         match ready.look().await {
             Ok(()) => Ok(ready),
             Err(reason) => {
@@ -279,6 +250,22 @@ impl ContainerRunner {
                 Err(Fault::Unavailable { reason })
             }
         }
+    }
+
+    /// Starts the client, which starts the container.
+    async fn talk(&self, spec: Spec, generation: u64) -> Result<Talk, Fault> {
+        let spawner = self.client.spawner();
+        Ok(match &self.settings.talking {
+            Talking::Worker { entry, .. } => {
+                let worker = Worker::over_stdio(spawner, spec, generation).await?;
+                let entry = serde_json::Value::from(entry.clone()).to_string();
+                Talk::Worker(Box::new(worker), entry)
+            }
+            Talking::OneShot { entry, .. } => {
+                let shot = OneShot::start(spawner, spec).await?;
+                Talk::OneShot(Box::new(shot), entry.clone())
+            }
+        })
     }
 
     async fn settle(&self, mut ready: Ready, served: Served, tool: &Tool) -> Result<Output, Fault> {
@@ -377,8 +364,7 @@ impl ContainerRunner {
         if let Some(known) = self.known() {
             return Ok(known);
         }
-        let turn = self.turns.acquire().await;
-        let _turn = turn.expect("the semaphore is never closed");
+        let _turn = self.turns.next().await;
         if let Some(known) = self.known() {
             return Ok(known);
         }
@@ -512,8 +498,9 @@ fn needs(tool: &Tool) -> Needs {
 struct Ready {
     host: Arc<Containers>,
     client: Arc<Client>,
-    name: String,
     /// Until it is on its way out.
+    name: String,
+    /// From its start until it is on its way out.
     talk: Option<Talk>,
     seen: Arc<Seen>,
     generation: u64,
@@ -607,12 +594,16 @@ impl Ready {
     }
 
     fn bury(&mut self, done: Option<signal::Sender<()>>) {
-        let Some(talk) = self.talk.take() else { return };
+        let name = std::mem::take(&mut self.name);
+        if name.is_empty() {
+            return;
+        }
+        let talk = self.talk.take();
         self.host.bury(Removal {
             client: Arc::clone(&self.client),
-            name: std::mem::take(&mut self.name),
+            name,
             cgroups: self.seen.shown.cgroups.clone(),
-            belongings: Some(Box::new(talk)),
+            belongings: talk.map(|talk| Box::new(talk) as Box<dyn Send>),
             done,
         });
     }

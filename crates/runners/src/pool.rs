@@ -19,25 +19,26 @@
 mod ask;
 pub(crate) mod health;
 mod report;
+pub(crate) mod turns;
 mod verdict;
 pub(crate) mod worker;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use callgate_call::{Fault, Guarantee, Isolation, Job, Load, Output, RunFuture, Runner};
 use callgate_sandbox::{Limits, Spawner, Spec, child_program};
-use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::interpreter::{Interpreter, Resolved};
 use crate::process::{confine, within};
 use health::{Health, Rules, Start};
+use turns::Turns;
 use worker::{Fitness, Found, Served, Worker};
 
 /// Tells a worker to fork for each call.
@@ -113,9 +114,8 @@ pub struct Pool {
     /// Where the command is found out with the first worker.
     interpreter: Option<Interpreter>,
     resolved: OnceCell<Resolved>,
-    /// One permit per worker that may be at work.
-    turns: Semaphore,
-    waiting: AtomicUsize,
+    /// One for each worker that may be at work.
+    turns: Turns,
     state: Mutex<State>,
     own: Weak<Self>,
 }
@@ -157,11 +157,10 @@ impl Pool {
         };
         Arc::new_cyclic(|own| Self {
             spawner,
-            turns: Semaphore::new(settings.workers_max.max(1)),
+            turns: Turns::new(settings.workers_max, settings.queue_max, "worker"),
             settings,
             interpreter,
             resolved: OnceCell::new(),
-            waiting: AtomicUsize::new(0),
             state: Mutex::new(state),
             own: own.clone(),
         })
@@ -183,19 +182,18 @@ impl Pool {
 
     /// What its workers are doing.
     fn load(&self) -> Load {
-        let workers_max = self.settings.workers_max.max(1);
         Load {
             pool: std::ptr::from_ref(self).addr(),
-            busy: workers_max.saturating_sub(self.turns.available_permits()),
+            busy: self.turns.taken(),
             idle: self.state().idle.len(),
-            queued: self.waiting.load(Ordering::Relaxed),
+            queued: self.turns.waiting(),
         }
     }
 
     async fn call(&self, entry: &str, job: Job<'_>) -> Result<Output, Fault> {
         let deadline = Instant::now() + job.timeout.until();
         let fitness = self.fitness(job);
-        let turn = self.turn(job, deadline).await?;
+        let turn = self.turns.take(job, deadline).await?;
         let mut worker = self.worker(&fitness, job, deadline).await?;
         self.tell_facts(&fitness, job);
         let served = worker
@@ -204,24 +202,6 @@ impl Pool {
         let result = self.settle(worker, served);
         drop(turn);
         result
-    }
-
-    /// Waits for its turn, if there is room to wait.
-    async fn turn(&self, job: Job<'_>, deadline: Instant) -> Result<SemaphorePermit<'_>, Fault> {
-        if let Ok(turn) = self.turns.try_acquire() {
-            return Ok(turn);
-        }
-        let _place = Place::take(&self.waiting, self.settings.queue_max)?;
-        let turn = within(job, deadline, self.turns.acquire()).await;
-        let turn = turn.map_err(|fault| match fault {
-            // Nothing has run and the tool is well: neither its key nor its breaker may think
-            // otherwise.
-            Fault::Timeout { after } => Fault::Unavailable {
-                reason: format!("no worker was free within {} ms", after.as_millis()),
-            },
-            other => other,
-        })?;
-        Ok(turn.expect("the semaphore is never closed"))
     }
 
     /// What a worker for this call must be.
@@ -278,7 +258,7 @@ impl Pool {
     /// The idle workers, unfit for this call, that must make room for one that is: all there
     /// are count against the bound.
     fn surplus(&self) -> Vec<Worker> {
-        let free = self.turns.available_permits();
+        let free = self.turns.free();
         let idle = &mut self.state().idle;
         let surplus = idle.len().saturating_sub(free);
         idle.drain(..surplus).collect()
@@ -418,28 +398,6 @@ async fn keep(pool: Weak<Pool>) {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A place in the queue.
-pub(crate) struct Place<'a>(&'a AtomicUsize);
-
-impl<'a> Place<'a> {
-    pub fn take(waiting: &'a AtomicUsize, max: usize) -> Result<Self, Fault> {
-        let before = waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Self(waiting);
-        if before < max {
-            return Ok(place);
-        }
-        Err(Fault::Unavailable {
-            reason: format!("queue full: {max} calls wait for a worker"),
-        })
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// One tool served by a pool.

@@ -478,13 +478,15 @@ async fn no_container_is_left() {
         until("it runs", || !scene.podman.containers().is_empty()).await;
         cancel.cancel();
     };
-    let (fault, ()) = tokio::join!(bench.fault(json!({})), stopped);
+    let (fault, ()) = ended_by(bench.fault(json!({})), stopped).await;
     assert_eq!(fault, "cancelled: cancelled");
     until("it is removed", || scene.podman.containers().is_empty()).await;
     drop(bench);
 
-    // The client killed while a call runs.
-    let bench = scene.bench("hang", scene.needs(&[]));
+    // The client killed while a call runs. Not by its time: each look at podman keeps the call
+    // waiting, and may take long.
+    let mut bench = scene.bench("hang", scene.needs(&[]));
+    bench.timeout = 10 * support::LONG;
     let killed = async {
         until("it runs", || !scene.podman.containers().is_empty()).await;
         let name = scene.podman.containers()[0].clone();
@@ -503,7 +505,7 @@ async fn no_container_is_left() {
         rustix::process::kill_process(client, rustix::process::Signal::KILL).unwrap();
         pid
     };
-    let (fault, pid) = tokio::join!(bench.fault(json!({})), killed);
+    let (fault, pid) = ended_by(bench.fault(json!({})), killed).await;
     assert!(
         fault.starts_with("crash: ") || fault.starts_with("unavailable: "),
         "{fault}"
@@ -549,6 +551,65 @@ async fn no_container_is_left() {
     });
     left.sort();
     assert_eq!(left, [alive.as_str(), "callgate-other-1-1-1"]);
+}
+
+/// A call and what ends it; one that ends before has failed.
+async fn ended_by<T>(
+    call: impl Future<Output = String>,
+    end: impl Future<Output = T>,
+) -> (String, T) {
+    let mut call = std::pin::pin!(call);
+    let ended = tokio::select! {
+        biased;
+        fault = &mut call => panic!("it ended by itself: {fault}"),
+        ended = end => ended,
+    };
+    (call.await, ended)
+}
+
+/// A call that is taken back at the worst moment: its client is there and has made a container,
+/// and the runner has not heard of it yet. All is done on this thread, which hears nothing while
+/// it looks.
+#[tokio::test]
+async fn no_container_is_left_of_a_start_that_is_taken_back() {
+    let scene = Scene::new();
+    let bench = scene.bench("hang", scene.needs(&[]));
+    let mut call = Box::pin(bench.fault(json!({})));
+    let here = scene.podman.folder.join("root").display().to_string();
+    let begun = || {
+        let clients = support::tagged("--name\0callgate-");
+        let of_ours = support::tagged(&here);
+        clients.iter().any(|client| of_ours.contains(client))
+    };
+    for _ in 0..1000 {
+        tokio::select! {
+            biased;
+            fault = &mut call => panic!("it ended by itself: {fault}"),
+            () = std::future::ready(()) => {}
+        }
+        if holds_soon(Duration::from_millis(200), begun) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let made = || !scene.podman.containers().is_empty();
+    assert!(holds_soon(support::LONG, made), "a container");
+    drop(call);
+    let removed = until("it is removed", || scene.podman.containers().is_empty());
+    let removed = tokio::time::timeout(support::LONG, removed).await;
+    assert!(removed.is_ok(), "a container is left");
+}
+
+/// Waits without letting anybody else on this thread do anything.
+fn holds_soon(max: Duration, holds: impl Fn() -> bool) -> bool {
+    let until = std::time::Instant::now() + max;
+    while std::time::Instant::now() < until {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
 }
 
 /// The pid of the client that started a container; a fork of it may be on its way to exec.

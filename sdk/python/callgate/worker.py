@@ -306,6 +306,44 @@ def arrange_path() -> "None":
     others = [folder for folder in sys.path if folder not in ("", here, workspace, sdk)]
     sys.path[:] = [*pack, workspace, *others, sdk]
     sys.dont_write_bytecode = sys.dont_write_bytecode or bool(pack)
+    if not may_list(workspace):
+        search_by_name(workspace)
+
+
+def may_list(folder: "str") -> "bool":
+    try:
+        os.scandir(folder).close()
+        return True
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+
+
+class Readable:
+    """The names in a folder that can be read, for whoever may not ask for all of them."""
+
+    def __init__(self, folder: "str") -> "None":
+        self.folder = folder
+
+    def __contains__(self, name: "str") -> "bool":
+        try:
+            os.close(os.open(os.path.join(self.folder, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+            return True
+        except OSError:
+            return False
+
+
+def search_by_name(folder: "str") -> "None":
+    """Let modules be found in a folder that can not be listed.
+
+    A tool that may read nothing but its own code (`no_filesystem_read`) has that in the
+    workspace, and Python looks for modules by listing a folder.
+    """
+    finder: "Any" = sys.path_hooks[-1](folder)
+    finder._path_cache = finder._relaxed_path_cache = Readable(folder)
+    finder._fill_cache = lambda: None
+    sys.path_importer_cache[folder] = finder
 
 
 def narrow_path() -> "list[str]":

@@ -447,7 +447,7 @@ def linger(facts):
         if os.fork() == 0:
             for fd in range(0, 3):
                 os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-            os.execv("/bin/sh", ["/bin/sh", "-c", "sleep 60; :", facts["token"]])
+            os.execv("/bin/sleep", [facts["token"], "60"])
         os._exit(0)
     os.close(writer)
     # Exec closes the last other end.

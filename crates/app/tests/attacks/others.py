@@ -225,7 +225,8 @@ def read_environment(facts):
 def with_words(place):
     import subprocess
 
-    sleeper = subprocess.Popen(["/bin/sh", "-c", "sleep 60; :", place.token])
+    # No shell: a child of its would be left, and hold our end of the referee's pipe open.
+    sleeper = subprocess.Popen([place.token, "60"], executable="/bin/sleep")
     place.at_end(lambda: (sleeper.kill(), sleeper.wait()))
     return {"pid": sleeper.pid, "token": None}
 

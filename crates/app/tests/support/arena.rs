@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -34,9 +36,13 @@ impl Users {
         if own != 0 {
             return vec![both(own)];
         }
-        let user = unused_uid();
-        let (gate, owner) = (0, user);
-        vec![both(user), Self { gate, owner }, both(0)]
+        let (gate, owner) = (0, unused_uid());
+        vec![both(unused_uid()), Self { gate, owner }, both(0)]
+    }
+
+    /// Does `work` for all of them, side by side.
+    pub fn each<R: Send>(work: impl Fn(Self) -> R + Sync) -> Vec<R> {
+        side_by_side(Self::all(), work)
     }
 
     /// For messages.
@@ -57,7 +63,27 @@ impl Users {
 /// A uid that nobody else has: what an attack does to all processes of its user must not reach
 /// those of another test.
 fn unused_uid() -> u32 {
-    64_200 + std::process::id() % 1000
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    40_000 + std::process::id() % 1000 * 16 + number % 16
+}
+
+/// Does `work` for each, all at the same time; a panic of one is a panic here.
+pub fn side_by_side<T: Send, R: Send>(all: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let work = &work;
+        let started: Vec<_> = all
+            .into_iter()
+            .map(|one| scope.spawn(move || work(one)))
+            .collect();
+        started
+            .into_iter()
+            .map(|one| {
+                one.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    })
 }
 
 /// The workspace and all around it. Its folder has `ws`, `outside` and the gate's `state`.

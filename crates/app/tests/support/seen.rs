@@ -75,6 +75,8 @@ pub fn protocol_seen(reply: &Value) -> Seen {
         "timeout" => ["TimeoutError", ""],
         "crash" => ["ToolCrashError", ""],
         "bad_output" => ["ToolOutputError", ""],
+        "unenforceable" => ["CapabilityViolation", "coverage_missing"],
+        "guarantee_blocked" => ["CapabilityViolation", "guarantee_blocked"],
         "tool_failed" => ["OwnError", ""],
         other => panic!("fault {other}: {reply}"),
     };
@@ -100,6 +102,8 @@ pub fn bridge_seen(reply: &Value) -> Seen {
         "RuntimeError" => "internal",
         "PermissionError" if message.starts_with("denied") => "denied",
         "PermissionError" if message.starts_with("needs approval") => "needs_approval",
+        "PermissionError" if message.starts_with("cannot be enforced") => "unenforceable",
+        "PermissionError" if message.starts_with("blocked by guarantee") => "guarantee_blocked",
         "PermissionError" if message.starts_with("lease_required") => "lease_required",
         "PermissionError" if message.starts_with("lease_rejected") => "lease_rejected",
         "ConflictError" => "conflict",
@@ -139,6 +143,8 @@ pub fn toolhost_seen(reply: &Value) -> Seen {
         ("TOOL_ERROR", error) => [
             ("denied", "denied"),
             ("needs approval", "needs_approval"),
+            ("cannot be enforced", "unenforceable"),
+            ("blocked by guarantee", "guarantee_blocked"),
             ("idempotency_conflict", "conflict"),
             ("outcome unknown", "outcome_unknown"),
             ("output exceeds", "too_large"),

@@ -34,7 +34,11 @@ pub(super) fn document(
         secrets: open.secrets,
     };
     for (name, value) in &seen.facts {
-        fields.word(name, value, FACT_BYTES_MAX);
+        match (*name, value.as_str()) {
+            // The contract has a yes or a no here. TP-81.
+            ("service_handshake", word @ ("true" | "false")) => fields.put(name, word == "true"),
+            (name, value) => fields.word(name, value, FACT_BYTES_MAX),
+        }
     }
     call(&mut fields, open, ended);
     if let Some(tool) = ended.tool {
@@ -132,6 +136,9 @@ fn call(fields: &mut Fields<'_>, open: &Open<'_>, ended: &Ended<'_>) {
     }
     if let Some(id) = &call.parent_span {
         fields.word("parent_span_id", id, WORD_BYTES_MAX);
+    }
+    for (name, words) in &call.remarks {
+        fields.put(name, *words);
     }
     let input = summary(call.input.value(), fields.secrets);
     fields.put("input_summary", input);
