@@ -7,6 +7,7 @@
 //! is encrypted; plain requests are passed on one per connection.
 
 mod allow;
+mod outlet;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,12 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use allow::{Allowed, Refusal};
+pub(crate) use outlet::Outlet;
 
 /// Connections of one tool at the same time; further ones wait in the kernel.
 const CONNECTIONS_MAX: usize = 64;
@@ -28,19 +31,23 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How long a client may take to say what it wants, and a host to take us.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long one side may go on once the other has ended: a client that is gone must not keep a
+/// place because its host says nothing.
+const AFTERMATH: Duration = Duration::from_secs(30);
+
 /// How long a refused client may take to read why.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Hears of every connection that was refused.
-pub type Watch = Arc<dyn Fn(&Refusal) + Send + Sync>;
+type Watch = Arc<dyn Fn(&Refusal) + Send + Sync>;
 
 /// A running proxy. Dropping it ends it and everything it carries.
 #[derive(Debug)]
-pub struct Egress(AbortHandle);
+struct Egress(JoinHandle<()>);
 
 impl Egress {
     /// Serves `listener`, which is already listening.
-    pub fn start(
+    fn start(
         listener: std::net::TcpListener,
         allowed: Arc<Allowed>,
         watch: Watch,
@@ -48,7 +55,14 @@ impl Egress {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let door = Door { allowed, watch };
-        Ok(Self(tokio::spawn(serve(listener, door)).abort_handle()))
+        Ok(Self(tokio::spawn(serve(listener, door))))
+    }
+
+    /// Ends it. Nothing that it carried is left afterwards.
+    async fn end(mut self) {
+        self.0.abort();
+        // An error is what it ends with.
+        let _ = (&mut self.0).await;
     }
 }
 
@@ -101,8 +115,7 @@ impl Door {
                     First::Bytes(bytes) => host.write_all(&bytes).await,
                 };
                 if passed.is_ok() {
-                    // Either side may go at any time, and the other hears of it.
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut host).await;
+                    carry(client, host).await;
                 }
             }
             Err(refusal) => {
@@ -145,6 +158,25 @@ impl Door {
             Err(_) => Err(unreachable("it did not answer in time".to_owned())),
         }
     }
+}
+
+/// Carries bytes both ways. Either side may go at any time, and the other hears of it.
+async fn carry(mut client: TcpStream, mut host: TcpStream) {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_host, mut to_host) = host.split();
+    let up = pass(&mut from_client, &mut to_host);
+    let down = pass(&mut from_host, &mut to_client);
+    tokio::pin!(up, down);
+    let _ = tokio::select! {
+        () = &mut up => timeout(AFTERMATH, down).await,
+        () = &mut down => timeout(AFTERMATH, up).await,
+    };
+}
+
+/// Passes bytes on to their end, and the end too.
+async fn pass(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) {
+    let _ = tokio::io::copy(from, to).await;
+    let _ = to.shutdown().await;
 }
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Refusal> {

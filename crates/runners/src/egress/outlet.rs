@@ -1,0 +1,166 @@
+//! A child's way out for as long as the child lives: the proxy that serves it, and what was
+//! refused to the call under way.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use callgate_call::{Fault, Needs, Network, Sink};
+use callgate_sandbox::Child;
+
+use super::{Allowed, Egress, Refusal};
+
+/// The fact that tells of refusals.
+const FACT: &str = "network_refused";
+
+/// Refusals of one call that are told apart; further ones are only counted.
+const TOLD_MAX: usize = 8;
+
+/// Connections that a call may have left waiting: as many as the listener holds, and some that
+/// were on their way.
+const LEFT_MAX: usize = 256;
+
+/// A child's way out. The child's processes are the only ones that can reach it.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    listener: TcpListener,
+    allowed: Arc<Allowed>,
+    refused: Arc<Mutex<Refused>>,
+    egress: Option<Egress>,
+}
+
+impl Outlet {
+    /// That of a child, where it has one.
+    pub fn of(child: &mut Child, needs: Option<&Needs>) -> Result<Option<Self>, Fault> {
+        let hosts = match needs.map(Needs::reach) {
+            Some(Network::Hosts(hosts)) => hosts,
+            Some(Network::None | Network::Any) | None => return Ok(None),
+        };
+        let Some(listener) = child.take_outlet() else {
+            return Ok(None);
+        };
+        let allowed = Allowed::parse(hosts).map_err(|message| Fault::Internal { message })?;
+        listener.set_nonblocking(true).map_err(internal)?;
+        Ok(Some(Self {
+            listener,
+            allowed: Arc::new(allowed),
+            refused: Arc::default(),
+            egress: None,
+        }))
+    }
+
+    /// A call begins. Connections of earlier ones stay open, unless it is to begin `afresh`.
+    pub async fn begin(&mut self, afresh: bool) -> Result<(), Fault> {
+        *lock(&self.refused) = Refused::default();
+        if afresh && let Some(egress) = self.egress.take() {
+            egress.end().await;
+            // Nobody of the last call is alive to wait for these, nor of the next one yet.
+            for _ in 0..LEFT_MAX {
+                if self.listener.accept().is_err() {
+                    break;
+                }
+            }
+        }
+        if self.egress.is_none() {
+            let refused = Arc::clone(&self.refused);
+            let watch = Arc::new(move |refusal: &Refusal| lock(&refused).add(refusal));
+            let started = self.listener.try_clone();
+            let started =
+                started.and_then(|own| Egress::start(own, Arc::clone(&self.allowed), watch));
+            self.egress = Some(started.map_err(internal)?);
+        }
+        Ok(())
+    }
+
+    /// The call is over: tells what was refused to it.
+    pub fn tell(&self, sink: &dyn Sink) {
+        if let Some(words) = lock(&self.refused).words() {
+            sink.fact(FACT, &words);
+        }
+    }
+}
+
+fn internal(error: io::Error) -> Fault {
+    Fault::Internal {
+        message: format!("serve the tool's way to its hosts: {error}"),
+    }
+}
+
+fn lock(refused: &Mutex<Refused>) -> MutexGuard<'_, Refused> {
+    refused.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What was refused to one call.
+#[derive(Debug, Default)]
+struct Refused {
+    told: Vec<(String, u64)>,
+    count: u64,
+}
+
+impl Refused {
+    fn add(&mut self, refusal: &Refusal) {
+        self.count += 1;
+        let words = refusal.brief();
+        let known = self.told.iter().position(|(known, _)| *known == words);
+        match known {
+            Some(at) => self.told[at].1 += 1,
+            None if self.told.len() < TOLD_MAX => self.told.push((words, 1)),
+            None => {}
+        }
+    }
+
+    /// `3: evil.test:443 not allowed (2 times); 10.0.0.1:80 not allowed`; nothing if nothing was.
+    fn words(&self) -> Option<String> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut text = format!("{}: ", self.count);
+        let mut before = "";
+        for (words, times) in &self.told {
+            text.push_str(before);
+            text.push_str(words);
+            if *times > 1 {
+                write!(text, " ({times} times)").expect("a String takes all");
+            }
+            before = "; ";
+        }
+        let told: u64 = self.told.iter().map(|(_, times)| times).sum();
+        if told < self.count {
+            text.push_str("; …");
+        }
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(host: &str, port: u16) -> Refusal {
+        Refusal::NotAllowed {
+            host: host.to_owned(),
+            port,
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_within_bounds() {
+        let mut refused = Refused::default();
+        assert_eq!(refused.words(), None);
+        refused.add(&refusal("evil.test", 443));
+        refused.add(&refusal("10.0.0.1", 80));
+        refused.add(&refusal("evil.test", 443));
+        assert_eq!(
+            refused.words().as_deref(),
+            Some("3: evil.test:443 not allowed (2 times); 10.0.0.1:80 not allowed")
+        );
+        for port in 1..1000 {
+            refused.add(&refusal(&"\u{1b}x".repeat(10_000), port));
+        }
+        let words = refused.words().unwrap();
+        assert!(words.starts_with("1002: evil.test:443 not allowed (2 times); "));
+        assert!(words.ends_with("; …") && words.len() < 2048, "{words}");
+        assert!(!words.contains('\u{1b}'));
+    }
+}
