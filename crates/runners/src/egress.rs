@@ -431,6 +431,23 @@ mod tests {
         assert_eq!(got, wanted);
     }
 
+    /// A client that is gone does not keep its place because its host says nothing. The clock
+    /// is the test's.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_host_is_left_in_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut ends = Vec::new();
+        for _ in 0..2 {
+            let near = TcpStream::connect(address).await.unwrap();
+            ends.push((near, listener.accept().await.unwrap().0));
+        }
+        let [(client, ours), (host, silent)] = <[_; 2]>::try_from(ends).unwrap();
+        drop(client);
+        carry(ours, host).await;
+        drop(silent);
+    }
+
     #[tokio::test]
     async fn what_is_no_proxy_request_is_refused() {
         let (address, _egress, _) = proxy(&["a.test:80".to_owned()]);

@@ -135,6 +135,11 @@ impl Refused {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
     use super::*;
 
     fn refusal(host: &str, port: u16) -> Refusal {
@@ -142,6 +147,56 @@ mod tests {
             host: host.to_owned(),
             port,
         }
+    }
+
+    /// A stream that the proxy carries, to a host that sends back what it gets.
+    async fn tunnel(proxy: SocketAddr, host: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(proxy).await.unwrap();
+        let request = format!("CONNECT {host} HTTP/1.1\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = [0; 39];
+        stream.read_exact(&mut head).await.unwrap();
+        assert!(head.ends_with(b"\r\n\r\n") && head.starts_with(b"HTTP/1.1 200"));
+        stream
+    }
+
+    async fn is_open(stream: &mut TcpStream) -> bool {
+        let mut back = [0; 2];
+        stream.write_all(b"hi").await.is_ok() && stream.read_exact(&mut back).await.is_ok()
+    }
+
+    /// A call finds what earlier ones opened, unless it is to begin afresh.
+    #[tokio::test]
+    async fn calls_share_connections_or_do_not() {
+        let echo = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let host = echo.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = echo.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                });
+            }
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let mut outlet = Outlet {
+            listener,
+            allowed: Arc::new(Allowed::parse(&[host.to_string()]).unwrap()),
+            refused: Arc::default(),
+            egress: None,
+        };
+        // Whoever comes before the first call has begun waits for it.
+        let early = tokio::spawn(tunnel(proxy, host));
+        outlet.begin(true).await.unwrap();
+        let mut stream = early.await.unwrap();
+        assert!(is_open(&mut stream).await);
+        outlet.begin(false).await.unwrap();
+        assert!(is_open(&mut stream).await);
+        outlet.begin(true).await.unwrap();
+        assert!(!is_open(&mut stream).await);
+        assert!(is_open(&mut tunnel(proxy, host).await).await);
     }
 
     #[test]
