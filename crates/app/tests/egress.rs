@@ -54,6 +54,11 @@ isolation = "call"
 runner = { kind = "python", entry = "net:run", python = "PYTHON" }
 
 [[tool]]
+name = "node"
+network = { allow = ["api.localhost:API"] }
+runner = { kind = "node", entry = "net.mjs:run", node = "NODE" }
+
+[[tool]]
 name = "open"
 network = true
 runner = { kind = "process", command = ["PYTHON", "-I", "net.py"] }
@@ -83,6 +88,7 @@ runner = { kind = "process", command = ["/bin/sh", "hold.sh"] }
 "#;
 
 const NET: &str = include_str!("egress/net.py");
+const NET_OF_NODE: &str = include_str!("egress/net.mjs");
 
 /// A server of HTTP on loopback that answers with what it was asked for.
 struct Site {
@@ -153,8 +159,11 @@ fn word() -> String {
 
 /// An arena whose tools may reach `site`.
 fn arena(users: Users, site: &Site) -> Arena {
-    let arena = Arena::new(users, &CONFIG.replace("API", &site.port.to_string()));
+    let node = std::env::var("CALLGATE_TEST_NODE").unwrap_or_else(|_| "node".to_owned());
+    let config = CONFIG.replace("API", &site.port.to_string());
+    let arena = Arena::new(users, &config.replace("NODE", &node));
     arena.put("ws/net.py", NET);
+    arena.put("ws/net.mjs", NET_OF_NODE);
     arena.put("ws/hold.sh", "echo '{}'\n");
     arena.cli(&["trust"]).good();
     arena
@@ -235,6 +244,23 @@ fn a_named_host_is_reached() {
     }
 }
 
+/// A Node worker, which is told of the proxy like all others.
+#[test]
+fn a_node_tool_reaches_its_host() {
+    let site = Site::new();
+    // Node tools of another user than the gate's do not work.
+    let own = |arena: &Arena| arena.users.gate == arena.users.owner;
+    for arena in arenas(&site).into_iter().filter(own) {
+        let who = arena.users.name();
+        for (host, status) in [("api", 200), ("other", 403)] {
+            let (word, at) = (word(), format!("{host}.localhost:{}", site.port));
+            let reply = call(&arena, "node", &asks("", &at, &word));
+            assert_eq!(reply["output"]["status"], status, "{who}: {reply}");
+            assert_eq!(site.has_heard(&word), status == 200, "{who}: {reply}");
+        }
+    }
+}
+
 /// Every other host, port and protocol fails; what came to the proxy is in the call's trace.
 #[test]
 fn nothing_else_is_reached() {
@@ -293,6 +319,10 @@ fn nothing_else_is_reached() {
             let at = at.replace(['[', ']'], "");
             let wanted = format!("1: {at} not allowed");
             assert_eq!(refused(&arena, &reply), wanted, "{who} {what}");
+            let record = arena.cli(&["audit", "show", "--last", "1", "--json"]);
+            let record = record.good().json();
+            assert_eq!(record["call"], reply["call_id"], "{record}");
+            assert_eq!(record["network_refused"], 1, "{who} {what}: {record}");
         }
         prove_raw(&arena);
     }
@@ -458,29 +488,35 @@ fn without_a_private_network_it_is_refused() {
         ));
         assert_eq!(finding(&arena, "")["ok"], true, "{who}");
 
-        let word = word();
-        let asked = asks("direct", &format!("127.0.0.1:{}", site.port), &word);
-        let text = asked.to_string();
-        let without = |tool: &str| {
+        let here = format!("127.0.0.1:{}", site.port);
+        let without = |hidden: &str, tool: &str, word: &str| {
+            let text = asks("direct", &here, word).to_string();
             let mut command = arena.callgate(&["call", tool, &text, "--json", "--standalone"]);
             command.env("CALLGATE_HIDE", hidden);
             run(&mut command).json()
         };
-        let reply = without("reach");
+        let word = word();
+        let reply = without(hidden, "reach", &word);
         assert_eq!(reply["fault"]["kind"], "unenforceable", "{who}: {reply}");
         let message = reply["fault"]["message"].as_str().unwrap_or_default();
         assert!(message.contains("a network namespace"), "{who}: {message}");
         assert!(!site.has_heard(&word), "{who}");
 
-        let reply = without("bold");
+        let reply = without(hidden, "bold", &word);
         assert!(site.has_heard(&word), "{who}: {reply}");
         let enforcement = &reply["enforcement"];
         assert_eq!(enforcement["network"]["level"], "none", "{who}: {reply}");
         assert_eq!(enforcement["unsafe_override"], true, "{who}: {reply}");
-        assert_eq!(
-            call(&arena, "bold", &asked)["enforcement"]["unsafe_override"],
-            Value::Null
-        );
+        // The private network holds it without the other layers too.
+        for hidden in ["", "landlock", "landlock,seccomp"] {
+            let word = self::word();
+            let reply = without(hidden, "bold", &word);
+            let error = &reply["output"]["error"];
+            assert!(error.is_string(), "{who} {hidden}: {reply}");
+            assert!(!site.has_heard(&word), "{who} {hidden}");
+            let lifted = &reply["enforcement"]["unsafe_override"];
+            assert_eq!(lifted.is_null(), hidden.is_empty(), "{who}: {reply}");
+        }
 
         let at = format!("api.localhost:{}", site.port);
         let reply = call(&arena, "shut", &asks("plain", &at, &word));

@@ -75,8 +75,10 @@ impl Outlet {
 
     /// The call is over: tells what was refused to it.
     pub fn tell(&self, sink: &dyn Sink) {
-        if let Some(words) = lock(&self.refused).words() {
+        let refused = lock(&self.refused);
+        if let Some(words) = refused.words() {
             sink.fact(FACT, &words);
+            sink.refused(refused.count);
         }
     }
 }
