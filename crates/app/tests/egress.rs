@@ -403,6 +403,13 @@ fn calls_of_one_worker() {
                 assert_eq!(output["said"], wanted, "{who} {tool}");
             }
         }
+        // Who does not wait for the answer is recorded all the same.
+        for tool in ["reach", "zygote"] {
+            let (output, refused) = ask(tool, asks("parting", "evil.test:1", ""));
+            assert_eq!(output["said"], "gone", "{who} {tool}: {output}");
+            let wanted = "20: evil.test:1 not allowed (20 times)";
+            assert_eq!(refused, wanted, "{who} {tool}");
+        }
         // Within one call its own loopback works; the next call finds nobody there.
         for tool in ["worker", "zygote"] {
             let (output, _) = ask(tool, json!({ "what": "leave" }));

@@ -12,6 +12,7 @@ mod outlet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -43,7 +44,10 @@ type Watch = Arc<dyn Fn(&Refusal) + Send + Sync>;
 
 /// A running proxy. Dropping it ends it and everything it carries.
 #[derive(Debug)]
-struct Egress(JoinHandle<()>);
+struct Egress {
+    task: JoinHandle<()>,
+    undecided: Arc<AtomicUsize>,
+}
 
 impl Egress {
     /// Serves `listener`, which is already listening.
@@ -55,20 +59,43 @@ impl Egress {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let door = Door { allowed, watch };
-        Ok(Self(tokio::spawn(serve(listener, door))))
+        let undecided = Arc::default();
+        let task = tokio::spawn(serve(listener, door, Arc::clone(&undecided)));
+        Ok(Self { task, undecided })
     }
 
-    /// Ends it. Nothing that it carried is left afterwards.
+    /// Connections that it has taken and of which it does not know yet whether they may be.
+    fn undecided(&self) -> usize {
+        self.undecided.load(Ordering::Acquire)
+    }
+
+    /// Ends it, and with it what it carried. It takes no connection afterwards.
     async fn end(mut self) {
-        self.0.abort();
+        self.task.abort();
         // An error is what it ends with.
-        let _ = (&mut self.0).await;
+        let _ = (&mut self.task).await;
     }
 }
 
 impl Drop for Egress {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
+    }
+}
+
+/// Counts a connection until something is known of it.
+struct Undecided(Arc<AtomicUsize>);
+
+impl Undecided {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Undecided {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -78,7 +105,7 @@ struct Door {
     watch: Watch,
 }
 
-async fn serve(listener: TcpListener, door: Door) {
+async fn serve(listener: TcpListener, door: Door, undecided: Arc<AtomicUsize>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Its connections end with it.
     let mut connections = tokio::task::JoinSet::new();
@@ -89,10 +116,10 @@ async fn serve(listener: TcpListener, door: Door) {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((client, _)) => {
-                let door = door.clone();
+                let (door, undecided) = (door.clone(), Undecided::new(&undecided));
                 connections.spawn(async move {
                     let _place = place;
-                    door.attend(client).await;
+                    door.attend(client, undecided).await;
                 });
             }
             // Out of descriptors: some will come back.
@@ -103,8 +130,15 @@ async fn serve(listener: TcpListener, door: Door) {
 
 impl Door {
     /// One connection, from its head to its end.
-    async fn attend(&self, mut client: TcpStream) {
-        match self.open(&mut client).await {
+    async fn attend(&self, mut client: TcpStream, undecided: Undecided) {
+        let told = |refusal: &Refusal| (self.watch)(refusal);
+        let heard = self.hear(&mut client).await.inspect_err(told);
+        drop(undecided);
+        let opened = match heard {
+            Ok(wanted) => self.open(wanted).await.inspect_err(told),
+            Err(refusal) => Err(refusal),
+        };
+        match opened {
             Ok((mut host, first)) => {
                 let passed = match first {
                     First::Established => {
@@ -119,18 +153,23 @@ impl Door {
                 }
             }
             Err(refusal) => {
-                (self.watch)(&refusal);
                 let _ = timeout(FAREWELL, part(&mut client, &refused(&refusal))).await;
             }
         }
     }
 
-    /// Reads what is wanted and connects to it, if that may be.
-    async fn open(&self, client: &mut TcpStream) -> Result<(TcpStream, First), Refusal> {
+    /// Reads what is wanted, if that may be.
+    async fn hear(&self, client: &mut TcpStream) -> Result<Wanted, Refusal> {
         let head = timeout(PATIENCE, read_head(client))
             .await
             .map_err(|_| Refusal::BadRequest("the request's head did not come in time"))??;
         let wanted = Wanted::read(&head)?;
+        self.allowed.check_host(&wanted.host, wanted.port)?;
+        Ok(wanted)
+    }
+
+    /// Connects to what is wanted, and says what goes first.
+    async fn open(&self, wanted: Wanted) -> Result<(TcpStream, First), Refusal> {
         let host = self.connect(&wanted.host, wanted.port).await?;
         Ok((host, wanted.first))
     }
@@ -138,7 +177,6 @@ impl Door {
     /// Connects to the first address that answers. All of them are checked before: a name must
     /// not be used to try which of them would be let through.
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
-        self.allowed.check_host(host, port)?;
         let addresses = resolve(host, port).await?;
         for address in &addresses {
             self.allowed.check_address(host, address.ip(), port)?;

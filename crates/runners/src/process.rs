@@ -84,7 +84,9 @@ impl ProcessRunner {
             outlet.begin(true).await?;
         }
         let result = self.attend(job, deadline, &mut child, streams).await;
-        outlet.iter().for_each(|outlet| outlet.tell(job.sink));
+        if let Some(outlet) = &outlet {
+            outlet.tell(true, job.sink).await;
+        }
         result
     }
 

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use callgate_call::{Fault, Needs, Network, Sink};
 use callgate_sandbox::Child;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Allowed, Egress, Refusal};
 
@@ -16,6 +18,9 @@ const FACT: &str = "network_refused";
 
 /// Refusals of one call that are told apart; further ones are only counted.
 const TOLD_MAX: usize = 8;
+
+/// How long it may take to hear what processes asked for that have ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Connections that a call may have left waiting: as many as the listener holds, and some that
 /// were on their way.
@@ -52,9 +57,9 @@ impl Outlet {
 
     /// A call begins. Connections of earlier ones stay open, unless it is to begin `afresh`.
     pub async fn begin(&mut self, afresh: bool) -> Result<(), Fault> {
-        *lock(&self.refused) = Refused::default();
         if afresh && let Some(egress) = self.egress.take() {
             egress.end().await;
+            *lock(&self.refused) = Refused::default();
             // Nobody of the last call is alive to wait for these, nor of the next one yet.
             for _ in 0..LEFT_MAX {
                 if self.listener.accept().is_err() {
@@ -73,14 +78,36 @@ impl Outlet {
         Ok(())
     }
 
-    /// The call is over: tells what was refused to it.
-    pub fn tell(&self, sink: &dyn Sink) {
-        let refused = lock(&self.refused);
+    /// The call is over: tells what was refused to it. Where its processes are `gone`, what they
+    /// asked for last is heard first; where they live on, it is told with the next call.
+    pub async fn tell(&self, gone: bool, sink: &dyn Sink) {
+        if gone {
+            let _ = tokio::time::timeout(LAST_WORDS, self.all_heard()).await;
+        }
+        let refused = std::mem::take(&mut *lock(&self.refused));
         if let Some(words) = refused.words() {
             sink.fact(FACT, &words);
             sink.refused(refused.count);
         }
     }
+
+    /// Ready when nobody waits any more to be told whether its connection may be.
+    async fn all_heard(&self) {
+        let undecided = || self.egress.as_ref().is_some_and(|one| one.undecided() > 0);
+        while is_waited_at(&self.listener) || undecided() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// True if a connection waits to be taken.
+fn is_waited_at(listener: &TcpListener) -> bool {
+    let mut polled = [PollFd::new(listener, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 fn internal(error: io::Error) -> Fault {
@@ -137,8 +164,11 @@ impl Refused {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
+    use callgate_call::Stream;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
 
@@ -149,6 +179,49 @@ mod tests {
             host: host.to_owned(),
             port,
         }
+    }
+
+    fn outlet(allowed: &str) -> (Outlet, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let outlet = Outlet {
+            listener,
+            allowed: Arc::new(Allowed::parse(&[allowed.to_owned()]).unwrap()),
+            refused: Arc::default(),
+            egress: None,
+        };
+        (outlet, proxy)
+    }
+
+    #[derive(Default)]
+    struct Counted(AtomicU64);
+
+    impl Sink for Counted {
+        fn chunk(&self, _: Stream, _: &[u8]) {}
+
+        fn refused(&self, connections: u64) {
+            self.0.fetch_add(connections, Ordering::Relaxed);
+        }
+    }
+
+    /// What a process asked for last is told with its call, though nobody waits for the answer
+    /// and nobody has had a turn to hear it.
+    #[tokio::test]
+    async fn last_words_are_heard() {
+        let (mut outlet, proxy) = outlet("a.test:1");
+        outlet.begin(true).await.unwrap();
+        for _ in 0..20 {
+            let mut client = std::net::TcpStream::connect(proxy).unwrap();
+            client
+                .write_all(b"CONNECT b.test:1 HTTP/1.1\r\n\r\n")
+                .unwrap();
+        }
+        let sink = Counted::default();
+        outlet.tell(true, &sink).await;
+        assert_eq!(sink.0.load(Ordering::Relaxed), 20);
+        outlet.tell(true, &sink).await;
+        assert_eq!(sink.0.load(Ordering::Relaxed), 20, "told once");
     }
 
     /// A stream that the proxy carries, to a host that sends back what it gets.
@@ -180,15 +253,7 @@ mod tests {
                 });
             }
         });
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let proxy = listener.local_addr().unwrap();
-        let mut outlet = Outlet {
-            listener,
-            allowed: Arc::new(Allowed::parse(&[host.to_string()]).unwrap()),
-            refused: Arc::default(),
-            egress: None,
-        };
+        let (mut outlet, proxy) = outlet(&host.to_string());
         // Whoever comes before the first call has begun waits for it.
         let early = tokio::spawn(tunnel(proxy, host));
         outlet.begin(true).await.unwrap();

@@ -172,14 +172,16 @@ impl Worker {
         output_bytes_max: usize,
     ) -> Served {
         // Nobody of an earlier call is left in it, so nothing of theirs is to be reached either.
-        let afresh = self.fitness.isolation == Isolation::Call;
+        let alone = self.fitness.isolation != Isolation::Worker;
         if let Some(outlet) = &mut self.outlet
-            && let Err(fault) = outlet.begin(afresh).await
+            && let Err(fault) = outlet.begin(alone).await
         {
             return Served::Spent(Err(fault));
         }
         let served = self.take(entry, job, deadline, output_bytes_max).await;
-        self.outlet.iter().for_each(|outlet| outlet.tell(job.sink));
+        if let Some(outlet) = &self.outlet {
+            outlet.tell(alone, job.sink).await;
+        }
         served
     }
 
