@@ -240,6 +240,7 @@ fn record(
         health: Health::Works,
         enforcement: "none",
         unsafe_override: false,
+        network_refused: 0,
         began: Timestamp(0),
         keep: true,
         trace_id: None,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network};
+use callgate_runners::Allowed;
 use callgate_sandbox::real;
 
 use crate::bridge::Place;
@@ -90,6 +91,12 @@ impl Ground {
         own: Vec<PathBuf>,
     ) -> Result<Option<Arc<Needs>>, String> {
         bounded(config)?;
+        // Its network is where it is, and nothing of ours is in between.
+        if let (Some(RunnerConfig::Service(_)), Some(NetworkConfig::Some(_))) =
+            (&config.runner, &config.network)
+        {
+            return Err("network.allow: whom a service reaches is its own to hold".to_owned());
+        }
         // What a binding or a pack says is asked for even where somebody else carries it out.
         if config.runner.is_none() && config.bound.is_none() {
             return Ok(None);
@@ -239,23 +246,10 @@ fn network(config: &ToolConfig) -> Result<Network, String> {
                     "network.allow: {count} hosts are more than {HOSTS_MAX}"
                 ));
             }
-            match hosts.allow.iter().find(|host| !is_host(host)) {
-                Some(host) => Err(format!(
-                    "network.allow: `{host}` is not `host:port`, such as `api.example.com:443`"
-                )),
-                None => Ok(Network::Hosts(hosts.allow.clone())),
-            }
+            Allowed::parse(&hosts.allow)?;
+            Ok(Network::Hosts(hosts.allow.clone()))
         }
     }
-}
-
-fn is_host(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return false;
-    };
-    let port: Option<u16> = port.parse().ok();
-    let known = |b: u8| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b);
-    !host.is_empty() && host.len() <= 253 && host.bytes().all(known) && port.is_some_and(|p| p > 0)
 }
 
 /// A tool's own code inside the workspace: the files its command names, the module or package

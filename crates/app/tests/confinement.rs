@@ -102,9 +102,15 @@ fn what_is_not_there_is_refused() {
         ("sandbox = \"strict\"", "netns", "no_network", "namespaces"),
         (
             "network = { allow = [\"api.example.com:443\"] }",
-            "",
+            "netns",
             "no_network",
-            "proxy",
+            "a network namespace for `network.allow` (as root",
+        ),
+        (
+            "network = { allow = [\"api.example.com:443\"] }",
+            "seccomp",
+            "no_network",
+            "Unix sockets can be reached",
         ),
     ] {
         let folder = workspace(more);

@@ -72,6 +72,16 @@ impl Needs {
             ..self.clone()
         }
     }
+
+    /// Whom it may reach after all: a promise outranks what it declares.
+    #[must_use]
+    pub fn reach(&self) -> &Network {
+        if self.guarantees.requires(Guarantee::NoNetwork) {
+            &Network::None
+        } else {
+            &self.network
+        }
+    }
 }
 
 /// Where a call is to be kept, beyond what its tool declares. Absolute paths without links. TP-12.
@@ -169,6 +179,8 @@ pub struct Detail {
     pub held: Vec<Held>,
     /// How it is kept to its writable paths, where it has some and no promise speaks of it.
     pub writes: Option<Held>,
+    /// How it is kept to its hosts, where it has some.
+    pub network: Option<Held>,
     /// What keeps one call from the next.
     pub isolation: Isolation,
     /// An override of the owner let the call through with less than was asked for.

@@ -112,6 +112,11 @@ pub trait Sink: Send + Sync {
         let _ = (name, value);
     }
 
+    /// So many connections of the tool's were refused to it, for the call's record.
+    fn refused(&self, connections: u64) {
+        let _ = connections;
+    }
+
     /// The answer will take a while: the connection it was asked by may be let go of.
     fn linger(&self) {}
 }

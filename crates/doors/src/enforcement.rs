@@ -3,8 +3,8 @@
 use callgate_call::{Enforcement, Held};
 use serde_json::{Map, Value, json};
 
-/// `{level, isolation?, guarantees?, writes?, unsafe_override?}`; each guarantee is `{level,
-/// mechanisms, missing?, source}`.
+/// `{level, isolation?, guarantees?, writes?, network?, unsafe_override?}`; each guarantee is
+/// `{level, mechanisms, missing?, source}`.
 pub(crate) fn enforcement_body(enforcement: &Enforcement) -> Value {
     let mut body = json!({ "level": enforcement.level.as_str() });
     let Some(detail) = &enforcement.detail else {
@@ -19,6 +19,9 @@ pub(crate) fn enforcement_body(enforcement: &Enforcement) -> Value {
     body["guarantees"] = Value::Object(guarantees);
     if let Some(writes) = &detail.writes {
         body["writes"] = held_body(writes);
+    }
+    if let Some(network) = &detail.network {
+        body["network"] = held_body(network);
     }
     if detail.unsafe_override {
         body["unsafe_override"] = json!(true);

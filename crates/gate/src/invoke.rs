@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
@@ -209,9 +210,11 @@ impl Gate {
                 continue; // another call took the key since we looked
             }
             let began = self.clock.now();
-            let result = self.run(setup, call, entry, &plan, trace).await;
+            let refused = AtomicU64::new(0);
+            let result = self.run(setup, call, entry, &plan, trace, &refused).await;
             trace.enter(Stage::Finish);
-            let (result, ticket) = self.finish(&start, lazy, result, began);
+            let refused = refused.into_inner();
+            let (result, ticket) = self.finish(&start, lazy, result, began, refused);
             return Ok(Left::Ran(result, plan.enforcement, ticket));
         }
     }
@@ -316,13 +319,14 @@ impl Gate {
         entry: &Entry,
         plan: &Plan,
         trace: &Trace<'_>,
+        refused: &AtomicU64,
     ) -> Result<Output, Fault> {
         trace.enter(Stage::Run);
         let tool = &entry.tool;
         let timeout = call.timeout(tool.timeout);
         let cap = call.timeout_max.unwrap_or_else(|| tool.cap(timeout));
         let patience = Patience::new(timeout, cap);
-        let listens = call.sink.is_some() || trace.is_kept();
+        let listens = call.sink.is_some() || trace.is_kept() || plan.confinement.is_some();
         let watched = listens.then(|| Watched {
             sink: call.sink.as_deref().unwrap_or(&NoSink),
             trace,
@@ -330,6 +334,7 @@ impl Gate {
             patience: &patience,
             clock: &*self.clock,
             began: self.clock.now(),
+            refused,
         });
         let job = Job {
             call,
@@ -360,6 +365,7 @@ impl Gate {
         lazy: bool,
         result: Result<Output, Fault>,
         began: Timestamp,
+        network_refused: u64,
     ) -> (Result<Output, Fault>, Ticket) {
         failpoint("finish.before");
         let (message, data);
@@ -394,6 +400,7 @@ impl Gate {
             health,
             enforcement: start.enforcement,
             unsafe_override: start.unsafe_override,
+            network_refused,
             began,
             keep,
             trace_id: start.trace_id,

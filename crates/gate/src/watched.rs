@@ -1,6 +1,8 @@
 //! What a running tool says on its way to the caller: without secrets, and as a sign of life
 //! that extends its time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use callgate_call::{Clock, Log, Patience, Progress, Secrets, Sink, Stream, Timestamp};
 
 use crate::trace::Trace;
@@ -12,6 +14,8 @@ pub(crate) struct Watched<'a> {
     pub(crate) patience: &'a Patience,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) began: Timestamp,
+    /// Connections that the tool was refused.
+    pub(crate) refused: &'a AtomicU64,
 }
 
 impl Sink for Watched<'_> {
@@ -48,6 +52,10 @@ impl Sink for Watched<'_> {
         let value = self.secrets.clean(value);
         self.trace.fact(name, &value);
         self.sink.fact(name, &value);
+    }
+
+    fn refused(&self, connections: u64) {
+        self.refused.fetch_add(connections, Ordering::Relaxed);
     }
 
     fn linger(&self) {

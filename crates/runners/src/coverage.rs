@@ -94,6 +94,7 @@ fn planned(held: Vec<Held>, isolation: Isolation, unsafe_override: bool) -> Plan
     let detail = Detail {
         held,
         writes: None,
+        network: None,
         isolation,
         unsafe_override,
     };

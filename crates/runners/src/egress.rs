@@ -7,19 +7,23 @@
 //! is encrypted; plain requests are passed on one per connection.
 
 mod allow;
+mod outlet;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use allow::{Allowed, Refusal};
+pub(crate) use outlet::Outlet;
 
 /// Connections of one tool at the same time; further ones wait in the kernel.
 const CONNECTIONS_MAX: usize = 64;
@@ -28,19 +32,26 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How long a client may take to say what it wants, and a host to take us.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long one side may go on once the other has ended: a client that is gone must not keep a
+/// place because its host says nothing.
+const AFTERMATH: Duration = Duration::from_secs(30);
+
 /// How long a refused client may take to read why.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Hears of every connection that was refused.
-pub type Watch = Arc<dyn Fn(&Refusal) + Send + Sync>;
+type Watch = Arc<dyn Fn(&Refusal) + Send + Sync>;
 
 /// A running proxy. Dropping it ends it and everything it carries.
 #[derive(Debug)]
-pub struct Egress(AbortHandle);
+struct Egress {
+    task: JoinHandle<()>,
+    undecided: Arc<AtomicUsize>,
+}
 
 impl Egress {
     /// Serves `listener`, which is already listening.
-    pub fn start(
+    fn start(
         listener: std::net::TcpListener,
         allowed: Arc<Allowed>,
         watch: Watch,
@@ -48,13 +59,43 @@ impl Egress {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let door = Door { allowed, watch };
-        Ok(Self(tokio::spawn(serve(listener, door)).abort_handle()))
+        let undecided = Arc::default();
+        let task = tokio::spawn(serve(listener, door, Arc::clone(&undecided)));
+        Ok(Self { task, undecided })
+    }
+
+    /// Connections that it has taken and of which it does not know yet whether they may be.
+    fn undecided(&self) -> usize {
+        self.undecided.load(Ordering::Acquire)
+    }
+
+    /// Ends it, and with it what it carried. It takes no connection afterwards.
+    async fn end(mut self) {
+        self.task.abort();
+        // An error is what it ends with.
+        let _ = (&mut self.task).await;
     }
 }
 
 impl Drop for Egress {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
+    }
+}
+
+/// Counts a connection until something is known of it.
+struct Undecided(Arc<AtomicUsize>);
+
+impl Undecided {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Undecided {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -64,7 +105,7 @@ struct Door {
     watch: Watch,
 }
 
-async fn serve(listener: TcpListener, door: Door) {
+async fn serve(listener: TcpListener, door: Door, undecided: Arc<AtomicUsize>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Its connections end with it.
     let mut connections = tokio::task::JoinSet::new();
@@ -75,10 +116,10 @@ async fn serve(listener: TcpListener, door: Door) {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((client, _)) => {
-                let door = door.clone();
+                let (door, undecided) = (door.clone(), Undecided::new(&undecided));
                 connections.spawn(async move {
                     let _place = place;
-                    door.attend(client).await;
+                    door.attend(client, undecided).await;
                 });
             }
             // Out of descriptors: some will come back.
@@ -89,8 +130,15 @@ async fn serve(listener: TcpListener, door: Door) {
 
 impl Door {
     /// One connection, from its head to its end.
-    async fn attend(&self, mut client: TcpStream) {
-        match self.open(&mut client).await {
+    async fn attend(&self, mut client: TcpStream, undecided: Undecided) {
+        let told = |refusal: &Refusal| (self.watch)(refusal);
+        let heard = self.hear(&mut client).await.inspect_err(told);
+        drop(undecided);
+        let opened = match heard {
+            Ok(wanted) => self.open(wanted).await.inspect_err(told),
+            Err(refusal) => Err(refusal),
+        };
+        match opened {
             Ok((mut host, first)) => {
                 let passed = match first {
                     First::Established => {
@@ -101,23 +149,27 @@ impl Door {
                     First::Bytes(bytes) => host.write_all(&bytes).await,
                 };
                 if passed.is_ok() {
-                    // Either side may go at any time, and the other hears of it.
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut host).await;
+                    carry(client, host).await;
                 }
             }
             Err(refusal) => {
-                (self.watch)(&refusal);
                 let _ = timeout(FAREWELL, part(&mut client, &refused(&refusal))).await;
             }
         }
     }
 
-    /// Reads what is wanted and connects to it, if that may be.
-    async fn open(&self, client: &mut TcpStream) -> Result<(TcpStream, First), Refusal> {
+    /// Reads what is wanted, if that may be.
+    async fn hear(&self, client: &mut TcpStream) -> Result<Wanted, Refusal> {
         let head = timeout(PATIENCE, read_head(client))
             .await
             .map_err(|_| Refusal::BadRequest("the request's head did not come in time"))??;
         let wanted = Wanted::read(&head)?;
+        self.allowed.check_host(&wanted.host, wanted.port)?;
+        Ok(wanted)
+    }
+
+    /// Connects to what is wanted, and says what goes first.
+    async fn open(&self, wanted: Wanted) -> Result<(TcpStream, First), Refusal> {
         let host = self.connect(&wanted.host, wanted.port).await?;
         Ok((host, wanted.first))
     }
@@ -125,7 +177,6 @@ impl Door {
     /// Connects to the first address that answers. All of them are checked before: a name must
     /// not be used to try which of them would be let through.
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
-        self.allowed.check_host(host, port)?;
         let addresses = resolve(host, port).await?;
         for address in &addresses {
             self.allowed.check_address(host, address.ip(), port)?;
@@ -145,6 +196,25 @@ impl Door {
             Err(_) => Err(unreachable("it did not answer in time".to_owned())),
         }
     }
+}
+
+/// Carries bytes both ways. Either side may go at any time, and the other hears of it.
+async fn carry(mut client: TcpStream, mut host: TcpStream) {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_host, mut to_host) = host.split();
+    let up = pass(&mut from_client, &mut to_host);
+    let down = pass(&mut from_host, &mut to_client);
+    tokio::pin!(up, down);
+    let _ = tokio::select! {
+        () = &mut up => timeout(AFTERMATH, down).await,
+        () = &mut down => timeout(AFTERMATH, up).await,
+    };
+}
+
+/// Passes bytes on to their end, and the end too.
+async fn pass(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) {
+    let _ = tokio::io::copy(from, to).await;
+    let _ = to.shutdown().await;
 }
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
@@ -397,6 +467,23 @@ mod tests {
             host.port()
         );
         assert_eq!(got, wanted);
+    }
+
+    /// A client that is gone does not keep its place because its host says nothing. The clock
+    /// is the test's.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_host_is_left_in_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut ends = Vec::new();
+        for _ in 0..2 {
+            let near = TcpStream::connect(address).await.unwrap();
+            ends.push((near, listener.accept().await.unwrap().0));
+        }
+        let [(client, ours), (host, silent)] = <[_; 2]>::try_from(ends).unwrap();
+        drop(client);
+        carry(ours, host).await;
+        drop(silent);
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::answer::{self, Answer};
 use crate::chatter::Chatter;
+use crate::egress::Outlet;
 use crate::ending;
 use crate::tail::Tail;
 
@@ -78,7 +79,15 @@ impl ProcessRunner {
         })?;
         let child = within(job, deadline, self.spawner.spawn(spec)).await?;
         let mut child = child.map_err(|error| ending::not_started(&error))?;
-        self.attend(job, deadline, &mut child, streams).await
+        let mut outlet = Outlet::of(&mut child, job.plan.confinement.as_deref())?;
+        if let Some(outlet) = &mut outlet {
+            outlet.begin(true).await?;
+        }
+        let result = self.attend(job, deadline, &mut child, streams).await;
+        if let Some(outlet) = &outlet {
+            outlet.tell(true, job.sink).await;
+        }
+        result
     }
 
     fn prepare(&self, job: Job<'_>) -> io::Result<(Streams, Spec)> {

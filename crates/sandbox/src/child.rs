@@ -1,11 +1,15 @@
 //! A running child as the gate holds it: the near end of its leash.
 
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+use crate::kernel;
 use crate::message::{REPORT_BYTES, Report};
 use crate::spawner::Link;
 
@@ -16,6 +20,8 @@ pub struct Child {
     leash: UnixStream,
     link: Arc<Link>,
     pid: u32,
+    /// Its way out, until somebody serves it.
+    outlet: Option<OwnedFd>,
     report: [u8; REPORT_BYTES],
     /// How much of the report has come.
     filled: usize,
@@ -50,6 +56,7 @@ impl Child {
             leash,
             link,
             pid: 0,
+            outlet: None,
             report: [0; REPORT_BYTES],
             filled: 0,
             exit: None,
@@ -68,6 +75,16 @@ impl Child {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// The listener that is its only way out, where it has one: whoever takes it serves it as an
+    /// HTTP proxy, or the child reaches nobody.
+    pub fn take_outlet(&mut self) -> Option<TcpListener> {
+        self.outlet.take().map(TcpListener::from)
+    }
+
+    pub(crate) fn has_outlet(&self) -> bool {
+        self.outlet.is_some()
     }
 
     /// Ends the whole tree. [`wait`](Self::wait) tells when it is gone.
@@ -109,9 +126,18 @@ impl Child {
     /// kept here, so that dropping the future loses nothing.
     pub(crate) async fn next_report(&mut self) -> Option<Report> {
         while self.filled < REPORT_BYTES {
-            match self.leash.read(&mut self.report[self.filled..]).await {
-                Ok(0) | Err(_) => return None,
-                Ok(read) => self.filled += read,
+            self.leash.readable().await.ok()?;
+            let (leash, rest) = (self.leash.as_fd(), &mut self.report[self.filled..]);
+            let receive = || kernel::receive_with(leash, rest);
+            match self.leash.try_io(Interest::READABLE, receive) {
+                Ok((0, _)) => return None,
+                Ok((read, outlet)) => {
+                    self.filled += read;
+                    self.outlet = outlet.or(self.outlet.take());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
             }
         }
         self.filled = 0;

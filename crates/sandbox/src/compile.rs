@@ -92,11 +92,8 @@ impl Compiled {
 /// What to carry out for a child of these needs.
 pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Confine {
     let requires = |guarantee| needs.guarantees.requires(guarantee);
-    let network = if requires(Guarantee::NoNetwork) {
-        &Network::None
-    } else {
-        &needs.network
-    };
+    let network = needs.reach();
+    let outlet = matches!(network, Network::Hosts(_)) && facts.net_listener;
     let mut roots = Roots {
         hidden: needs.hidden.iter().map(|path| real(path)).collect(),
         ..Roots::default()
@@ -107,7 +104,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     }
     let ground = Ground::new(needs, &roots, facts);
     let metadata = ground.read_only && facts.ipc_namespace;
-    let mut namespaces = ground.namespaces(metadata);
+    let mut namespaces = ground.namespaces(metadata) | flag_if(outlet, libc::CLONE_NEWNET);
     if needs.strict || (*network == Network::None && !facts.seccomp) {
         namespaces |= flag_if(facts.net_namespace, libc::CLONE_NEWNET);
         namespaces |= flag_if(facts.ipc_namespace, libc::CLONE_NEWIPC);
@@ -131,7 +128,8 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     Confine {
         landlock: facts.landlock,
         roots: roots.list,
-        no_tcp: *network == Network::None,
+        no_tcp: *network == Network::None || outlet,
+        outlet,
         filter: facts.seccomp.then_some(rules),
         namespaces: namespaces.unsigned_abs(),
         read_only: ground.read_only,
@@ -163,7 +161,7 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
                 .iter()
                 .for_each(|path| roots.read(path)),
         }
-        if *network != Network::None {
+        if *network == Network::Any {
             roots.read(Path::new(RESOLVER));
         }
     }

@@ -13,8 +13,10 @@ pub(crate) struct Confine {
     pub landlock: u8,
     /// What it may reach, by path. All paths are real ones: a link on the way is an error.
     pub roots: Vec<Root>,
-    /// TCP too is for Landlock to deny.
+    /// TCP too is for Landlock to deny, but for the way out.
     pub no_tcp: bool,
+    /// It has a way out of its private network.
+    pub outlet: bool,
     /// The seccomp filter.
     pub filter: Option<Rules>,
     /// `CLONE_NEW…` flags of its own namespaces.
@@ -87,6 +89,7 @@ impl Confine {
             out.c_text(&root.path);
         }
         out.byte(u8::from(self.no_tcp));
+        out.byte(u8::from(self.outlet));
         out.byte(self.filter.map_or(0, byte_of_rules));
         out.u32(self.namespaces);
         out.byte(u8::from(self.read_only));
@@ -112,6 +115,7 @@ impl Confine {
         };
         let roots = from.list(root)?;
         let no_tcp = from.byte()? != 0;
+        let outlet = from.byte()? != 0;
         let filter = match from.byte()? {
             0 => None,
             byte => Some(rules_of_byte(byte)),
@@ -129,6 +133,7 @@ impl Confine {
             landlock,
             roots,
             no_tcp,
+            outlet,
             filter,
             namespaces,
             read_only,
@@ -215,6 +220,7 @@ mod tests {
                     },
                 ],
                 no_tcp: true,
+                outlet: true,
                 filter,
                 namespaces: 0x6000_0000,
                 read_only: true,

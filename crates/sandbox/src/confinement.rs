@@ -11,7 +11,7 @@ use callgate_call::{
 use crate::Spawner;
 use crate::facts::Facts;
 use crate::files::look;
-use crate::levels::{Files, held};
+use crate::levels::{Files, held, hosts_held};
 
 /// Plans are kept at most; beyond, all are made anew.
 const PLANS_MAX: usize = 1024;
@@ -123,12 +123,14 @@ fn plan(needs: &Arc<Needs>, facts: &Facts) -> Result<Plan, Fault> {
         .map(|(one, asker)| hold(one, asker, needs, facts, &files))
         .collect();
     let writes = writes(needs, facts, &files);
-    let missing = missing(needs, facts, &held, writes.as_ref());
+    let network = network(needs, facts);
+    let missing = missing(needs, facts, &held, [writes.as_ref(), network.as_ref()]);
     let overrides = needs.unsafe_execution || needs.unconfined;
     if !missing.is_empty() && !overrides {
         return Err(Fault::Unenforceable { missing });
     }
-    let all = held.iter().chain(&writes).map(|held| held.level);
+    let all = held.iter().chain(&writes).chain(&network);
+    let all = all.map(|held| held.level);
     let level = match needs.unconfined {
         true => Level::None,
         false => all.min().unwrap_or(Level::Enforced),
@@ -139,6 +141,7 @@ fn plan(needs: &Arc<Needs>, facts: &Facts) -> Result<Plan, Fault> {
             detail: Some(Arc::new(Detail {
                 held,
                 writes,
+                network,
                 isolation: needs.isolation,
                 unsafe_override: needs.unconfined || !missing.is_empty(),
             })),
@@ -149,13 +152,25 @@ fn plan(needs: &Arc<Needs>, facts: &Facts) -> Result<Plan, Fault> {
 
 /// How one promise is kept, or is not where nothing is confined.
 fn hold(one: Guarantee, asker: Asker, needs: &Needs, facts: &Facts, files: &Files) -> Held {
-    let mut held = held(one, asker, needs, facts, files);
+    lifted(held(one, asker, needs, facts, files), needs)
+}
+
+/// The same, unless nothing is confined.
+fn lifted(mut held: Held, needs: &Needs) -> Held {
     if needs.unconfined {
         held.level = Level::None;
         held.mechanisms.clear();
         "its configuration says `sandbox = false`".clone_into(&mut held.missing);
     }
     held
+}
+
+/// How it is kept to its hosts, where it names some.
+fn network(needs: &Needs, facts: &Facts) -> Option<Held> {
+    match needs.reach() {
+        Network::Hosts(_) => Some(lifted(hosts_held(facts), needs)),
+        Network::None | Network::Any => None,
+    }
 }
 
 /// How it is kept to its writable paths, where no promise speaks of that.
@@ -166,27 +181,24 @@ fn writes(needs: &Needs, facts: &Facts, files: &Files) -> Option<Held> {
 }
 
 /// What keeps the plan from being carried out as asked.
-fn missing(needs: &Needs, facts: &Facts, held: &[Held], writes: Option<&Held>) -> Vec<Held> {
-    let weak = held.iter().filter(|held| held.level < Level::Enforced);
+fn missing(
+    needs: &Needs,
+    facts: &Facts,
+    held: &[Held],
+    [writes, network]: [Option<&Held>; 2],
+) -> Vec<Held> {
+    // Hosts are named to be the only ones.
+    let weak = held.iter().chain(network);
+    let weak = weak.filter(|held| held.level < Level::Enforced);
     let mut missing: Vec<Held> = weak.cloned().collect();
     // Nothing was promised beyond its paths; but without them it would be confined in name
     // only.
     missing.extend(writes.filter(|held| held.level == Level::None).cloned());
-    let network = |reason: &str| Held {
-        missing: reason.to_owned(),
-        ..unheld(Guarantee::NoNetwork, Asker::Tool)
-    };
-    let hosts = matches!(needs.network, Network::Hosts(_))
-        && !needs.guarantees.requires(Guarantee::NoNetwork);
-    if hosts {
-        missing.push(network(
-            "`network.allow` needs the filtering proxy, which is not there yet",
-        ));
-    }
     if needs.strict && !(facts.net_namespace && facts.ipc_namespace) {
-        missing.push(network(
-            "`sandbox = \"strict\"` needs network and IPC namespaces",
-        ));
+        missing.push(Held {
+            missing: "`sandbox = \"strict\"` needs network and IPC namespaces".to_owned(),
+            ..unheld(Guarantee::NoNetwork, Asker::Tool)
+        });
     }
     missing
 }

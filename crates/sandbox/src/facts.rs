@@ -17,9 +17,11 @@ pub struct Facts {
     pub mount_namespace: bool,
     /// Network namespaces can be had.
     pub net_namespace: bool,
+    /// In those, a listener of ours can be the way out.
+    pub net_listener: bool,
     /// IPC namespaces can be had.
     pub ipc_namespace: bool,
-    /// The last three cost a user namespace.
+    /// The last four cost a user namespace.
     pub by_user_namespace: bool,
 }
 
@@ -59,19 +61,21 @@ impl Facts {
                 Facility::Seccomp => (self.seccomp, self.exec_once) = (false, false),
                 Facility::UserNamespaces if self.by_user_namespace => {
                     self.mount_namespace = false;
-                    self.net_namespace = false;
+                    (self.net_namespace, self.net_listener) = (false, false);
                     self.ipc_namespace = false;
                 }
                 Facility::UserNamespaces => {}
                 Facility::MountNamespaces => self.mount_namespace = false,
-                Facility::NetNamespaces => self.net_namespace = false,
+                Facility::NetNamespaces => {
+                    (self.net_namespace, self.net_listener) = (false, false);
+                }
             }
         }
         self
     }
 
     /// How many bytes they take.
-    pub(crate) const BYTES: usize = 9;
+    pub(crate) const BYTES: usize = 10;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let Self {
@@ -82,6 +86,7 @@ impl Facts {
             pid_namespace,
             mount_namespace,
             net_namespace,
+            net_listener,
             ipc_namespace,
             by_user_namespace,
         } = self;
@@ -93,6 +98,7 @@ impl Facts {
             pid_namespace.into(),
             mount_namespace.into(),
             net_namespace.into(),
+            net_listener.into(),
             ipc_namespace.into(),
             by_user_namespace.into(),
         ]
@@ -107,6 +113,7 @@ impl Facts {
             pid_namespace,
             mount_namespace,
             net_namespace,
+            net_listener,
             ipc_namespace,
             by_user_namespace,
         ] = rest.map(|byte| byte != 0);
@@ -118,6 +125,7 @@ impl Facts {
             pid_namespace,
             mount_namespace,
             net_namespace,
+            net_listener,
             ipc_namespace,
             by_user_namespace,
         }

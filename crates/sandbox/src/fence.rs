@@ -4,13 +4,15 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
-    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort,
+    PathBeneath, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus,
+    Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::confine::{Access, Confine, Root};
+use crate::outlet;
 
 /// A ruleset that is ready to be entered.
 pub(crate) struct Fence(RulesetCreated);
@@ -20,6 +22,10 @@ impl Fence {
     pub fn build(confine: &Confine) -> io::Result<Self> {
         let abi = ABI::from(i32::from(confine.landlock));
         let mut ruleset = empty(abi, confine.no_tcp).map_err(|error| os(&error))?;
+        if confine.outlet && confine.no_tcp && abi >= ABI::V4 {
+            let port = NetPort::new(outlet::PORT, AccessNet::ConnectTcp);
+            ruleset = ruleset.add_rule(port).map_err(|error| os(&error))?;
+        }
         for root in &confine.roots {
             if let Some(fd) = open(root)? {
                 ruleset = add(ruleset, fd.as_fd(), rights(abi, root.access))?;

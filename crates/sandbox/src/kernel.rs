@@ -1,8 +1,9 @@
-//! The system calls of confinement that have no safe wrapper, one small function each, made
-//! by a child on its way to the tool and by its nanny.
+//! The system calls of confinement that have no safe wrapper or need much around them, one
+//! small function each, made by a child on its way to the tool, by its nanny and, for reports, by
+//! the gate.
 #![allow(
     unsafe_code,
-    reason = "seccomp, its listener and mount attributes have no safe form"
+    reason = "seccomp, its listener, mount attributes and interfaces have no safe form"
 )]
 
 use std::ffi::CStr;
@@ -13,8 +14,8 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use rustix::thread::{Gid, Uid};
@@ -56,8 +57,12 @@ pub(crate) fn filter(program: &[libc::sock_filter], listens: bool) -> io::Result
     }
 }
 
-/// Sends one byte and a descriptor.
-pub(crate) fn send_with(socket: BorrowedFd<'_>, byte: u8, fd: BorrowedFd<'_>) -> io::Result<()> {
+/// Sends some bytes and a descriptor.
+pub(crate) fn send_with(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fd: BorrowedFd<'_>,
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let rights = [fd];
@@ -65,11 +70,12 @@ pub(crate) fn send_with(socket: BorrowedFd<'_>, byte: u8, fd: BorrowedFd<'_>) ->
         return Err(Errno::MSGSIZE.into());
     }
     let flags = SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(socket, &[IoSlice::new(&[byte])], &mut control, flags)?;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;
     Ok(())
 }
 
-/// Receives bytes, and the last descriptor that came with them.
+/// Receives bytes, and the last descriptor that came with them. The kernel reads no further
+/// than what a descriptor came with.
 pub(crate) fn receive_with(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -85,6 +91,24 @@ pub(crate) fn receive_with(
         }
     }
     Ok((got.bytes, found))
+}
+
+/// Brings the loopback of our network namespace up.
+pub(crate) fn raise_loopback() -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    // SAFETY: all zeros is a valid request: integers and an empty name.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (at, byte) in request.ifr_name.iter_mut().zip(*b"lo") {
+        *at = libc::c_char::from_ne_bytes([byte]);
+    }
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP).expect("the first bit");
+    // SAFETY: `request` is the structure this request reads, and outlives the call.
+    let set = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if set < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// The version of Landlock that the kernel has; 0 is none.

@@ -50,6 +50,19 @@ pub(crate) fn held(
     }
 }
 
+/// How a tool that names its hosts is kept to them.
+#[must_use]
+pub fn hosts_held(facts: &Facts) -> Held {
+    let (level, mechanisms, missing) = hosts(facts);
+    Held {
+        guarantee: Guarantee::NoNetwork,
+        asker: Asker::Tool,
+        level,
+        mechanisms,
+        missing,
+    }
+}
+
 type How = (Level, Vec<&'static str>, String);
 
 fn enforced(mechanisms: &[&'static str]) -> How {
@@ -66,6 +79,10 @@ fn none(missing: impl Into<String>) -> How {
 
 const NO_LANDLOCK: &str = "Landlock (Linux 6.2 or later, and `landlock` among the security \
 modules the kernel starts with)";
+
+const NO_NETWORK: &str = "a network namespace for `network.allow` (as root, or with unprivileged \
+user namespaces: sysctl kernel.unprivileged_userns_clone=1, \
+kernel.apparmor_restrict_unprivileged_userns=0)";
 
 fn read(facts: &Facts, files: &Files) -> How {
     if facts.landlock == 0 {
@@ -135,6 +152,23 @@ fn network(needs: &Needs, facts: &Facts) -> How {
     }
 }
 
+/// How it is kept to the hosts it names. What goes around the proxy has nowhere to go but to
+/// Unix sockets, which are in no network.
+fn hosts(facts: &Facts) -> How {
+    let mut by = match facts.net_namespace && facts.net_listener {
+        false => return none(NO_NETWORK),
+        true => vec!["netns", "proxy"],
+    };
+    if !facts.seccomp {
+        return partial(&by, "seccomp: Unix sockets can be reached");
+    }
+    by.push("seccomp");
+    if facts.landlock >= TCP {
+        by.push("landlock");
+    }
+    enforced(&by)
+}
+
 fn subprocess(facts: &Facts) -> How {
     match (facts.seccomp, facts.exec_once) {
         (true, true) => enforced(&["seccomp", "exec-once"]),
@@ -180,6 +214,7 @@ mod tests {
         pid_namespace: true,
         mount_namespace: true,
         net_namespace: true,
+        net_listener: true,
         ipc_namespace: true,
         by_user_namespace: false,
     };
@@ -225,6 +260,36 @@ mod tests {
             ),
         ] {
             assert_eq!(levels(&needs, &facts, &files), wanted, "{facts:?}");
+        }
+    }
+
+    /// Hosts alone need a network of its own; the rest is what keeps it there.
+    #[test]
+    fn hosts_need_a_network_of_its_own() {
+        use crate::Facility::{Landlock, NetNamespaces, Seccomp, UserNamespaces};
+        let user = Facts {
+            by_user_namespace: true,
+            ..ALL
+        };
+        let deaf = Facts {
+            net_listener: false,
+            ..ALL
+        };
+        for (facts, wanted) in [
+            (ALL, "enforced netns proxy seccomp landlock"),
+            (ALL.without(&[Landlock]), "enforced netns proxy seccomp"),
+            (ALL.without(&[Seccomp]), "partial netns proxy"),
+            (ALL.without(&[NetNamespaces]), "none"),
+            (user, "enforced netns proxy seccomp landlock"),
+            (user.without(&[UserNamespaces]), "none"),
+            (deaf, "none"),
+        ] {
+            let held = hosts_held(&facts);
+            let words = [&[held.level.as_str()], &*held.mechanisms]
+                .concat()
+                .join(" ");
+            assert_eq!(words, wanted, "{facts:?}");
+            assert_eq!(held.missing.is_empty(), held.level == Level::Enforced);
         }
     }
 

@@ -16,7 +16,8 @@
 //! What holds a child is decided in three steps. [`Confinement`] plans: which promises can be
 //! kept, purely from a tool's needs and the machine's [`Facts`]. The gate's side of a spawn
 //! (`compile.rs`) turns the needs into roots, a filter and namespaces. The child carries them
-//! out on its way to exec (`tool.rs`), its nanny being the one that lets exec pass.
+//! out on its way to exec (`tool.rs`), its nanny being the one that lets exec pass. A child that
+//! may reach some hosts makes its way to them there (`outlet.rs`); [`Child::take_outlet`] has it.
 //!
 //! Not here: the environment, which the app reads and hands in.
 
@@ -35,6 +36,7 @@ mod kernel;
 mod levels;
 mod message;
 mod nanny;
+mod outlet;
 mod probe;
 mod resolve;
 mod scratch;
@@ -56,6 +58,7 @@ pub use env::{held_env, scrubbed_env};
 pub use error::SpawnError;
 pub use facts::{Facility, Facts};
 pub use filter::child_program;
+pub use levels::hosts_held;
 pub use resolve::resolve;
 pub use server::spawner_main;
 pub use signals::ignore_file_size_signal;

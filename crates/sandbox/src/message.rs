@@ -287,11 +287,12 @@ pub(crate) enum Stage {
     Filter = 12,
     /// The nanny did not let the one exec pass.
     Permit = 13,
+    Outlet = 14,
 }
 
 impl Stage {
     pub fn from_byte(byte: u8) -> Option<Self> {
-        const ALL: [Stage; 13] = [
+        const ALL: [Stage; 14] = [
             Stage::Nanny,
             Stage::Fork,
             Stage::Descriptors,
@@ -305,6 +306,7 @@ impl Stage {
             Stage::Landlock,
             Stage::Filter,
             Stage::Permit,
+            Stage::Outlet,
         ];
         ALL.into_iter().find(|stage| *stage as u8 == byte)
     }
@@ -324,6 +326,7 @@ impl Stage {
             Self::Landlock => "restrict it with Landlock",
             Self::Filter => "filter its system calls",
             Self::Permit => "permit its one exec",
+            Self::Outlet => "open its way to its hosts",
         }
     }
 }

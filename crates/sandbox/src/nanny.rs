@@ -130,7 +130,7 @@ impl Nanny<'_> {
                 start.permit_exec();
             }
             if started && start.is_settled() {
-                self.report_start(&start);
+                self.report_start(&mut start);
             }
             if leash || lifeline {
                 abandoned = lifeline;
@@ -149,7 +149,7 @@ impl Nanny<'_> {
         // A tool that ends at once may do so before its start was looked at.
         while start.socket.is_some() {
             if start.is_settled() {
-                self.report_start(&start);
+                self.report_start(&mut start);
             }
         }
         // How it was killed when the spawner was is not how it ended: to the gate it is lost.
@@ -163,12 +163,17 @@ impl Nanny<'_> {
         }
     }
 
-    fn report_start(&self, start: &Start) {
-        match tool::read_report(&start.bytes) {
-            Some((pid, None)) => self.report(Report::Started { pid }),
-            Some((_, Some((stage, errno)))) => self.report(Report::Failed { stage, errno }),
+    fn report_start(&self, start: &mut Start) {
+        match (tool::read_report(&start.bytes), start.outlet.take()) {
+            (Some((pid, None)), Some(outlet)) => {
+                let report = Report::Started { pid }.to_bytes();
+                // As below.
+                let _ = kernel::send_with(self.leash.as_fd(), &report, outlet.as_fd());
+            }
+            (Some((pid, None)), None) => self.report(Report::Started { pid }),
+            (Some((_, Some((stage, errno)))), _) => self.report(Report::Failed { stage, errno }),
             // Killed before it could speak: to the gate, a child that was lost.
-            None => {}
+            (None, _) => {}
         }
     }
 
@@ -207,6 +212,8 @@ struct Start {
     bytes: Vec<u8>,
     /// Where the kernel asks about its first exec.
     listener: Option<OwnedFd>,
+    /// Its way out, on its way to the gate.
+    outlet: Option<OwnedFd>,
 }
 
 impl Start {
@@ -215,6 +222,7 @@ impl Start {
             socket: Some(socket),
             bytes: Vec::new(),
             listener: None,
+            outlet: None,
         }
     }
 
@@ -230,9 +238,13 @@ impl Start {
                 self.listener = None;
                 true
             }
-            Ok((read, listener)) => {
+            Ok((read, handed)) => {
                 self.bytes.extend_from_slice(&buffer[..read]);
-                self.listener = listener.or(self.listener.take());
+                match (handed, self.bytes.last()) {
+                    (None, _) => {}
+                    (outlet, Some(&tool::OUTLET)) => self.outlet = outlet,
+                    (listener, _) => self.listener = listener,
+                }
                 false
             }
         }

@@ -15,6 +15,7 @@ use crate::facts::Facts;
 use crate::fence::Fence;
 use crate::filter::{self, Execs, Rules, Sockets};
 use crate::kernel;
+use crate::outlet;
 use crate::scratch;
 use crate::sys::{self, Fork};
 use crate::tree::Ownership;
@@ -77,6 +78,7 @@ fn gather(ownership: Ownership) -> Facts {
         pid_namespace: ownership == Ownership::Namespace,
         mount_namespace: with(libc::CLONE_NEWNS).test(read_only_holds),
         net_namespace: with(libc::CLONE_NEWNET).test(nobody_is_reached),
+        net_listener: with(libc::CLONE_NEWNET).test(outlet_is_reached),
         ipc_namespace: with(libc::CLONE_NEWIPC).test(|| true),
         by_user_namespace,
     }
@@ -185,7 +187,7 @@ fn execs_once(socket: OwnedFd) -> io::Result<bool> {
     let Some(listener) = kernel::filter(&filter::program(rules), true)? else {
         return Ok(false);
     };
-    kernel::send_with(socket.as_fd(), 0, listener.as_fd())?;
+    kernel::send_with(socket.as_fd(), &[0], listener.as_fd())?;
     drop((listener, socket));
     let exec = || sys::exec(c"", &[], &[]).raw_os_error();
     Ok(exec() == Some(libc::ENOENT) && exec() == Some(libc::ENOSYS))
@@ -210,6 +212,15 @@ fn read_only_holds() -> bool {
     // Root may write here, and others may not; to both the mount's word comes first.
     let made = rustix::fs::mkdir(c"/tmp/callgate-probe", Mode::RWXU);
     made == Err(Errno::ROFS)
+}
+
+/// The way out of a network of its own can be made and found.
+fn outlet_is_reached() -> bool {
+    let Ok(_outlet) = outlet::open() else {
+        return false;
+    };
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+    socket.is_ok_and(|socket| rustix::net::connect(&socket, &outlet::address()).is_ok())
 }
 
 /// In a network of its own not even this machine is there.

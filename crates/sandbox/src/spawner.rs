@@ -24,6 +24,7 @@ use crate::compile::{Compiled, Subject};
 use crate::confine::Confine;
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, OrderError, Report, Stage, Way};
 use crate::message::{handed, write_order};
+use crate::outlet;
 use crate::resolve::resolve;
 use crate::{Child, Facility, Facts, SpawnError, Spec};
 
@@ -162,10 +163,14 @@ impl Spawner {
 
     /// Starts a child. Ready once the program runs. Must be called on a tokio runtime with
     /// I/O and time enabled; dropping the future ends what it had begun.
-    pub async fn spawn(&self, spec: Spec) -> Result<Child, SpawnError> {
+    pub async fn spawn(&self, mut spec: Spec) -> Result<Child, SpawnError> {
         check(&spec)?;
         let path = resolve(&spec)?;
         let confine = self.compiled(&spec, &path);
+        let outlet = confine.as_ref().is_some_and(|confine| confine.outlet);
+        if outlet {
+            outlet::announce(&mut spec.env);
+        }
         let order = write_order(&path, &spec, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;
         let (leash, far) = leash().map_err(|source| self.trouble(source))?;
@@ -182,6 +187,10 @@ impl Spawner {
         // A failure to write shows as a report or as the end of the leash.
         let _ = child.leash_mut().write_all(&order).await;
         match child.next_report().await {
+            // No descriptor was left for it: a tool that reaches nobody is not what was asked for.
+            Some(Report::Started { .. }) if outlet && !child.has_outlet() => {
+                Err(named.failed(Stage::Outlet, libc::EMFILE))
+            }
             Some(Report::Started { pid }) => {
                 child.set_pid(pid);
                 Ok(child)

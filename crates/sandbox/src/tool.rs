@@ -15,6 +15,7 @@ use crate::fence::Fence;
 use crate::filter::{self, Execs};
 use crate::kernel;
 use crate::message::{Order, Stage};
+use crate::outlet;
 use crate::spec::Limits;
 use crate::sys;
 use crate::tree::{self, Ownership};
@@ -24,7 +25,10 @@ use crate::view;
 /// Bytes before failure: the process id as the gate's `/proc` has it.
 pub(crate) const PID_BYTES: usize = 4;
 
-/// Goes with the listener of the filter, between pid and failure. No stage has this number.
+/// Goes with the way out, between pid and failure. No stage has this number.
+pub(crate) const OUTLET: u8 = 0xfe;
+
+/// Goes with the listener of the filter, after the way out. No stage has this number.
 pub(crate) const LISTENER: u8 = 0xff;
 
 /// What a tool's process knows from its nanny.
@@ -66,6 +70,7 @@ fn above_targets(fd: &OwnedFd, order: &Order) -> io::Result<OwnedFd> {
 /// What the nanny makes of the report: the pid, and where it failed if it did.
 pub(crate) fn read_report(bytes: &[u8]) -> Option<(i32, Option<(Stage, i32)>)> {
     let (pid, failure) = bytes.split_first_chunk::<PID_BYTES>()?;
+    let failure = failure.strip_prefix(&[OUTLET]).unwrap_or(failure);
     let failure = match failure.strip_prefix(&[LISTENER]).unwrap_or(failure) {
         [] => None,
         [stage, errno @ ..] => Some((
@@ -97,6 +102,9 @@ fn steps(
     match confine {
         Some(confine) => see_files(confine, birth).map_err(|error| (Stage::Mounts, error))?,
         None => see_own_processes(birth.ownership),
+    }
+    if confine.is_some_and(|confine| confine.outlet) {
+        open_outlet(report).map_err(|error| (Stage::Outlet, error))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o077));
     rustix::process::chdir(order.cwd.as_c_str()).map_err(at(Stage::Cwd))?;
@@ -147,6 +155,12 @@ fn see_files(confine: &Confine, birth: &Birth<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes its way out and gives it away: the tool itself must not have it.
+fn open_outlet(report: &OwnedFd) -> io::Result<()> {
+    let listener = outlet::open()?;
+    kernel::send_with(report.as_fd(), &[OUTLET], listener.as_fd())
+}
+
 /// The view of a tool that is not confined: only that of `/proc` is its own, because the old
 /// one would name other processes than its calls do. Where it cannot be had the tool runs all
 /// the same.
@@ -179,7 +193,7 @@ fn filter(confine: &Confine, report: &OwnedFd) -> io::Result<()> {
     let listener = kernel::filter(&filter::program(rules), rules.execs == Execs::Once)?;
     match listener {
         None => Ok(()),
-        Some(listener) => kernel::send_with(report.as_fd(), LISTENER, listener.as_fd()),
+        Some(listener) => kernel::send_with(report.as_fd(), &[LISTENER], listener.as_fd()),
     }
 }
 

@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,6 +112,59 @@ async fn sockets_are_denied_unless_declared() {
         let (text, _) = run(&spawner(BOTH[0]), python(script, &cwd, &needs)).await;
         assert_eq!(text, wanted);
     }
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
+/// Hosts alone: the one way out is on a loopback of its own, is ours to serve and not among the
+/// tool's descriptors; nothing else can be connected to, not even by this machine's addresses.
+#[tokio::test]
+async fn a_way_out_of_a_network_of_its_own() {
+    let outside = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = outside.local_addr().unwrap().port();
+    let script = format!(
+        "import os, socket\n\
+        print(os.environ['HTTPS_PROXY'], os.environ['no_proxy'] == '')\n\
+        def opened(fd):\n\
+        \x20try: return os.fstat(fd)\n\
+        \x20except OSError: return None\n\
+        print([fd for fd in range(3, 256) if opened(fd)])\n\
+        def tried(what):\n\
+        \x20try: return what()\n\
+        \x20except OSError as error: return 'denied'\n\
+        print(socket.create_connection(('127.0.0.1', 3128), 30).recv(100))\n\
+        print(tried(lambda: socket.create_connection(('127.0.0.1', {port}), 30)))\n\
+        print(tried(lambda: socket.socket(socket.AF_UNIX)))\n\
+        print(tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW)))\n"
+    );
+    let needs = Needs {
+        network: Network::Hosts(vec!["a.test:1".to_owned()]),
+        ..Needs::default()
+    };
+    let cwd = folder();
+    for trees in BOTH {
+        let spawner = spawner(trees);
+        if !spawner.facts().net_listener {
+            return;
+        }
+        let (mut output, writer) = std::io::pipe().unwrap();
+        let mut spec = python(&script, &cwd, &needs);
+        spec.stdout = OwnedFd::from(writer).into();
+        let mut child = spawner.spawn(spec).await.unwrap();
+        let listener = child.take_outlet().unwrap();
+        assert!(child.take_outlet().is_none());
+        let served = tokio::task::spawn_blocking(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"served").unwrap();
+        });
+        served.await.unwrap();
+        assert_eq!(child.wait().await.ending, Ending::Code(0));
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        let wanted = "http://127.0.0.1:3128 True\n[]\nb'served'\ndenied\ndenied\ndenied\n";
+        assert_eq!(text, wanted);
+    }
+    outside.set_nonblocking(true).unwrap();
+    assert!(outside.accept().is_err(), "nobody came");
     std::fs::remove_dir_all(cwd).unwrap();
 }
 

@@ -67,6 +67,7 @@ fn finish<'a>(call: u64, key: Option<KeyId>, digest: Digest) -> Finish<'a> {
         health: Health::Works,
         enforcement: "none",
         unsafe_override: false,
+        network_refused: 0,
         began: Timestamp(0),
         keep: true,
         trace_id: None,

@@ -62,6 +62,14 @@ impl<'a> BodyWriter<'a> {
         self
     }
 
+    /// A number that is told only where there is something to tell.
+    pub(crate) fn some(&mut self, key: &'static str, number: u64) -> &mut Self {
+        if number > 0 {
+            self.number(key, number);
+        }
+        self
+    }
+
     pub(crate) fn yes(&mut self, key: &'static str, yes: bool) -> &mut Self {
         self.key(key);
         self.bytes

@@ -213,6 +213,8 @@ pub struct Finish<'a> {
     pub enforcement: &'a str,
     /// As at the start.
     pub unsafe_override: bool,
+    /// Connections that the tool was refused.
+    pub network_refused: u64,
     /// When the run began; it ended now.
     pub began: Timestamp,
     /// False: nothing was run after all, so the key is free again. The record is still made.

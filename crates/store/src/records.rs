@@ -60,6 +60,7 @@ pub(crate) fn outcome(
         }
         body.key_id(finish.key)
             .kind("outcome")
+            .some(key!("network_refused"), finish.network_refused)
             .yes(key!("ok"), finish.end.is_output());
         if let End::Output { digest, .. } = finish.end {
             body.digest(key!("output"), &digest);

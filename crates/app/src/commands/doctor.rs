@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use callgate_call::{Level, Needs};
-use callgate_sandbox::{Facts, outlook};
+use callgate_call::{Held, Level, Needs};
+use callgate_sandbox::{Facts, hosts_held, outlook};
 use clap::Args;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::catalog::program_of;
 use crate::cli::{Done, Place, runtime};
 use crate::client::Client;
 use crate::compose::{Builtins, Parts, chain, warnings};
-use crate::config::Config;
+use crate::config::{Config, NetworkConfig};
 use crate::environment::Environment;
 use crate::show;
 use crate::trust::Found;
@@ -39,7 +39,10 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
         parts.paths.workspace.display().to_string(),
     );
     check("state", true, parts.paths.state.display().to_string());
-    checks.extend(configuration(&parts)?);
+    let found = Found::look(parts.environment, &parts.paths, &parts.store)
+        .map_err(|error| chain(&error))?;
+    let names_hosts = names_hosts(&found);
+    checks.extend(configuration(&parts, found));
     let mut check = |name, ok, finding: String| checks.push(Check { name, ok, finding });
     let verdict = parts.store.verify().map_err(|error| chain(&error))?;
     match &verdict.bad {
@@ -89,7 +92,7 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
             format!("limited to {bytes} bytes: the index is left to others"),
         );
     }
-    checks.extend(confinement(&parts));
+    checks.extend(confinement(&parts, names_hosts));
 
     let well = checks.iter().all(|check| check.ok);
     if place.json {
@@ -117,25 +120,40 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
 
 /// What this machine has to confine with, and how far each promise would be kept for a program
 /// that is started for one call.
-fn confinement(parts: &Parts<'_>) -> Vec<Check> {
+fn confinement(parts: &Parts<'_>, names_hosts: bool) -> Vec<Check> {
     let facts = parts.spawner.facts();
     let means = Check {
         name: "confinement",
         ok: facts.landlock > 0 && facts.seccomp,
         finding: format!("as {}: {}", who(parts.environment.uid), means(&facts)),
     };
-    let held = outlook(&Needs::default(), &facts).into_iter().map(|held| {
-        let level = held.level.as_str();
-        Check {
-            name: held.guarantee.name(),
-            ok: held.level == Level::Enforced,
-            finding: match held.missing.as_str() {
-                "" => format!("{level} by {}", held.mechanisms.join(", ")),
-                missing => format!("{level}: needs {missing}"),
-            },
-        }
-    });
-    std::iter::once(means).chain(held).collect()
+    let held = outlook(&Needs::default(), &facts);
+    let held = held.iter().map(|held| promise(held.guarantee.name(), held));
+    let mut hosts = promise("network.allow", &hosts_held(&facts));
+    // Only whoever asks for it lacks it.
+    hosts.ok |= !names_hosts;
+    std::iter::once(means).chain(held).chain([hosts]).collect()
+}
+
+fn promise(name: &'static str, held: &Held) -> Check {
+    let level = held.level.as_str();
+    Check {
+        name,
+        ok: held.level == Level::Enforced,
+        finding: match held.missing.as_str() {
+            "" => format!("{level} by {}", held.mechanisms.join(", ")),
+            missing => format!("{level}: needs {missing}"),
+        },
+    }
+}
+
+/// True if a tool that counts names the hosts it may reach.
+fn names_hosts(found: &Found) -> bool {
+    let Found::Trusted(source) = found else {
+        return false;
+    };
+    let mut tools = source.config.tools.iter();
+    tools.any(|tool| matches!(tool.network, Some(NetworkConfig::Some(_))))
 }
 
 fn who(uid: u32) -> String {
@@ -174,16 +192,14 @@ fn means(facts: &Facts) -> String {
 
 /// Whether the configuration loads, whether its rules meet tools, and whether the programs it
 /// names are there.
-fn configuration(parts: &Parts<'_>) -> Result<Vec<Check>, String> {
+fn configuration(parts: &Parts<'_>, found: Found) -> Vec<Check> {
     let check = |name, ok, finding| Check { name, ok, finding };
-    let found = Found::look(parts.environment, &parts.paths, &parts.store)
-        .map_err(|error| chain(&error))?;
     let note = found.note();
     let source = match found {
         Found::Trusted(source) => source,
-        Found::Missing { .. } => return Ok(vec![check("configuration", true, note)]),
+        Found::Missing { .. } => return vec![check("configuration", true, note)],
         Found::Untrusted { .. } | Found::Broken(_) => {
-            return Ok(vec![check("configuration", false, note)]);
+            return vec![check("configuration", false, note)];
         }
     };
     let mut checks = programs(parts, &source.config);
@@ -198,7 +214,7 @@ fn configuration(parts: &Parts<'_>) -> Result<Vec<Check>, String> {
             checks.insert(0, check("configuration", false, finding));
         }
     }
-    Ok(checks)
+    checks
 }
 
 /// A finding for each tool whose program is not there or can not be started; else one for all.

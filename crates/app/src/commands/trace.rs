@@ -309,7 +309,8 @@ fn enforcement(enforcement: &Value) -> Vec<String> {
     let isolation = isolation.map_or_else(String::new, |word| format!(", isolation {word}"));
     let mut lines = vec![format!("{level}{isolation}")];
     let promises = enforcement["held"].as_array().into_iter().flatten();
-    for held in promises.chain(enforcement.get("writes")) {
+    let [writes, network] = ["writes", "network"].map(|name| enforcement.get(name));
+    for held in promises.chain(writes).chain(network) {
         let mechanisms = held["mechanisms"].as_array().map_or(&[][..], Vec::as_slice);
         let mechanisms: Vec<&str> = mechanisms.iter().filter_map(Value::as_str).collect();
         let missing = held["missing"].as_str();

@@ -174,8 +174,10 @@ fn tool_fields(fields: &mut Fields<'_>, ended: &Ended<'_>, tool: &Tool) {
     let detail = ended.enforcement.detail.as_deref();
     if runner == "local" {
         let holds = |held: &Held| held.level != Level::None;
-        let confined =
-            detail.is_some_and(|detail| detail.held.iter().chain(&detail.writes).any(holds));
+        let confined = detail.is_some_and(|detail| {
+            let mut all = detail.held.iter().chain(&detail.writes);
+            all.any(holds) || detail.network.as_ref().is_some_and(holds)
+        });
         fields.put("sandbox", confined);
     }
     if ended.enforcement.is_override() {
@@ -290,6 +292,11 @@ fn enforcement(enforcement: &Enforcement, secrets: &Secrets) -> Value {
         body["held"] = held.collect();
         if let Some(writes) = &detail.writes {
             body["writes"] = held_body(writes, secrets);
+        }
+        if let Some(network) = &detail.network {
+            body["network"] = held_body(network, secrets);
+            // It is not that it reaches nobody.
+            body["network"]["guarantee"] = json!("network.allow");
         }
     }
     body

@@ -43,12 +43,39 @@ pub enum Refusal {
     BadRequest(&'static str),
 }
 
+impl Refusal {
+    /// In few words, for records: what a tool asked for is its own to choose, and may be long or
+    /// no text at all.
+    pub(super) fn brief(&self) -> String {
+        match self {
+            Self::NotAllowed { host, port } => format!("{}:{port} not allowed", shown(host)),
+            Self::Special { host, address } => {
+                format!("{} is {address}, which is not named", shown(host))
+            }
+            Self::NoAddress { host } => format!("{} has no address", shown(host)),
+            Self::Unreachable { host, port, .. } => format!("{}:{port} unreachable", shown(host)),
+            Self::BadRequest(reason) => format!("no request of a proxy: {reason}"),
+        }
+    }
+}
+
+fn shown(host: &str) -> String {
+    const CHARS_MAX: usize = 64;
+    let plain = |c: char| match c.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => c,
+    };
+    host.chars().take(CHARS_MAX).map(plain).collect()
+}
+
 impl Allowed {
     /// Reads the owner's list. The error says which entry and why.
     pub fn parse(entries: &[String]) -> Result<Self, String> {
         entries
             .iter()
-            .map(|entry| Entry::parse(entry).map_err(|why| format!("network: `{entry}`: {why}")))
+            .map(|entry| {
+                Entry::parse(entry).map_err(|why| format!("network.allow: `{entry}`: {why}"))
+            })
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -155,9 +182,19 @@ fn unmapped(address: IpAddr) -> IpAddr {
     }
 }
 
-/// This machine, its link, everybody at once, or nobody: none of them is a host out there.
+/// Where clouds tell a machine its keys, beside the link-local address that most have.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// This machine, its link, its cloud, everybody at once, or nobody: none of them is a host out
+/// there.
 fn is_special(address: IpAddr) -> bool {
     match address {
+        known if METADATA.contains(&known) => true,
         IpAddr::V4(four) => {
             four.is_loopback()
                 || four.is_link_local()
@@ -218,6 +255,8 @@ mod tests {
             ("::ffff:169.254.169.254", 443, false),
             ("64:ff9b::a9fe:a9fe", 443, false),
             ("fe80::1", 443, false),
+            ("fd00:ec2::254", 443, false),
+            ("100.100.100.200", 443, false),
             ("0.0.0.0", 443, false),
             ("0.1.2.3", 443, false),
             ("::", 443, false),

@@ -17,6 +17,7 @@ use super::report::Reports;
 use super::verdict::Verdict;
 use crate::answer::{self, Answer};
 use crate::chatter::Chatter;
+use crate::egress::Outlet;
 use crate::ending;
 use crate::process::{end, stop};
 use crate::tail::Tail;
@@ -58,6 +59,8 @@ pub(crate) struct Worker {
     pub fitness: Fitness,
     stream: UnixStream,
     child: Child,
+    /// Its way to the hosts it may reach, and no others.
+    outlet: Option<Outlet>,
     stdout: Chatter,
     stderr: Chatter,
     tail: Tail,
@@ -131,14 +134,16 @@ impl Worker {
     ) -> Result<Self, Fault> {
         let (stderr, stderr_far) = Chatter::new(Stream::Stderr).map_err(internal)?;
         spec.stderr = stderr_far.into();
-        let child = spawner
+        let mut child = spawner
             .spawn(spec)
             .await
             .map_err(|error: SpawnError| ending::not_started(&error))?;
+        let outlet = Outlet::of(&mut child, fitness.needs.as_deref())?;
         Ok(Self {
             fitness,
             stream,
             child,
+            outlet,
             stdout,
             stderr,
             tail: Tail::default(),
@@ -160,6 +165,27 @@ impl Worker {
 
     /// Serves one call. `entry` is JSON.
     pub async fn serve(
+        &mut self,
+        entry: &str,
+        job: Job<'_>,
+        deadline: Instant,
+        output_bytes_max: usize,
+    ) -> Served {
+        // Nobody of an earlier call is left in it, so nothing of theirs is to be reached either.
+        let alone = self.fitness.isolation != Isolation::Worker;
+        if let Some(outlet) = &mut self.outlet
+            && let Err(fault) = outlet.begin(alone).await
+        {
+            return Served::Spent(Err(fault));
+        }
+        let served = self.take(entry, job, deadline, output_bytes_max).await;
+        if let Some(outlet) = &self.outlet {
+            outlet.tell(alone, job.sink).await;
+        }
+        served
+    }
+
+    async fn take(
         &mut self,
         entry: &str,
         job: Job<'_>,

@@ -121,6 +121,7 @@ pub fn finish<'a>(call: u128, key: Option<KeyId>, text: &'a str) -> Finish<'a> {
         health: Health::Works,
         enforcement: "none",
         unsafe_override: false,
+        network_refused: 0,
         began: Timestamp(0),
         keep: true,
         trace_id: None,
