@@ -56,8 +56,12 @@ pub(crate) fn filter(program: &[libc::sock_filter], listens: bool) -> io::Result
     }
 }
 
-/// Sends one byte and a descriptor.
-pub(crate) fn send_with(socket: BorrowedFd<'_>, byte: u8, fd: BorrowedFd<'_>) -> io::Result<()> {
+/// Sends some bytes and a descriptor.
+pub(crate) fn send_with(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fd: BorrowedFd<'_>,
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let rights = [fd];
@@ -65,7 +69,7 @@ pub(crate) fn send_with(socket: BorrowedFd<'_>, byte: u8, fd: BorrowedFd<'_>) ->
         return Err(Errno::MSGSIZE.into());
     }
     let flags = SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(socket, &[IoSlice::new(&[byte])], &mut control, flags)?;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;
     Ok(())
 }
 

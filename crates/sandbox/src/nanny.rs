@@ -1,18 +1,24 @@
-//! One nanny per child: owns the child's tree, ends it when the call, the gate or the
-//! spawner ends, and reports how it went. A fork of the spawner, without exec.
+//! A nanny runs one child at a time: owns its tree, ends it when the call, the gate or the
+//! spawner ends, and reports how it went. A fork of the spawner, without exec. When nothing is
+//! left of a child it waits for the next one, so that most starts cost one fork and not two.
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
+    SocketFlags, SocketType, recvmsg, send, socketpair,
+};
 use rustix::process::getpid;
 
 use crate::confine::{Access, Root};
+use crate::filter::{self, Rules};
 use crate::kernel;
-use crate::message::{ORDER_BYTES_MAX, Order, Report, Stage, read_order};
+use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, Order, Report, Stage, read_order};
 use crate::scratch::Scratch;
-use crate::sys::{self, Fork, Pid, Reaped};
+use crate::sys::{self, Fork, Gone, Pid, Reaped, Usage};
 use crate::tool::{self, Birth};
 use crate::tree::{self, Ownership};
 use crate::userns::Outside;
@@ -20,9 +26,12 @@ use crate::wait;
 
 const TMPDIR: &[u8] = b"TMPDIR=";
 
+/// What is read of an order at once, which is all of most.
+const ORDER_BYTES_FIRST: usize = 8 * 1024;
+
 /// What a nanny is born with.
 pub(crate) struct Nanny<'a> {
-    /// To the gate: the order comes in, reports go out, its end means kill.
+    /// To the gate: orders come in, reports go out, its end means kill.
     pub leash: OwnedFd,
     /// Ends when the spawner does.
     pub lifeline: BorrowedFd<'a>,
@@ -31,31 +40,59 @@ pub(crate) struct Nanny<'a> {
     pub ownership: Ownership,
 }
 
+/// An order with the descriptors that came with it.
+struct Handed {
+    order: Order,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// The filters that were asked for, made once. As many as there are rules at most, which is
+/// some dozens.
+#[derive(Default)]
+struct Filters(Vec<(Rules, Vec<libc::sock_filter>)>);
+
+impl Filters {
+    fn get(&mut self, rules: Rules) -> &[libc::sock_filter] {
+        let known = self.0.iter().position(|(known, _)| *known == rules);
+        let at = known.unwrap_or_else(|| {
+            self.0.push((rules, filter::program(rules)));
+            self.0.len() - 1
+        });
+        &self.0[at].1
+    }
+}
+
 impl Nanny<'_> {
     /// The whole life of a nanny.
-    pub fn live(self, handed: Vec<OwnedFd>) -> ! {
+    pub fn live(self) -> ! {
         let _ = rustix::thread::set_name(c"callgate-nanny");
         if self.ownership == Ownership::Subreaper {
             // Without it orphans would leave the tree; it cannot fail since Linux 3.4.
             let _ = rustix::process::set_child_subreaper(Some(getpid()));
         }
-        if let Some(order) = self.read_order() {
-            self.attend(order, handed);
-        }
+        let mut filters = Filters::default();
+        while let Some(handed) = self.next_order()
+            && self.attend(handed, &mut filters)
+        {}
         sys::exit_now(0)
     }
 
-    /// From order to last report. The temporary folder goes on every way.
-    fn attend(&self, mut order: Order, handed: Vec<OwnedFd>) {
-        let scratch = match prepare_scratch(&mut order) {
+    /// From order to last report. The temporary folder goes on every way. False if the gate
+    /// has not been told of an end: it then hears of it by the end of the leash.
+    fn attend(&self, mut handed: Handed, filters: &mut Filters) -> bool {
+        let scratch = match prepare_scratch(&mut handed.order) {
             Ok(scratch) => scratch,
-            Err(error) => return self.failed(Stage::Scratch, &error),
+            Err(error) => {
+                self.failed(Stage::Scratch, &error);
+                return false;
+            }
         };
-        match self.start(&order, handed) {
+        match self.start(handed, filters) {
             Ok((main, report)) => self.watch(main, report, scratch),
             Err(error) => {
                 self.failed(Stage::Fork, &error);
                 scratch.into_iter().for_each(Scratch::remove);
+                false
             }
         }
     }
@@ -65,17 +102,60 @@ impl Nanny<'_> {
         self.report(Report::Failed { stage, errno });
     }
 
-    /// The order, or nothing if the gate has gone away meanwhile.
-    fn read_order(&self) -> Option<Order> {
-        let mut length = [0; 4];
-        self.read_exact(&mut length)?;
-        let length = usize::try_from(u32::from_le_bytes(length)).ok()?;
-        if length > ORDER_BYTES_MAX {
+    /// Waits for the next order; nothing if the gate or the spawner has gone.
+    fn next_order(&self) -> Option<Handed> {
+        loop {
+            let [leash, lifeline] =
+                wait::readable(&[self.leash.as_fd(), self.lifeline], None);
+            if lifeline {
+                return None;
+            }
+            if leash {
+                break;
+            }
+        }
+        let mut first = [0; ORDER_BYTES_FIRST];
+        let (read, descriptors) = self.receive(&mut first)?;
+        let (length, begun) = first[..read].split_first_chunk()?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+        if length > ORDER_BYTES_MAX || begun.len() > length {
             return None;
         }
-        let mut bytes = vec![0; length];
-        self.read_exact(&mut bytes)?;
-        read_order(&bytes)
+        let order = if begun.len() == length {
+            read_order(begun)
+        } else {
+            let mut bytes = vec![0; length];
+            bytes[..begun.len()].copy_from_slice(begun);
+            self.read_exact(&mut bytes[begun.len()..])?;
+            read_order(&bytes)
+        };
+        order.map(|order| Handed { order, descriptors })
+    }
+
+    /// The first bytes of an order, and its descriptors.
+    fn receive(&self, bytes: &mut [u8]) -> Option<(usize, Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got = loop {
+            let mut into = [IoSliceMut::new(bytes)];
+            match recvmsg(&self.leash, &mut into, &mut control, flags) {
+                Err(rustix::io::Errno::INTR) => {}
+                got => break got.ok()?,
+            }
+        };
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            // No room for all of them.
+            self.failed(Stage::Nanny, &io::Error::from_raw_os_error(libc::EMFILE));
+            return None;
+        }
+        Some((got.bytes, descriptors))
     }
 
     fn read_exact(&self, mut buffer: &mut [u8]) -> Option<()> {
@@ -92,7 +172,9 @@ impl Nanny<'_> {
 
     /// Forks the tool. Our copies of its descriptors are closed on return: a pipe whose
     /// writer we hold would never end.
-    fn start(&self, order: &Order, handed: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
+    fn start(&self, handed: Handed, filters: &mut Filters) -> io::Result<(Pid, OwnedFd)> {
+        let Handed { order, descriptors } = handed;
+        let confine = order.confine.as_ref();
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -100,22 +182,33 @@ impl Nanny<'_> {
             None,
         )?;
         let birth = Birth {
-            order,
+            order: &order,
+            program: confine.and_then(|c| c.filter).map(|rules| filters.get(rules)),
             ownership: self.ownership,
             outside: Outside::now(),
         };
-        let namespaces = order.confine.as_ref().map_or(0, |c| c.namespaces);
+        let namespaces = confine.map_or(0, |confine| confine.namespaces);
         match sys::fork(namespaces.cast_signed())? {
             Fork::Parent(main) => Ok((main, ours)),
-            Fork::Child => tool::become_tool(&birth, handed, theirs),
+            Fork::Child => tool::become_tool(&birth, descriptors, theirs),
         }
     }
 
-    /// Stays until the tool has ended or shall end, then leaves nothing behind.
-    fn watch(&self, main: Pid, start: OwnedFd, scratch: Option<Scratch>) {
+    /// Stays until the tool has ended or shall end, then leaves nothing behind. True if the end
+    /// was told.
+    fn watch(&self, main: Pid, start: OwnedFd, scratch: Option<Scratch>) -> bool {
         let mut start = Start::new(start);
-        let (mut status, mut abandoned) = (None, false);
-        while status.is_none() {
+        let (mut status, mut spent) = (None, Usage::default());
+        let mut abandoned = false;
+        let mut saw = |gone: &Gone| {
+            spent.add(gone.usage);
+            if gone.pid == main {
+                status = Some(gone.status);
+            }
+            status.is_some()
+        };
+        let mut ended = false;
+        while !ended {
             // What there is nothing to hear from, yet or any more, has its place taken by a
             // descriptor that we watch anyway.
             let watched = [
@@ -137,13 +230,11 @@ impl Nanny<'_> {
                 break;
             }
             if signals {
-                status = reap_until(main, self.signals);
+                ended = reap_some(self.signals, &mut saw);
             }
         }
-        tree::end(self.ownership, self.signals, |pid, ended| {
-            if pid == main {
-                status = Some(ended);
-            }
+        tree::end(self.ownership, self.signals, |gone| {
+            saw(gone);
         });
         scratch.into_iter().for_each(Scratch::remove);
         // A tool that ends at once may do so before its start was looked at.
@@ -153,14 +244,15 @@ impl Nanny<'_> {
             }
         }
         // How it was killed when the spawner was is not how it ended: to the gate it is lost.
-        if let (Some(status), false, false) = (status, start.failed(), abandoned) {
-            let (cpu, max_rss_bytes) = sys::descendants_usage();
-            self.report(Report::Ended {
-                status,
-                cpu,
-                max_rss_bytes,
-            });
-        }
+        let (Some(status), false, false) = (status, start.failed(), abandoned) else {
+            return false;
+        };
+        self.report(Report::Ended {
+            status,
+            cpu: spent.cpu,
+            max_rss_bytes: spent.max_rss_bytes,
+        });
+        true
     }
 
     fn report_start(&self, start: &Start) {
@@ -252,14 +344,14 @@ impl Start {
     }
 }
 
-/// Reaps all that has ended; the status of `main` if it was among them.
-fn reap_until(main: Pid, signals: BorrowedFd<'_>) -> Option<i32> {
+/// Reaps what has ended, until `saw` has seen the one that counts.
+fn reap_some(signals: BorrowedFd<'_>, mut saw: impl FnMut(&Gone) -> bool) -> bool {
     wait::clear(signals);
     loop {
         match sys::reap() {
-            Reaped::One(pid, status) if pid == main => return Some(status),
-            Reaped::One(..) => {}
-            Reaped::NoneYet | Reaped::Nobody => return None,
+            Reaped::One(gone) if saw(&gone) => return true,
+            Reaped::One(_) => {}
+            Reaped::NoneYet | Reaped::Nobody => return false,
         }
     }
 }

@@ -185,7 +185,7 @@ fn execs_once(socket: OwnedFd) -> io::Result<bool> {
     let Some(listener) = kernel::filter(&filter::program(rules), true)? else {
         return Ok(false);
     };
-    kernel::send_with(socket.as_fd(), 0, listener.as_fd())?;
+    kernel::send_with(socket.as_fd(), &[0], listener.as_fd())?;
     drop((listener, socket));
     let exec = || sys::exec(c"", &[], &[]).raw_os_error();
     Ok(exec() == Some(libc::ENOENT) && exec() == Some(libc::ENOSYS))

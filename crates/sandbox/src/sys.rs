@@ -35,12 +35,36 @@ pub(crate) fn fork(flags: libc::c_int) -> io::Result<Fork> {
 /// What a wait found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reaped {
-    /// This one ended, with this raw status.
-    One(Pid, i32),
+    /// This one ended.
+    One(Gone),
     /// There are children, none has ended.
     NoneYet,
     /// There are no children.
     Nobody,
+}
+
+/// A child that ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub pid: Pid,
+    /// Raw.
+    pub status: i32,
+    pub usage: Usage,
+}
+
+/// What processes have taken, those included that they waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub cpu: Duration,
+    /// The most that one of them had resident.
+    pub max_rss_bytes: u64,
+}
+
+impl Usage {
+    pub fn add(&mut self, other: Self) {
+        self.cpu += other.cpu;
+        self.max_rss_bytes = self.max_rss_bytes.max(other.max_rss_bytes);
+    }
 }
 
 /// Waits for one child and gives its raw status.
@@ -58,28 +82,30 @@ pub(crate) fn reap() -> Reaped {
     let flags = libc::__WALL | libc::WNOHANG;
     loop {
         let mut status = 0;
-        // SAFETY: `status` outlives the call.
-        match unsafe { libc::waitpid(-1, &raw mut status, flags) } {
+        // SAFETY: all zeros is a valid `rusage`, plain integers.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `status` and `usage` outlive the call.
+        match unsafe { libc::wait4(-1, &raw mut status, flags, &raw mut usage) } {
             0 => return Reaped::NoneYet,
             -1 if errno() == libc::EINTR => {}
             -1 => return Reaped::Nobody,
-            pid => return Reaped::One(pid, status),
+            pid => {
+                let usage = usage_of(&usage);
+                return Reaped::One(Gone { pid, status, usage });
+            }
         }
     }
 }
 
-/// Processor time of all reaped descendants, and the largest resident set among them.
-pub(crate) fn descendants_usage() -> (Duration, u64) {
-    // SAFETY: all zeros is a valid `rusage`, plain integers.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` outlives the call.
-    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+fn usage_of(usage: &libc::rusage) -> Usage {
     let time = |time: libc::timeval| {
         Duration::from_secs(time.tv_sec.unsigned_abs())
             + Duration::from_micros(time.tv_usec.unsigned_abs())
     };
-    let cpu = time(usage.ru_utime) + time(usage.ru_stime);
-    (cpu, usage.ru_maxrss.unsigned_abs().saturating_mul(1024))
+    Usage {
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        max_rss_bytes: usage.ru_maxrss.unsigned_abs().saturating_mul(1024),
+    }
 }
 
 /// Blocks SIGCHLD and gives a descriptor that is readable when one is pending. Forks may

@@ -3,6 +3,7 @@
 //! Its steps report failure on a socket that exec closes. Their order is the point: what
 //! needs rights comes before they are given up, and what denies comes after what needs it.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
@@ -12,7 +13,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 
 use crate::confine::Confine;
 use crate::fence::Fence;
-use crate::filter::{self, Execs};
+use crate::filter::Execs;
 use crate::kernel;
 use crate::message::{Order, Stage};
 use crate::spec::Limits;
@@ -30,30 +31,61 @@ pub(crate) const LISTENER: u8 = 0xff;
 /// What a tool's process knows from its nanny.
 pub(crate) struct Birth<'a> {
     pub order: &'a Order,
+    /// Its filter.
+    pub program: Option<&'a [libc::sock_filter]>,
     pub ownership: Ownership,
     /// Who it is outside a user namespace of its own.
     pub outside: Outside,
 }
 
-/// Becomes the program of the order, or reports why not and ends.
-pub(crate) fn become_tool(birth: &Birth<'_>, handed: Vec<OwnedFd>, report: OwnedFd) -> ! {
-    say(&report, &tree::own_pid().to_le_bytes());
-    // Out of the way of what is placed below.
-    match above_targets(&report, birth.order) {
-        Ok(high) => {
-            let Err((stage, error)) = steps(birth, handed, &high);
-            fail(&high, stage, &error)
-        }
-        Err(error) => fail(&report, Stage::Descriptors, &error),
+/// The way to the nanny, which exec closes.
+struct Line {
+    socket: OwnedFd,
+    pid: [u8; PID_BYTES],
+    /// The pid goes with whatever is said first.
+    said_pid: Cell<bool>,
+}
+
+impl Line {
+    /// The pid if it has not been said yet, then `bytes`.
+    fn with_pid(&self, bytes: &[u8]) -> Vec<u8> {
+        let pid = if self.said_pid.replace(true) {
+            &[][..]
+        } else {
+            &self.pid[..]
+        };
+        [pid, bytes].concat()
+    }
+
+    fn say(&self, bytes: &[u8]) {
+        // A nanny that does not listen is dead, and so shall we be by its death signal.
+        let _ = rustix::io::write(&self.socket, &self.with_pid(bytes));
+    }
+
+    fn fail(&self, stage: Stage, error: &io::Error) -> ! {
+        let mut failure = [0; 5];
+        failure[0] = stage as u8;
+        failure[1..].copy_from_slice(&error.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
+        self.say(&failure);
+        sys::exit_now(127)
     }
 }
 
-fn fail(report: &OwnedFd, stage: Stage, error: &io::Error) -> ! {
-    let mut failure = [0; 5];
-    failure[0] = stage as u8;
-    failure[1..].copy_from_slice(&error.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
-    say(report, &failure);
-    sys::exit_now(127)
+/// Becomes the program of the order, or reports why not and ends.
+pub(crate) fn become_tool(birth: &Birth<'_>, handed: Vec<OwnedFd>, report: OwnedFd) -> ! {
+    // Out of the way of what is placed below.
+    let high = above_targets(&report, birth.order);
+    let failed = high.as_ref().err().and_then(io::Error::raw_os_error);
+    let line = Line {
+        socket: high.unwrap_or(report),
+        pid: tree::own_pid().to_le_bytes(),
+        said_pid: Cell::new(false),
+    };
+    if let Some(errno) = failed {
+        line.fail(Stage::Descriptors, &io::Error::from_raw_os_error(errno));
+    }
+    let Err((stage, error)) = steps(birth, handed, &line);
+    line.fail(stage, &error)
 }
 
 /// A copy beyond every number that the tool has a use for.
@@ -76,17 +108,12 @@ pub(crate) fn read_report(bytes: &[u8]) -> Option<(i32, Option<(Stage, i32)>)> {
     Some((i32::from_le_bytes(*pid), failure))
 }
 
-fn say(report: &OwnedFd, bytes: &[u8]) {
-    // A nanny that does not listen is dead, and so shall we be by its death signal.
-    let _ = rustix::io::write(report, bytes);
-}
-
 type Failure = (Stage, io::Error);
 
 fn steps(
     birth: &Birth<'_>,
     handed: Vec<OwnedFd>,
-    report: &OwnedFd,
+    line: &Line,
 ) -> Result<std::convert::Infallible, Failure> {
     let order = birth.order;
     let confine = order.confine.as_ref();
@@ -119,9 +146,7 @@ fn steps(
         fence.enter().map_err(|error| (Stage::Landlock, error))?;
     }
     sys::unblock_signals();
-    if let Some(confine) = confine {
-        filter(confine, report).map_err(|error| (Stage::Filter, error))?;
-    }
+    install(birth, line).map_err(|error| (Stage::Filter, error))?;
     // The last descriptor of ours is open now.
     limit(Resource::Nofile, order.limits.open_files).map_err(at(Stage::Limits))?;
     let path: &CStr = &order.path;
@@ -171,16 +196,22 @@ fn shed(confine: &Confine) -> rustix::io::Result<()> {
     die_with_nanny()
 }
 
-/// Installs the filter. Where it asks about exec, the nanny gets the listener.
-fn filter(confine: &Confine, report: &OwnedFd) -> io::Result<()> {
-    let Some(rules) = confine.filter else {
-        return Ok(());
+/// Installs the filter, if there is one, and says who we are. Where it asks about exec, the
+/// nanny gets the listener.
+fn install(birth: &Birth<'_>, line: &Line) -> io::Result<()> {
+    let rules = birth.order.confine.as_ref().and_then(|c| c.filter);
+    let listener = match (birth.program, rules) {
+        (Some(program), Some(rules)) => kernel::filter(program, rules.execs == Execs::Once)?,
+        _ => None,
     };
-    let listener = kernel::filter(&filter::program(rules), rules.execs == Execs::Once)?;
     match listener {
-        None => Ok(()),
-        Some(listener) => kernel::send_with(report.as_fd(), LISTENER, listener.as_fd()),
+        None => line.say(&[]),
+        Some(listener) => {
+            let socket = line.socket.as_fd();
+            kernel::send_with(socket, &line.with_pid(&[LISTENER]), listener.as_fd())?;
+        }
     }
+    Ok(())
 }
 
 /// Puts every descriptor at its number; the standard ones that were not handed read as

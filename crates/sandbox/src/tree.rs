@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::BorrowedFd;
 
-use crate::sys::{self, Pid, Reaped};
+use crate::sys::{self, Gone, Pid, Reaped};
 use crate::wait;
 
 /// How often new members are looked for before the killing starts. A tree that still grows
@@ -24,12 +24,12 @@ pub(crate) enum Ownership {
 /// list of children missed somebody, which it may while it changes.
 const ROUND_MS_MAX: i64 = 5;
 
-/// Ends every process that descends from this one and reaps it. `saw` gets each reaped
-/// process with its status; `signals` shows our SIGCHLD.
-pub(crate) fn end(ownership: Ownership, signals: BorrowedFd<'_>, mut saw: impl FnMut(Pid, i32)) {
+/// Ends every process that descends from this one and reaps it. `saw` gets each one that was
+/// reaped; `signals` shows our SIGCHLD.
+pub(crate) fn end(ownership: Ownership, signals: BorrowedFd<'_>, mut saw: impl FnMut(&Gone)) {
     loop {
         match sys::reap() {
-            Reaped::One(pid, status) => saw(pid, status),
+            Reaped::One(gone) => saw(&gone),
             Reaped::Nobody => return,
             Reaped::NoneYet => {
                 match ownership {
