@@ -5,7 +5,8 @@
 use std::ffi::CString;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
@@ -18,10 +19,11 @@ use crate::filter::{self, Rules};
 use crate::kernel;
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, Order, Report, Stage, read_order};
 use crate::scratch::Scratch;
-use crate::sys::{self, Fork, Gone, Pid, Reaped, Usage};
+use crate::sys::{self, Gone, Life, Pid, Program, Reaped, Stack, Usage};
 use crate::tool::{self, Birth};
 use crate::tree::{self, Ownership};
 use crate::userns::Outside;
+use crate::view;
 use crate::wait;
 
 const TMPDIR: &[u8] = b"TMPDIR=";
@@ -62,6 +64,33 @@ impl Filters {
     }
 }
 
+/// What a nanny keeps from child to child.
+struct Kit {
+    filters: Filters,
+    /// For children that share our memory until exec; none where they must not.
+    stack: Option<Stack>,
+}
+
+impl Kit {
+    fn new() -> Self {
+        Self {
+            filters: Filters::default(),
+            stack: sharing_is_safe().then(Stack::new).and_then(Result::ok),
+        }
+    }
+}
+
+/// A child of root's that has become somebody else must not be open to that user while it
+/// shares our memory. The kernel sees to that, but where it is set to let such processes be
+/// looked into.
+fn sharing_is_safe() -> bool {
+    let setting = fs::read("/proc/sys/fs/suid_dumpable");
+    setting.is_ok_and(|setting| !setting.starts_with(b"1"))
+}
+
+/// Where a start failed, and why.
+type Failure = (Stage, io::Error);
+
 impl Nanny<'_> {
     /// The whole life of a nanny.
     pub fn live(self) -> ! {
@@ -70,16 +99,16 @@ impl Nanny<'_> {
             // Without it orphans would leave the tree; it cannot fail since Linux 3.4.
             let _ = rustix::process::set_child_subreaper(Some(getpid()));
         }
-        let mut filters = Filters::default();
+        let mut kit = Kit::new();
         while let Some(handed) = self.next_order()
-            && self.attend(handed, &mut filters)
+            && self.attend(handed, &mut kit)
         {}
         sys::exit_now(0)
     }
 
     /// From order to last report. The temporary folder goes on every way. False if the gate
     /// has not been told of an end: it then hears of it by the end of the leash.
-    fn attend(&self, mut handed: Handed, filters: &mut Filters) -> bool {
+    fn attend(&self, mut handed: Handed, kit: &mut Kit) -> bool {
         let scratch = match prepare_scratch(&mut handed.order) {
             Ok(scratch) => scratch,
             Err(error) => {
@@ -87,11 +116,15 @@ impl Nanny<'_> {
                 return false;
             }
         };
-        match self.start(handed, filters) {
-            Ok((main, report)) => self.watch(main, report, scratch),
-            Err(error) => {
-                self.failed(Stage::Fork, &error);
-                scratch.into_iter().for_each(Scratch::remove);
+        let ended = self.run(handed, kit);
+        scratch.into_iter().for_each(Scratch::remove);
+        match ended {
+            Ok(report) => {
+                report.into_iter().for_each(|report| self.report(report));
+                report.is_some()
+            }
+            Err((stage, error)) => {
+                self.failed(stage, &error);
                 false
             }
         }
@@ -170,36 +203,61 @@ impl Nanny<'_> {
         Some(())
     }
 
-    /// Forks the tool. Our copies of its descriptors are closed on return: a pipe whose
-    /// writer we hold would never end.
-    fn start(&self, handed: Handed, filters: &mut Filters) -> io::Result<(Pid, OwnedFd)> {
+    #[expect(unsafe_code, reason = "a tool may share our memory until exec")]
+    /// Starts the tool and stays until nothing of it is left: how it ended, if the gate has
+    /// been told that it began.
+    fn run(&self, handed: Handed, kit: &mut Kit) -> Result<Option<Report>, Failure> {
         let Handed { order, descriptors } = handed;
         let confine = order.confine.as_ref();
+        let at = |stage| move |error: io::Error| (stage, error);
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
             SocketFlags::CLOEXEC,
             None,
-        )?;
+        )
+        .map_err(|error| (Stage::Fork, error.into()))?;
+        let fence = match confine {
+            Some(confine) if !confine.has_own_view() => {
+                view::make_missing(&confine.roots).map_err(at(Stage::Mounts))?;
+                tool::build_fence(confine).map_err(at(Stage::Roots))?
+            }
+            _ => None,
+        };
+        let rules = confine.and_then(|confine| confine.filter);
         let birth = Birth {
             order: &order,
-            program: confine.and_then(|c| c.filter).map(|rules| filters.get(rules)),
+            program: Program::new(&order.path, &order.argv, &order.env),
+            handed: descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
+            report: theirs.as_raw_fd(),
+            fence,
+            filter: rules.map(|rules| kit.filters.get(rules)),
             ownership: self.ownership,
             outside: Outside::now(),
         };
         let namespaces = confine.map_or(0, |confine| confine.namespaces);
-        match sys::fork(namespaces.cast_signed())? {
-            Fork::Parent(main) => Ok((main, ours)),
-            Fork::Child => tool::become_tool(&birth, descriptors, theirs),
-        }
+        let stack = kit.stack.as_mut().filter(|_| birth.is_frugal());
+        let watch = |main| {
+            // A pipe whose writer we hold would never end.
+            drop((descriptors, theirs));
+            self.watch(main, ours)
+        };
+        let life = Life {
+            body: tool::become_tool,
+            of: &birth,
+        };
+        let flags = namespaces.cast_signed();
+        // SAFETY: a tool that is frugal takes no memory before exec, and writes to none but its
+        // stack; at the end of the watch it is gone.
+        let ended = unsafe { sys::start(flags, stack, life, watch) };
+        ended.map_err(at(Stage::Fork))
     }
 
-    /// Stays until the tool has ended or shall end, then leaves nothing behind. True if the end
-    /// was told.
-    fn watch(&self, main: Pid, start: OwnedFd, scratch: Option<Scratch>) -> bool {
+    /// Stays until the tool has ended or shall end, and nothing of it is left. Gives how it
+    /// ended, unless that is no news to the gate.
+    fn watch(&self, main: Pid, start: OwnedFd) -> Option<Report> {
         let mut start = Start::new(start);
         let (mut status, mut spent) = (None, Usage::default());
-        let mut abandoned = false;
         let mut saw = |gone: &Gone| {
             spent.add(gone.usage);
             if gone.pid == main {
@@ -207,7 +265,7 @@ impl Nanny<'_> {
             }
             status.is_some()
         };
-        let mut ended = false;
+        let (mut ended, mut abandoned) = (false, false);
         while !ended {
             // What there is nothing to hear from, yet or any more, has its place taken by a
             // descriptor that we watch anyway.
@@ -236,7 +294,6 @@ impl Nanny<'_> {
         tree::end(self.ownership, self.signals, |gone| {
             saw(gone);
         });
-        scratch.into_iter().for_each(Scratch::remove);
         // A tool that ends at once may do so before its start was looked at.
         while start.socket.is_some() {
             if start.is_settled() {
@@ -244,15 +301,12 @@ impl Nanny<'_> {
             }
         }
         // How it was killed when the spawner was is not how it ended: to the gate it is lost.
-        let (Some(status), false, false) = (status, start.failed(), abandoned) else {
-            return false;
-        };
-        self.report(Report::Ended {
+        let told = !start.failed() && !abandoned;
+        status.filter(|_| told).map(|status| Report::Ended {
             status,
             cpu: spent.cpu,
             max_rss_bytes: spent.max_rss_bytes,
-        });
-        true
+        })
     }
 
     fn report_start(&self, start: &Start) {

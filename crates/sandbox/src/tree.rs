@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
+
+use rustix::fs::CWD;
 
 use crate::sys::{self, Gone, Pid, Reaped};
 use crate::wait;
@@ -110,8 +113,13 @@ fn parse_pid(text: &str) -> Option<Pid> {
 
 /// Our own process id, as `/proc` numbers it.
 pub(crate) fn own_pid() -> Pid {
-    let link = fs::read_link("/proc/self").ok();
-    link.and_then(|link| parse_pid(link.to_str()?))
+    // Nothing is allocated: a process that shares its nanny's memory asks too.
+    let mut buffer = [MaybeUninit::uninit(); 16];
+    let link = rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer);
+    let link = link
+        .ok()
+        .and_then(|(link, _)| std::str::from_utf8(link).ok());
+    link.and_then(parse_pid)
         .unwrap_or_else(|| Pid::try_from(std::process::id()).unwrap_or(0))
 }
 
