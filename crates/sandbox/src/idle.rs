@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use crate::message::DESCRIPTORS_MAX;
 use crate::spawner::Link;
 
-/// Nannies that are kept while nobody needs them. One that comes back beyond is let go.
+/// Nannies that are kept while nobody needs them.
 const IDLE_MAX: usize = 8;
 
 /// How long to wait when more descriptors are on their way than the kernel lets us have.
@@ -26,6 +26,9 @@ pub(crate) struct Leash {
     // First, so that a tree is being ended when the link waits for the spawner.
     pub stream: UnixStream,
     pub link: Arc<Link>,
+    /// Its children are confined. Its nanny may have given up for good what none of them is to
+    /// have, and so can have no others.
+    pub confined: bool,
 }
 
 impl Leash {
@@ -81,11 +84,12 @@ fn send_some(
 pub(crate) struct Idle(Mutex<Vec<Leash>>);
 
 impl Idle {
-    /// The one that was busy last. Those of a spawner that has died are let go: they are
-    /// about to end.
-    pub fn take(&self) -> Option<Leash> {
+    /// The one for such children that was busy last. Those of a spawner that has died are let
+    /// go: they are about to end.
+    pub fn take(&self, confined: bool) -> Option<Leash> {
         let mut idle = self.lock();
-        while let Some(leash) = idle.pop() {
+        while let Some(at) = idle.iter().rposition(|leash| leash.confined == confined) {
+            let leash = idle.remove(at);
             if leash.link.is_alive() {
                 return Some(leash);
             }
@@ -93,11 +97,13 @@ impl Idle {
         None
     }
 
+    /// Keeps one for later. Where there are enough, the one that waited longest goes.
     pub fn put(&self, leash: Leash) {
         let mut idle = self.lock();
-        if idle.len() < IDLE_MAX {
-            idle.push(leash);
+        if idle.len() >= IDLE_MAX {
+            idle.remove(0);
         }
+        idle.push(leash);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Leash>> {

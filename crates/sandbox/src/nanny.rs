@@ -2,10 +2,10 @@
 //! spawner ends, and reports how it went. A fork of the spawner, without exec. When nothing is
 //! left of a child it waits for the next one, so that most starts cost one fork and not two.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
+use std::fs;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use rustix::process::getpid;
 
-use crate::confine::{Access, Root};
+use crate::confine::{Access, Identity, Root};
 use crate::filter::{self, Rules};
 use crate::kernel;
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, Order, Report, Stage, read_order};
@@ -69,13 +69,62 @@ struct Kit {
     filters: Filters,
     /// For children that share our memory until exec; none where they must not.
     stack: Option<Stack>,
+    /// A folder that its child did not touch.
+    scratch: Option<Scratch>,
+    /// What we start can not gain capabilities, whoever we are.
+    bounded: bool,
 }
 
 impl Kit {
     fn new() -> Self {
         Self {
+            scratch: None,
+            bounded: false,
             filters: Filters::default(),
             stack: sharing_is_safe().then(Stack::new).and_then(Result::ok),
+        }
+    }
+
+    /// The private temporary folder that an order asks for. It is added to what the tool may
+    /// write.
+    fn prepare_scratch(&mut self, order: &mut Order) -> io::Result<Option<Scratch>> {
+        let Some(confine) = &mut order.confine else {
+            return Ok(None);
+        };
+        let Some(base) = &confine.scratch else {
+            return Ok(None);
+        };
+        let scratch = self.scratch(base, confine.identity)?;
+        confine.roots.push(Root {
+            path: scratch.path.clone(),
+            access: Access::WriteFolder,
+        });
+        order
+            .env
+            .retain(|pair| !pair.to_bytes().starts_with(TMPDIR));
+        let pair = [TMPDIR, scratch.path.to_bytes()].concat();
+        order.env.push(CString::new(pair)?);
+        Ok(Some(scratch))
+    }
+
+    fn scratch(&mut self, base: &CStr, owner: Option<Identity>) -> io::Result<Scratch> {
+        match self.scratch.take() {
+            Some(kept) if kept.is_for(base, owner) => return Ok(kept),
+            other => other.into_iter().for_each(Scratch::remove),
+        }
+        Scratch::make(base, owner)
+    }
+
+    /// Does once what else each child would have to: forty calls. Our own capabilities stay.
+    fn bound(&mut self) {
+        self.bounded = self.bounded || kernel::bound_capabilities().is_ok();
+    }
+
+    fn put_away(&mut self, scratch: Scratch) {
+        if scratch.is_untouched() {
+            self.scratch = Some(scratch);
+        } else {
+            scratch.remove();
         }
     }
 }
@@ -103,13 +152,14 @@ impl Nanny<'_> {
         while let Some(handed) = self.next_order()
             && self.attend(handed, &mut kit)
         {}
+        kit.scratch.into_iter().for_each(Scratch::remove);
         sys::exit_now(0)
     }
 
     /// From order to last report. The temporary folder goes on every way. False if the gate
     /// has not been told of an end: it then hears of it by the end of the leash.
     fn attend(&self, mut handed: Handed, kit: &mut Kit) -> bool {
-        let scratch = match prepare_scratch(&mut handed.order) {
+        let scratch = match kit.prepare_scratch(&mut handed.order) {
             Ok(scratch) => scratch,
             Err(error) => {
                 self.failed(Stage::Scratch, &error);
@@ -117,7 +167,9 @@ impl Nanny<'_> {
             }
         };
         let ended = self.run(handed, kit);
-        scratch.into_iter().for_each(Scratch::remove);
+        scratch
+            .into_iter()
+            .for_each(|scratch| kit.put_away(scratch));
         match ended {
             Ok(report) => {
                 report.into_iter().for_each(|report| self.report(report));
@@ -138,8 +190,7 @@ impl Nanny<'_> {
     /// Waits for the next order; nothing if the gate or the spawner has gone.
     fn next_order(&self) -> Option<Handed> {
         loop {
-            let [leash, lifeline] =
-                wait::readable(&[self.leash.as_fd(), self.lifeline], None);
+            let [leash, lifeline] = wait::readable(&[self.leash.as_fd(), self.lifeline], None);
             if lifeline {
                 return None;
             }
@@ -225,6 +276,9 @@ impl Nanny<'_> {
             _ => None,
         };
         let rules = confine.and_then(|confine| confine.filter);
+        if confine.is_some_and(|confine| confine.identity.is_some()) {
+            kit.bound();
+        }
         let birth = Birth {
             order: &order,
             program: Program::new(&order.path, &order.argv, &order.env),
@@ -232,6 +286,7 @@ impl Nanny<'_> {
             report: theirs.as_raw_fd(),
             fence,
             filter: rules.map(|rules| kit.filters.get(rules)),
+            bounded: kit.bounded,
             ownership: self.ownership,
             outside: Outside::now(),
         };
@@ -322,28 +377,6 @@ impl Nanny<'_> {
         // A gate that does not listen has gone, and the tree with it.
         let _ = send(&self.leash, &report.to_bytes(), SendFlags::NOSIGNAL);
     }
-}
-
-/// Makes the private temporary folder that an order asks for, and adds it to what the tool
-/// may write.
-fn prepare_scratch(order: &mut Order) -> io::Result<Option<Scratch>> {
-    let Some(confine) = &mut order.confine else {
-        return Ok(None);
-    };
-    let Some(base) = &confine.scratch else {
-        return Ok(None);
-    };
-    let scratch = Scratch::make(base, confine.identity)?;
-    confine.roots.push(Root {
-        path: scratch.path.clone(),
-        access: Access::WriteFolder,
-    });
-    order
-        .env
-        .retain(|pair| !pair.to_bytes().starts_with(TMPDIR));
-    let pair = [TMPDIR, scratch.path.to_bytes()].concat();
-    order.env.push(CString::new(pair)?);
-    Ok(Some(scratch))
 }
 
 /// How far the tool has come on its way to exec.

@@ -194,13 +194,14 @@ impl Spawner {
     /// A nanny that has the order: one that has nothing to do, or a new one.
     async fn nanny(&self, order: &[u8], spec: &Spec) -> Result<Leash, SpawnError> {
         let descriptors: Vec<_> = handed(spec).into_iter().map(|(fd, _)| fd).collect();
-        while let Some(leash) = self.idle.take() {
+        let confined = spec.confine.is_some();
+        while let Some(leash) = self.idle.take(confined) {
             // One that was killed meanwhile is no loss; the order has not reached it.
             if leash.send(order, &descriptors).await.is_ok() {
                 return Ok(leash);
             }
         }
-        let leash = self.fresh().await?;
+        let leash = self.fresh(confined).await?;
         // A failure shows as a report or as the end of the leash.
         let _ = leash.send(order, &descriptors).await;
         Ok(leash)
@@ -214,12 +215,18 @@ impl Spawner {
 
     /// Asks the spawner for a nanny. A spawner that has died before it could make one is
     /// replaced.
-    async fn fresh(&self) -> Result<Leash, SpawnError> {
+    async fn fresh(&self, confined: bool) -> Result<Leash, SpawnError> {
         let (stream, far) = Leash::pair().map_err(|source| self.trouble(source))?;
         loop {
             let (link, fresh) = self.link().map_err(|source| self.trouble(source))?;
             match link.send(way(self.settings.trees), far.as_fd()).await {
-                Ok(()) => return Ok(Leash { stream, link }),
+                Ok(()) => {
+                    return Ok(Leash {
+                        stream,
+                        link,
+                        confined,
+                    });
+                }
                 Err(errno) => {
                     self.forget(&link);
                     let died = matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN);

@@ -44,6 +44,8 @@ pub(crate) struct Birth<'a> {
     pub fence: Option<Fence>,
     /// Its filter.
     pub filter: Option<&'a [libc::sock_filter]>,
+    /// No program that the nanny's descendants start can have capabilities.
+    pub bounded: bool,
     pub ownership: Ownership,
     /// Who it is outside a user namespace of its own.
     pub outside: Outside,
@@ -169,7 +171,7 @@ fn steps(birth: &Birth<'_>, line: &Line) -> Result<Infallible, Failure> {
     };
     set_limits(&order.limits).map_err(at(Stage::Limits))?;
     if let Some(confine) = confine {
-        shed(confine).map_err(at(Stage::Privileges))?;
+        shed(confine, birth.bounded).map_err(at(Stage::Privileges))?;
     }
     if !order.may_gain_rights {
         rustix::thread::set_no_new_privs(true).map_err(at(Stage::Privileges))?;
@@ -222,12 +224,15 @@ fn see_own_processes(ownership: Ownership) {
 }
 
 /// Gives up whatever rights we have over others.
-fn shed(confine: &Confine) -> rustix::io::Result<()> {
-    let mighty = confine.identity.is_some() || confine.has_namespace(libc::CLONE_NEWUSER);
-    if !mighty {
+fn shed(confine: &Confine, bounded: bool) -> rustix::io::Result<()> {
+    // In a user namespace all capabilities are there again.
+    let anew = confine.has_namespace(libc::CLONE_NEWUSER);
+    if confine.identity.is_none() && !anew {
         return Ok(());
     }
-    kernel::bound_capabilities()?;
+    if anew || !bounded {
+        kernel::bound_capabilities()?;
+    }
     if let Some(identity) = confine.identity {
         kernel::become_user(identity)?;
     }
