@@ -98,7 +98,7 @@ impl Child {
                     max_rss_bytes,
                 }
             }
-            Some(Report::Started { .. } | Report::Failed { .. }) | None => {
+            Some(Report::Declined | Report::Started { .. } | Report::Failed { .. }) | None => {
                 if let Some(leash) = &self.leash {
                     leash.link.is_alive();
                 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
-    SocketFlags, SocketType, recvmsg, send, socketpair,
+    Shutdown, SocketFlags, SocketType, recvmsg, send, socketpair,
 };
 use rustix::process::getpid;
 
@@ -30,6 +30,9 @@ const TMPDIR: &[u8] = b"TMPDIR=";
 
 /// What is read of an order at once, which is all of most.
 const ORDER_BYTES_FIRST: usize = 8 * 1024;
+
+/// How long a nanny waits for its next order.
+const IDLE_MS_MAX: i64 = 5_000;
 
 /// What a nanny is born with.
 pub(crate) struct Nanny<'a> {
@@ -187,16 +190,16 @@ impl Nanny<'_> {
         self.report(Report::Failed { stage, errno });
     }
 
-    /// Waits for the next order; nothing if the gate or the spawner has gone.
+    /// Waits for the next order; nothing if the gate or the spawner has gone, or if there has
+    /// been nothing to do for long.
     fn next_order(&self) -> Option<Handed> {
-        loop {
-            let [leash, lifeline] = wait::readable(&[self.leash.as_fd(), self.lifeline], None);
-            if lifeline {
-                return None;
-            }
-            if leash {
-                break;
-            }
+        let ends = [self.leash.as_fd(), self.lifeline];
+        let [leash, lifeline] = wait::readable(&ends, Some(IDLE_MS_MAX));
+        if lifeline {
+            return None;
+        }
+        if !leash {
+            return self.decline();
         }
         let mut first = [0; ORDER_BYTES_FIRST];
         let (read, descriptors) = self.receive(&mut first)?;
@@ -214,6 +217,16 @@ impl Nanny<'_> {
             read_order(&bytes)
         };
         order.map(|order| Handed { order, descriptors })
+    }
+
+    /// Takes no more orders. One that had come by then is given back: nothing of it was done.
+    fn decline(&self) -> Option<Handed> {
+        let _ = rustix::net::shutdown(&self.leash, Shutdown::Read);
+        let come = rustix::net::recv(&self.leash, &mut [0], RecvFlags::DONTWAIT);
+        if come.is_ok_and(|(read, _)| read > 0) {
+            self.report(Report::Declined);
+        }
+        None
     }
 
     /// The first bytes of an order, and its descriptors.
@@ -439,6 +452,43 @@ fn reap_some(signals: BorrowedFd<'_>, mut saw: impl FnMut(&Gone) -> bool) -> boo
             Reaped::One(gone) if saw(&gone) => return true,
             Reaped::One(_) => {}
             Reaped::NoneYet | Reaped::Nobody => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    /// What comes before a nanny goes is given back; what comes after does not arrive.
+    #[test]
+    fn no_order_is_lost_to_one_that_goes() {
+        for comes in [false, true] {
+            let (mut gate, leash) = UnixStream::pair().unwrap();
+            let (lifeline, _end) = std::io::pipe().unwrap();
+            let nanny = Nanny {
+                leash: leash.into(),
+                lifeline: lifeline.as_fd(),
+                signals: lifeline.as_fd(),
+                ownership: Ownership::Subreaper,
+            };
+            if comes {
+                gate.write_all(b"an order").unwrap();
+            }
+            assert!(nanny.decline().is_none());
+            let late = gate.write_all(b"an order").unwrap_err();
+            assert_eq!(late.kind(), io::ErrorKind::BrokenPipe);
+            drop(nanny);
+            let mut said = Vec::new();
+            let _ = gate.read_to_end(&mut said);
+            let told = if comes {
+                Report::Declined.to_bytes().to_vec()
+            } else {
+                Vec::new()
+            };
+            assert_eq!(said, told);
         }
     }
 }

@@ -170,41 +170,53 @@ impl Spawner {
         let confine = self.compiled(&spec, &path);
         let order = write_order(&path, &spec, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;
-        let leash = self.nanny(&order, &spec).await?;
+        let (mut child, first) = self.begin(&order, &spec).await?;
         let named = Named {
             program: spec.program(),
             path,
-            cwd: spec.cwd.clone(),
+            cwd: spec.cwd,
         };
-        // The nanny and the tool have theirs; ours would keep pipes from ending.
-        drop(spec);
-        let mut child = Child::new(leash, Arc::downgrade(&self.idle));
-        match child.next_report().await {
+        match first {
             Some(Report::Started { pid }) => {
                 child.set_pid(pid);
                 Ok(child)
             }
             Some(Report::Failed { stage, errno }) => Err(named.failed(stage, errno)),
-            Some(Report::Ended { .. }) | None => Err(SpawnError::Lost {
+            Some(Report::Declined | Report::Ended { .. }) | None => Err(SpawnError::Lost {
                 program: named.program,
             }),
         }
     }
 
-    /// A nanny that has the order: one that has nothing to do, or a new one.
-    async fn nanny(&self, order: &[u8], spec: &Spec) -> Result<Leash, SpawnError> {
+    /// A nanny that has the order, and the first it says of it: one that has nothing to do, or
+    /// a new one.
+    async fn begin(
+        &self,
+        order: &[u8],
+        spec: &Spec,
+    ) -> Result<(Child, Option<Report>), SpawnError> {
         let descriptors: Vec<_> = handed(spec).into_iter().map(|(fd, _)| fd).collect();
         let confined = spec.confine.is_some();
         while let Some(leash) = self.idle.take(confined) {
-            // One that was killed meanwhile is no loss; the order has not reached it.
-            if leash.send(order, &descriptors).await.is_ok() {
-                return Ok(leash);
+            // One that went meanwhile is no loss: the order has not reached it.
+            if leash.send(order, &descriptors).await.is_err() {
+                continue;
+            }
+            let (child, first) = self.listen(leash).await;
+            if first != Some(Report::Declined) {
+                return Ok((child, first));
             }
         }
         let leash = self.fresh(confined).await?;
         // A failure shows as a report or as the end of the leash.
         let _ = leash.send(order, &descriptors).await;
-        Ok(leash)
+        Ok(self.listen(leash).await)
+    }
+
+    async fn listen(&self, leash: Leash) -> (Child, Option<Report>) {
+        let mut child = Child::new(leash, Arc::downgrade(&self.idle));
+        let first = child.next_report().await;
+        (child, first)
     }
 
     /// The process id of the spawner, if it has been started.

@@ -189,7 +189,7 @@ async fn a_nanny_serves_one_child_after_the_other() {
     }
 }
 
-/// Of many that were busy at once some stay; none that was told to kill.
+/// Of many that were busy at once some stay, and those not for long.
 #[tokio::test]
 async fn few_nannies_stay() {
     for trees in BOTH {
@@ -210,6 +210,12 @@ async fn few_nannies_stay() {
             children(spawner.pid().unwrap()).len() == 8
         })
         .await;
+        until("all have left", || {
+            children(spawner.pid().unwrap()).is_empty()
+        })
+        .await;
+        let (_, exit) = run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+        assert_eq!(exit.ending, Ending::Code(0), "{trees:?}");
     }
 }
 
