@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal};
@@ -100,6 +100,12 @@ impl Line {
         let said = self.with_pid(bytes);
         // A nanny that does not listen is dead, and so shall we be by its death signal.
         let _ = rustix::io::write(&self.socket, &said.bytes[..said.filled]);
+    }
+
+    /// Gives the nanny a descriptor, and says what it is.
+    fn hand(&self, what: u8, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let said = self.with_pid(&[what]);
+        kernel::send_with(self.socket.as_fd(), &said.bytes[..said.filled], fd)
     }
 
     fn fail(&self, stage: Stage, error: &io::Error) -> ! {
@@ -251,11 +257,7 @@ fn install(birth: &Birth<'_>, line: &Line) -> io::Result<()> {
     };
     match listener {
         None => line.say(&[]),
-        Some(listener) => {
-            let said = line.with_pid(&[LISTENER]);
-            let said = &said.bytes[..said.filled];
-            kernel::send_with(line.socket.as_fd(), said, listener.as_fd())?;
-        }
+        Some(listener) => line.hand(LISTENER, listener.as_fd())?,
     }
     Ok(())
 }
