@@ -1,22 +1,26 @@
 //! What confinement costs: a static program that ends at once, started plainly by the standard
-//! library, and confined by us; bubblewrap beside them where it is installed.
+//! library, and confined by us; by bubblewrap and podman where they can be had.
 
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use callgate_call::{Asker, Guarantee, Guarantees, Needs};
 use callgate_sandbox::{Ending, Spawner, Spec, Trees};
 
 use crate::figure::{Figure, number, quiet};
+use crate::launchers::{Podman, bubblewrap};
 use crate::scratch::Scratch;
 use crate::{Bench, Failure, cpu, in_process};
 
 const ROUNDS: usize = 5;
 const CHILDREN: usize = 300;
+/// Of others, which take longer: bubblewrap, podman.
+const WRAPPED: usize = 60;
+const CONTAINERS: usize = 2;
 
 /// The bounds: CPU above a plain start.
 const LAYERS_US_MAX: f64 = 500.0;
@@ -35,43 +39,57 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("confined")?;
     let program = place(&scratch.workspace())?;
     let runtime = in_process::runtime()?;
-    let (mut plain, mut bare, mut layers, mut namespaces, mut bwrap) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut bwrap = had(bubblewrap(&program));
+    let podman = had(Podman::new(scratch.root(), &program));
+    let mut all: [Vec<f64>; 6] = Default::default();
     for _ in 0..ROUNDS {
-        plain.push(by_the_library(&mut Command::new(&program))?);
         let ours = |trees, needs| runtime.block_on(children(bench, &program, trees, needs));
+        let [plain, bare, layers, namespaces, wrapped, contained] = &mut all;
+        plain.push(by_the_library(&mut Command::new(&program), CHILDREN)?);
         bare.push(ours(Trees::Subreaper, None)?);
         layers.push(ours(Trees::Subreaper, Some(needs(false)))?);
         namespaces.push(ours(Trees::Best, Some(needs(true)))?);
-        if let Some(mut command) = bubblewrap(&program) {
-            bwrap.push(by_the_library(&mut command)?);
+        if let Some(command) = &mut bwrap {
+            wrapped.push(by_the_library(command, WRAPPED)?);
+        }
+        if let Some(podman) = &podman {
+            contained.push(by_the_library(&mut podman.run(), CONTAINERS)?);
         }
     }
-    let base = quiet(&plain);
-    let others = match bwrap.is_empty() {
-        true => "bubblewrap is not installed".to_owned(),
-        false => format!("bubblewrap {} µs", number(quiet(&bwrap) - base)),
-    };
+    let [plain, bare, layers, namespaces, wrapped, contained] = all.map(|all| quiet(&all));
     let beside = format!(
-        "above {} µs of a plain start; our own start without confinement {} µs; {others}",
-        number(base),
-        number(quiet(&bare) - base),
+        "above {} µs of a plain start; our own start without confinement {} µs",
+        number(plain),
+        number(bare - plain),
     );
-    let above = |name, values: &[f64]| Figure::new(name, quiet(values) - base, "µs");
-    Ok(vec![
-        above(
-            "confined: Landlock, seccomp, exec-once, uid, above a plain start",
-            &layers,
-        )
-        .at_most(LAYERS_US_MAX)
-        .beside(beside.clone()),
-        above(
-            "confined: with pid, net and IPC namespaces, above a plain start",
-            &namespaces,
-        )
-        .at_most(NAMESPACES_US_MAX)
-        .beside(beside),
-    ])
+    let above = |what: &str, spent: f64| {
+        let name = format!("confined: {what}, above a plain start");
+        Figure::new(&name, spent - plain, "µs")
+    };
+    let mut figures = vec![
+        above("Landlock, seccomp, exec-once, uid", layers)
+            .at_most(LAYERS_US_MAX)
+            .beside(beside.clone()),
+        above("with pid, net and IPC namespaces", namespaces)
+            .at_most(NAMESPACES_US_MAX)
+            .beside(beside),
+    ];
+    if bwrap.is_some() {
+        let what = "all namespaces, no filter, no Landlock, the same uid";
+        figures.push(above("bubblewrap", wrapped).beside(what));
+    }
+    if podman.is_some() {
+        let what = "its client alone; the monitor it leaves behind is not counted";
+        figures.push(above("podman", contained).beside(what));
+    }
+    Ok(figures)
+}
+
+/// What can not be had is left out, and said.
+fn had<T>(rival: Result<T, Failure>) -> Option<T> {
+    rival
+        .inspect_err(|reason| eprintln!("confined: left out: {reason}"))
+        .ok()
 }
 
 /// A folder with the program; as root it is somebody else's, so that the uid changes.
@@ -131,28 +149,12 @@ async fn children(
     ))
 }
 
-fn by_the_library(command: &mut Command) -> Result<f64, Failure> {
+fn by_the_library(command: &mut Command, times: usize) -> Result<f64, Failure> {
     let before = cpu::ours_and_children();
-    for _ in 0..CHILDREN {
+    for _ in 0..times {
         if !command.status()?.success() {
             return Err(format!("{command:?} failed").into());
         }
     }
-    Ok(cpu::micros_each(
-        cpu::ours_and_children() - before,
-        CHILDREN,
-    ))
-}
-
-fn bubblewrap(program: &Path) -> Option<Command> {
-    let there = Command::new("bwrap")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status();
-    there.ok().filter(|status| status.success())?;
-    let mut command = Command::new("bwrap");
-    command
-        .args(["--unshare-all", "--die-with-parent", "--ro-bind", "/", "/"])
-        .arg(program);
-    Some(command)
+    Ok(cpu::micros_each(cpu::ours_and_children() - before, times))
 }

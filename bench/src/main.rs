@@ -21,6 +21,7 @@ mod figure;
 mod gate;
 mod http;
 mod in_process;
+mod launchers;
 mod lines;
 mod machine;
 mod mcp;

@@ -11,12 +11,21 @@ use crate::command::{build_binary, shown};
 use crate::report::Failure;
 use crate::test::cache_folder;
 use crate::test::clients::Rivals;
+use crate::test::containers;
 
 const MANIFEST: &str = "bench/Cargo.toml";
 /// A package of its own, so that what it needs stays out of our lock file.
 const RMCP_MANIFEST: &str = "bench/rivals/rmcp/Cargo.toml";
 /// Benches with rivals have names that begin so.
 const WITH_RIVALS: &str = "mcp-";
+/// The bench that other people's launchers are in, and those with their packages.
+const WITH_LAUNCHERS: &str = "confined";
+const LAUNCHERS: [(&str, &str); 4] = [
+    ("bwrap", "bubblewrap"),
+    ("podman", "podman"),
+    ("runc", "runc"),
+    ("conmon", "conmon"),
+];
 
 pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     if !root.join(MANIFEST).exists() {
@@ -30,8 +39,14 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     )?;
     let mut command = Command::new(harness);
     command.arg("--callgate").arg(callgate);
-    if needs_rivals(args) {
+    if is_named(args, |name| name.starts_with(WITH_RIVALS)) {
         add_rivals(root, &mut command)?;
+    }
+    // The harness leaves out what is not there, and says so.
+    if is_named(args, |name| name == WITH_LAUNCHERS)
+        && let Err(failure) = containers::install(&LAUNCHERS)
+    {
+        eprintln!("{failure}");
     }
     command.args(args).current_dir(root);
     // Replaces this process, so that the harness is alone on its core.
@@ -42,12 +57,11 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     )))
 }
 
-/// True unless only benches without rivals are named.
-fn needs_rivals(args: &[String]) -> bool {
+/// True if such a bench is among those that are named, or none is.
+fn is_named(args: &[String], such: impl Fn(&str) -> bool) -> bool {
     let is_name = |arg: &&String| !arg.starts_with('-') && arg.parse::<u64>().is_err();
-    let has_rivals = |name: &String| name.starts_with(WITH_RIVALS);
     let mut names = args.iter().filter(is_name).peekable();
-    names.peek().is_none() || names.any(has_rivals)
+    names.peek().is_none() || names.any(|name| such(name))
 }
 
 fn add_rivals(root: &Path, command: &mut Command) -> Result<(), Failure> {
@@ -87,7 +101,7 @@ mod tests {
     fn rivals_are_fetched_for_those_who_race() {
         let needs = |line: &str| {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            needs_rivals(&words)
+            is_named(&words, |name| name.starts_with(WITH_RIVALS))
         };
         assert!(needs(""));
         assert!(needs("--check --seed 7"));

@@ -9,7 +9,7 @@
 //! `CALLGATE_TEST_CLIENT_PYTHON`; those of containers `CALLGATE_TEST_IMAGE`. The Python tests read `CALLGATE_BIN` besides.
 
 pub mod clients;
-mod containers;
+pub mod containers;
 mod python;
 mod release;
 mod skips;

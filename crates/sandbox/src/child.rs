@@ -3,22 +3,24 @@
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::Interest;
-use tokio::net::UnixStream;
 
+use crate::idle::{Idle, Leash};
 use crate::kernel;
 use crate::message::{REPORT_BYTES, Report};
-use crate::spawner::Link;
 
 /// A running child. Dropping it ends its whole tree.
 #[derive(Debug)]
 pub struct Child {
-    // First, so that the tree is being ended when the link waits for the spawner.
-    leash: UnixStream,
-    link: Arc<Link>,
+    /// There until the nanny is free again.
+    leash: Option<Leash>,
+    /// Where it then goes.
+    idle: Weak<Idle>,
+    killed: AtomicBool,
     pid: u32,
     /// Its way out, until somebody serves it.
     outlet: Option<OwnedFd>,
@@ -51,20 +53,17 @@ pub enum Ending {
 }
 
 impl Child {
-    pub(crate) fn new(leash: UnixStream, link: Arc<Link>) -> Self {
+    pub(crate) fn new(leash: Leash, idle: Weak<Idle>) -> Self {
         Self {
-            leash,
-            link,
+            leash: Some(leash),
+            idle,
+            killed: AtomicBool::new(false),
             pid: 0,
             outlet: None,
             report: [0; REPORT_BYTES],
             filled: 0,
             exit: None,
         }
-    }
-
-    pub(crate) fn leash_mut(&mut self) -> &mut UnixStream {
-        &mut self.leash
     }
 
     pub(crate) fn set_pid(&mut self, pid: i32) {
@@ -89,8 +88,12 @@ impl Child {
 
     /// Ends the whole tree. [`wait`](Self::wait) tells when it is gone.
     pub fn kill(&self) {
-        // Fails only when the other end has gone, and then so has the tree.
-        let _ = rustix::net::shutdown(&self.leash, rustix::net::Shutdown::Write);
+        if let Some(leash) = &self.leash {
+            // Its nanny will hear nothing more.
+            self.killed.store(true, Ordering::Relaxed);
+            // Fails only when the other end has gone, and then so has the tree.
+            let _ = rustix::net::shutdown(&leash.stream, rustix::net::Shutdown::Write);
+        }
     }
 
     /// Waits until the child has ended and nothing of its tree is left. May be dropped and
@@ -104,13 +107,18 @@ impl Child {
                 status,
                 cpu,
                 max_rss_bytes,
-            }) => Exit {
-                ending: ending(status),
-                cpu,
-                max_rss_bytes,
-            },
-            Some(Report::Started { .. } | Report::Failed { .. }) | None => {
-                self.link.bury_if_dead();
+            }) => {
+                self.let_go();
+                Exit {
+                    ending: ending(status),
+                    cpu,
+                    max_rss_bytes,
+                }
+            }
+            Some(Report::Declined | Report::Started { .. } | Report::Failed { .. }) | None => {
+                if let Some(leash) = &self.leash {
+                    leash.link.is_alive();
+                }
                 Exit {
                     ending: Ending::Lost,
                     cpu: Duration::ZERO,
@@ -122,14 +130,25 @@ impl Child {
         exit
     }
 
+    /// Gives the nanny, which has nothing left to do, to the next child.
+    fn let_go(&mut self) {
+        let leash = self.leash.take();
+        if let (Some(idle), Some(leash), false) =
+            (self.idle.upgrade(), leash, *self.killed.get_mut())
+        {
+            idle.put(leash);
+        }
+    }
+
     /// The next report on the leash; nothing at its end. What has been read of a report is
     /// kept here, so that dropping the future loses nothing.
     pub(crate) async fn next_report(&mut self) -> Option<Report> {
+        let leash = self.leash.as_mut()?;
         while self.filled < REPORT_BYTES {
-            self.leash.readable().await.ok()?;
-            let (leash, rest) = (self.leash.as_fd(), &mut self.report[self.filled..]);
-            let receive = || kernel::receive_with(leash, rest);
-            match self.leash.try_io(Interest::READABLE, receive) {
+            leash.stream.readable().await.ok()?;
+            let (socket, rest) = (leash.stream.as_fd(), &mut self.report[self.filled..]);
+            let receive = || kernel::receive_with(socket, rest);
+            match leash.stream.try_io(Interest::READABLE, receive) {
                 Ok((0, _)) => return None,
                 Ok((read, outlet)) => {
                     self.filled += read;

@@ -81,6 +81,12 @@ impl Confine {
         self.namespaces & flag.unsigned_abs() != 0
     }
 
+    /// True if it sees files or users otherwise than its nanny does.
+    pub fn has_own_view(&self) -> bool {
+        let own = libc::CLONE_NEWNS | libc::CLONE_NEWUSER;
+        self.proc || self.has_namespace(own)
+    }
+
     pub fn write(&self, out: &mut Writer) {
         out.byte(self.landlock);
         out.number(self.roots.len());

@@ -5,17 +5,17 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort,
-    PathBeneath, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus,
-    Scope,
+    PathBeneath, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::confine::{Access, Confine, Root};
+use crate::kernel;
 use crate::outlet;
 
 /// A ruleset that is ready to be entered.
-pub(crate) struct Fence(RulesetCreated);
+pub(crate) struct Fence(OwnedFd);
 
 impl Fence {
     /// Opens all roots and makes rules of them.
@@ -31,17 +31,14 @@ impl Fence {
                 ruleset = add(ruleset, fd.as_fd(), rights(abi, root.access))?;
             }
         }
-        Ok(Self(ruleset))
+        // Without one the kernel does not know what was asked for.
+        let ruleset: Option<OwnedFd> = ruleset.into();
+        Ok(Self(ruleset.ok_or(Errno::OPNOTSUPP)?))
     }
 
-    /// Enters it, for good.
-    pub fn enter(self) -> io::Result<()> {
-        let status = self.0.restrict_self().map_err(|error| os(&error))?;
-        if status.ruleset == RulesetStatus::FullyEnforced {
-            Ok(())
-        } else {
-            Err(Errno::OPNOTSUPP.into())
-        }
+    /// Enters it, for good. Whoever does has given up new privileges.
+    pub fn enter(&self) -> io::Result<()> {
+        kernel::enter_ruleset(self.0.as_fd())
     }
 }
 

@@ -121,6 +121,17 @@ pub(crate) fn landlock_version() -> u8 {
     u8::try_from(version).unwrap_or(0)
 }
 
+/// Holds this process to a Landlock ruleset, for good.
+pub(crate) fn enter_ruleset(ruleset: BorrowedFd<'_>) -> io::Result<()> {
+    let fd = ruleset.as_raw_fd();
+    // SAFETY: a plain call without pointers.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fd, 0) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Lets the one call that waits at `listener` go on.
 pub(crate) fn permit(listener: impl AsFd) -> io::Result<()> {
     // Nobody left to ask shows as readable too, and receiving would then wait for ever.

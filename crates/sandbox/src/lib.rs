@@ -1,16 +1,17 @@
 //! The only birthplace of child processes.
 //!
 //! Children are not born from this process, which may be big, but from a *spawner*: the
-//! same program started with [`SPAWNER_ARG`], small and single-threaded. For each child it
-//! forks a *nanny*, which owns the child's whole tree and ends it with the call, with the
-//! gate and with the spawner, whichever goes first.
+//! same program started with [`SPAWNER_ARG`], small and single-threaded. It forks *nannies*.
+//! A nanny has one child at a time, owns its whole tree and ends it with the call, with the
+//! gate and with the spawner, whichever goes first; then it is free for the next child.
 //!
 //! ```text
-//!  gate ── seqpacket: descriptors of a new child ──▶ spawner
+//!  gate ── seqpacket: the far end of a new leash ──▶ spawner
 //!   │                                                   │ fork (pid namespace where allowed)
-//!   └── leash: one stream socket per child ─────────▶ nanny
-//!       ▶ what to run, then end of stream to kill       │ fork, exec
-//!       ◀ started or why not, then how it ended       tool and all it starts
+//!   └── leash: one stream socket per nanny ─────────▶ nanny
+//!       ▶ what to run and its descriptors,              │ fork, exec
+//!         end of stream to kill                       tool and all it starts
+//!       ◀ started or why not, then how it ended
 //! ```
 //!
 //! What holds a child is decided in three steps. [`Confinement`] plans: which promises can be
@@ -32,6 +33,7 @@ mod facts;
 mod fence;
 mod files;
 mod filter;
+mod idle;
 mod kernel;
 mod levels;
 mod message;

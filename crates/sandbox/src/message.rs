@@ -337,6 +337,8 @@ pub(crate) const REPORT_BYTES: usize = 24;
 /// What a nanny, or the spawner in its place, reports on the leash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
+    /// The order came too late; nothing of it was done.
+    Declined,
     Started {
         pid: i32,
     },
@@ -354,6 +356,7 @@ pub(crate) enum Report {
 impl Report {
     pub fn to_bytes(self) -> [u8; REPORT_BYTES] {
         let (kind, stage, number, cpu_us, rss) = match self {
+            Self::Declined => (b'd', 0, 0, 0, 0),
             Self::Started { pid } => (b's', 0, pid, 0, 0),
             Self::Failed { stage, errno } => (b'f', stage as u8, errno, 0, 0),
             Self::Ended {
@@ -381,6 +384,7 @@ impl Report {
         let cpu_us = u64::from_le_bytes(from.take()?);
         let max_rss_bytes = u64::from_le_bytes(from.take()?);
         match kind {
+            b'd' => Some(Self::Declined),
             b's' => Some(Self::Started { pid: number }),
             b'f' => Some(Self::Failed {
                 stage: Stage::from_byte(stage)?,
@@ -456,6 +460,7 @@ mod tests {
     fn reports_survive_the_way() {
         let cpu = Duration::from_micros(1_234_567);
         for report in [
+            Report::Declined,
             Report::Started { pid: 77 },
             Report::Failed {
                 stage: Stage::Cwd,

@@ -1,28 +1,42 @@
-//! One nanny per child: owns the child's tree, ends it when the call, the gate or the
-//! spawner ends, and reports how it went. A fork of the spawner, without exec.
+//! A nanny runs one child at a time: owns its tree, ends it when the call, the gate or the
+//! spawner ends, and reports how it went. A fork of the spawner, without exec. When nothing is
+//! left of a child it waits for the next one, so that most starts cost one fork and not two.
 
-use std::ffi::CString;
-use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
+    Shutdown, SocketFlags, SocketType, recvmsg, send, socketpair,
+};
 use rustix::process::getpid;
 
-use crate::confine::{Access, Root};
+use crate::confine::{Access, Identity, Root};
+use crate::filter::{self, Rules};
 use crate::kernel;
-use crate::message::{ORDER_BYTES_MAX, Order, Report, Stage, read_order};
+use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, Order, Report, Stage, read_order};
 use crate::scratch::Scratch;
-use crate::sys::{self, Fork, Pid, Reaped};
+use crate::sys::{self, Gone, Life, Pid, Program, Reaped, Stack, Usage};
 use crate::tool::{self, Birth};
 use crate::tree::{self, Ownership};
 use crate::userns::Outside;
+use crate::view;
 use crate::wait;
 
 const TMPDIR: &[u8] = b"TMPDIR=";
 
+/// What is read of an order at once, which is all of most.
+const ORDER_BYTES_FIRST: usize = 8 * 1024;
+
+/// How long a nanny waits for its next order.
+const IDLE_MS_MAX: i64 = 5_000;
+
 /// What a nanny is born with.
 pub(crate) struct Nanny<'a> {
-    /// To the gate: the order comes in, reports go out, its end means kill.
+    /// To the gate: orders come in, reports go out, its end means kill.
     pub leash: OwnedFd,
     /// Ends when the spawner does.
     pub lifeline: BorrowedFd<'a>,
@@ -31,31 +45,142 @@ pub(crate) struct Nanny<'a> {
     pub ownership: Ownership,
 }
 
+/// An order with the descriptors that came with it.
+struct Handed {
+    order: Order,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// The filters that were asked for, made once. As many as there are rules at most, which is
+/// some dozens.
+#[derive(Default)]
+struct Filters(Vec<(Rules, Vec<libc::sock_filter>)>);
+
+impl Filters {
+    fn get(&mut self, rules: Rules) -> &[libc::sock_filter] {
+        let known = self.0.iter().position(|(known, _)| *known == rules);
+        let at = known.unwrap_or_else(|| {
+            self.0.push((rules, filter::program(rules)));
+            self.0.len() - 1
+        });
+        &self.0[at].1
+    }
+}
+
+/// What a nanny keeps from child to child.
+struct Kit {
+    filters: Filters,
+    /// For children that share our memory until exec; none where they must not.
+    stack: Option<Stack>,
+    /// A folder that its child did not touch.
+    scratch: Option<Scratch>,
+    /// What we start can not gain capabilities, whoever we are.
+    bounded: bool,
+}
+
+impl Kit {
+    fn new() -> Self {
+        Self {
+            scratch: None,
+            bounded: false,
+            filters: Filters::default(),
+            stack: sharing_is_safe().then(Stack::new).and_then(Result::ok),
+        }
+    }
+
+    /// The private temporary folder that an order asks for. It is added to what the tool may
+    /// write.
+    fn prepare_scratch(&mut self, order: &mut Order) -> io::Result<Option<Scratch>> {
+        let Some(confine) = &mut order.confine else {
+            return Ok(None);
+        };
+        let Some(base) = &confine.scratch else {
+            return Ok(None);
+        };
+        let scratch = self.scratch(base, confine.identity)?;
+        confine.roots.push(Root {
+            path: scratch.path.clone(),
+            access: Access::WriteFolder,
+        });
+        order
+            .env
+            .retain(|pair| !pair.to_bytes().starts_with(TMPDIR));
+        let pair = [TMPDIR, scratch.path.to_bytes()].concat();
+        order.env.push(CString::new(pair)?);
+        Ok(Some(scratch))
+    }
+
+    fn scratch(&mut self, base: &CStr, owner: Option<Identity>) -> io::Result<Scratch> {
+        match self.scratch.take() {
+            Some(kept) if kept.is_for(base, owner) => return Ok(kept),
+            other => other.into_iter().for_each(Scratch::remove),
+        }
+        Scratch::make(base, owner)
+    }
+
+    /// Does once what else each child would have to: forty calls. Our own capabilities stay.
+    fn bound(&mut self) {
+        self.bounded = self.bounded || kernel::bound_capabilities().is_ok();
+    }
+
+    fn put_away(&mut self, scratch: Scratch) {
+        if scratch.is_untouched() {
+            self.scratch = Some(scratch);
+        } else {
+            scratch.remove();
+        }
+    }
+}
+
+/// A child of root's that has become somebody else must not be open to that user while it
+/// shares our memory. The kernel sees to that, but where it is set to let such processes be
+/// looked into.
+fn sharing_is_safe() -> bool {
+    let setting = fs::read("/proc/sys/fs/suid_dumpable");
+    setting.is_ok_and(|setting| !setting.starts_with(b"1"))
+}
+
+/// Where a start failed, and why.
+type Failure = (Stage, io::Error);
+
 impl Nanny<'_> {
     /// The whole life of a nanny.
-    pub fn live(self, handed: Vec<OwnedFd>) -> ! {
+    pub fn live(self) -> ! {
         let _ = rustix::thread::set_name(c"callgate-nanny");
         if self.ownership == Ownership::Subreaper {
             // Without it orphans would leave the tree; it cannot fail since Linux 3.4.
             let _ = rustix::process::set_child_subreaper(Some(getpid()));
         }
-        if let Some(order) = self.read_order() {
-            self.attend(order, handed);
-        }
+        let mut kit = Kit::new();
+        while let Some(handed) = self.next_order()
+            && self.attend(handed, &mut kit)
+        {}
+        kit.scratch.into_iter().for_each(Scratch::remove);
         sys::exit_now(0)
     }
 
-    /// From order to last report. The temporary folder goes on every way.
-    fn attend(&self, mut order: Order, handed: Vec<OwnedFd>) {
-        let scratch = match prepare_scratch(&mut order) {
+    /// From order to last report. The temporary folder goes on every way. False if the gate
+    /// has not been told of an end: it then hears of it by the end of the leash.
+    fn attend(&self, mut handed: Handed, kit: &mut Kit) -> bool {
+        let scratch = match kit.prepare_scratch(&mut handed.order) {
             Ok(scratch) => scratch,
-            Err(error) => return self.failed(Stage::Scratch, &error),
-        };
-        match self.start(&order, handed) {
-            Ok((main, report)) => self.watch(main, report, scratch),
             Err(error) => {
-                self.failed(Stage::Fork, &error);
-                scratch.into_iter().for_each(Scratch::remove);
+                self.failed(Stage::Scratch, &error);
+                return false;
+            }
+        };
+        let ended = self.run(handed, kit);
+        scratch
+            .into_iter()
+            .for_each(|scratch| kit.put_away(scratch));
+        match ended {
+            Ok(report) => {
+                report.into_iter().for_each(|report| self.report(report));
+                report.is_some()
+            }
+            Err((stage, error)) => {
+                self.failed(stage, &error);
+                false
             }
         }
     }
@@ -65,17 +190,69 @@ impl Nanny<'_> {
         self.report(Report::Failed { stage, errno });
     }
 
-    /// The order, or nothing if the gate has gone away meanwhile.
-    fn read_order(&self) -> Option<Order> {
-        let mut length = [0; 4];
-        self.read_exact(&mut length)?;
-        let length = usize::try_from(u32::from_le_bytes(length)).ok()?;
-        if length > ORDER_BYTES_MAX {
+    /// Waits for the next order; nothing if the gate or the spawner has gone, or if there has
+    /// been nothing to do for long.
+    fn next_order(&self) -> Option<Handed> {
+        let ends = [self.leash.as_fd(), self.lifeline];
+        let [leash, lifeline] = wait::readable(&ends, Some(IDLE_MS_MAX));
+        if lifeline {
             return None;
         }
-        let mut bytes = vec![0; length];
-        self.read_exact(&mut bytes)?;
-        read_order(&bytes)
+        if !leash {
+            return self.decline();
+        }
+        let mut first = [0; ORDER_BYTES_FIRST];
+        let (read, descriptors) = self.receive(&mut first)?;
+        let (length, begun) = first[..read].split_first_chunk()?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+        if length > ORDER_BYTES_MAX || begun.len() > length {
+            return None;
+        }
+        let order = if begun.len() == length {
+            read_order(begun)
+        } else {
+            let mut bytes = vec![0; length];
+            bytes[..begun.len()].copy_from_slice(begun);
+            self.read_exact(&mut bytes[begun.len()..])?;
+            read_order(&bytes)
+        };
+        order.map(|order| Handed { order, descriptors })
+    }
+
+    /// Takes no more orders. One that had come by then is given back: nothing of it was done.
+    fn decline(&self) -> Option<Handed> {
+        let _ = rustix::net::shutdown(&self.leash, Shutdown::Read);
+        let come = rustix::net::recv(&self.leash, &mut [0], RecvFlags::DONTWAIT);
+        if come.is_ok_and(|(read, _)| read > 0) {
+            self.report(Report::Declined);
+        }
+        None
+    }
+
+    /// The first bytes of an order, and its descriptors.
+    fn receive(&self, bytes: &mut [u8]) -> Option<(usize, Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got = loop {
+            let mut into = [IoSliceMut::new(bytes)];
+            match recvmsg(&self.leash, &mut into, &mut control, flags) {
+                Err(rustix::io::Errno::INTR) => {}
+                got => break got.ok()?,
+            }
+        };
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            // No room for all of them.
+            self.failed(Stage::Nanny, &io::Error::from_raw_os_error(libc::EMFILE));
+            return None;
+        }
+        Some((got.bytes, descriptors))
     }
 
     fn read_exact(&self, mut buffer: &mut [u8]) -> Option<()> {
@@ -90,32 +267,74 @@ impl Nanny<'_> {
         Some(())
     }
 
-    /// Forks the tool. Our copies of its descriptors are closed on return: a pipe whose
-    /// writer we hold would never end.
-    fn start(&self, order: &Order, handed: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
+    #[expect(unsafe_code, reason = "a tool may share our memory until exec")]
+    /// Starts the tool and stays until nothing of it is left: how it ended, if the gate has
+    /// been told that it began.
+    fn run(&self, handed: Handed, kit: &mut Kit) -> Result<Option<Report>, Failure> {
+        let Handed { order, descriptors } = handed;
+        let confine = order.confine.as_ref();
+        let at = |stage| move |error: io::Error| (stage, error);
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
             SocketFlags::CLOEXEC,
             None,
-        )?;
+        )
+        .map_err(|error| (Stage::Fork, error.into()))?;
+        let fence = match confine {
+            Some(confine) if !confine.has_own_view() => {
+                view::make_missing(&confine.roots).map_err(at(Stage::Mounts))?;
+                tool::build_fence(confine).map_err(at(Stage::Roots))?
+            }
+            _ => None,
+        };
+        let rules = confine.and_then(|confine| confine.filter);
+        if confine.is_some_and(|confine| confine.identity.is_some()) {
+            kit.bound();
+        }
         let birth = Birth {
-            order,
+            order: &order,
+            program: Program::new(&order.path, &order.argv, &order.env),
+            handed: descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
+            report: theirs.as_raw_fd(),
+            fence,
+            filter: rules.map(|rules| kit.filters.get(rules)),
+            bounded: kit.bounded,
             ownership: self.ownership,
             outside: Outside::now(),
         };
-        let namespaces = order.confine.as_ref().map_or(0, |c| c.namespaces);
-        match sys::fork(namespaces.cast_signed())? {
-            Fork::Parent(main) => Ok((main, ours)),
-            Fork::Child => tool::become_tool(&birth, handed, theirs),
-        }
+        let namespaces = confine.map_or(0, |confine| confine.namespaces);
+        let stack = kit.stack.as_mut().filter(|_| birth.is_frugal());
+        let watch = |main| {
+            // A pipe whose writer we hold would never end.
+            drop((descriptors, theirs));
+            self.watch(main, ours)
+        };
+        let life = Life {
+            body: tool::become_tool,
+            of: &birth,
+        };
+        let flags = namespaces.cast_signed();
+        // SAFETY: a tool that is frugal takes no memory before exec, and writes to none but its
+        // stack; at the end of the watch it is gone.
+        let ended = unsafe { sys::start(flags, stack, life, watch) };
+        ended.map_err(at(Stage::Fork))
     }
 
-    /// Stays until the tool has ended or shall end, then leaves nothing behind.
-    fn watch(&self, main: Pid, start: OwnedFd, scratch: Option<Scratch>) {
+    /// Stays until the tool has ended or shall end, and nothing of it is left. Gives how it
+    /// ended, unless that is no news to the gate.
+    fn watch(&self, main: Pid, start: OwnedFd) -> Option<Report> {
         let mut start = Start::new(start);
-        let (mut status, mut abandoned) = (None, false);
-        while status.is_none() {
+        let (mut status, mut spent) = (None, Usage::default());
+        let mut saw = |gone: &Gone| {
+            spent.add(gone.usage);
+            if gone.pid == main {
+                status = Some(gone.status);
+            }
+            status.is_some()
+        };
+        let (mut ended, mut abandoned) = (false, false);
+        while !ended {
             // What there is nothing to hear from, yet or any more, has its place taken by a
             // descriptor that we watch anyway.
             let watched = [
@@ -137,15 +356,12 @@ impl Nanny<'_> {
                 break;
             }
             if signals {
-                status = reap_until(main, self.signals);
+                ended = reap_some(self.signals, &mut saw);
             }
         }
-        tree::end(self.ownership, self.signals, |pid, ended| {
-            if pid == main {
-                status = Some(ended);
-            }
+        tree::end(self.ownership, self.signals, |gone| {
+            saw(gone);
         });
-        scratch.into_iter().for_each(Scratch::remove);
         // A tool that ends at once may do so before its start was looked at.
         while start.socket.is_some() {
             if start.is_settled() {
@@ -153,14 +369,12 @@ impl Nanny<'_> {
             }
         }
         // How it was killed when the spawner was is not how it ended: to the gate it is lost.
-        if let (Some(status), false, false) = (status, start.failed(), abandoned) {
-            let (cpu, max_rss_bytes) = sys::descendants_usage();
-            self.report(Report::Ended {
-                status,
-                cpu,
-                max_rss_bytes,
-            });
-        }
+        let told = !start.failed() && !abandoned;
+        status.filter(|_| told).map(|status| Report::Ended {
+            status,
+            cpu: spent.cpu,
+            max_rss_bytes: spent.max_rss_bytes,
+        })
     }
 
     fn report_start(&self, start: &mut Start) {
@@ -181,28 +395,6 @@ impl Nanny<'_> {
         // A gate that does not listen has gone, and the tree with it.
         let _ = send(&self.leash, &report.to_bytes(), SendFlags::NOSIGNAL);
     }
-}
-
-/// Makes the private temporary folder that an order asks for, and adds it to what the tool
-/// may write.
-fn prepare_scratch(order: &mut Order) -> io::Result<Option<Scratch>> {
-    let Some(confine) = &mut order.confine else {
-        return Ok(None);
-    };
-    let Some(base) = &confine.scratch else {
-        return Ok(None);
-    };
-    let scratch = Scratch::make(base, confine.identity)?;
-    confine.roots.push(Root {
-        path: scratch.path.clone(),
-        access: Access::WriteFolder,
-    });
-    order
-        .env
-        .retain(|pair| !pair.to_bytes().starts_with(TMPDIR));
-    let pair = [TMPDIR, scratch.path.to_bytes()].concat();
-    order.env.push(CString::new(pair)?);
-    Ok(Some(scratch))
 }
 
 /// How far the tool has come on its way to exec.
@@ -264,14 +456,51 @@ impl Start {
     }
 }
 
-/// Reaps all that has ended; the status of `main` if it was among them.
-fn reap_until(main: Pid, signals: BorrowedFd<'_>) -> Option<i32> {
+/// Reaps what has ended, until `saw` has seen the one that counts.
+fn reap_some(signals: BorrowedFd<'_>, mut saw: impl FnMut(&Gone) -> bool) -> bool {
     wait::clear(signals);
     loop {
         match sys::reap() {
-            Reaped::One(pid, status) if pid == main => return Some(status),
-            Reaped::One(..) => {}
-            Reaped::NoneYet | Reaped::Nobody => return None,
+            Reaped::One(gone) if saw(&gone) => return true,
+            Reaped::One(_) => {}
+            Reaped::NoneYet | Reaped::Nobody => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    /// What comes before a nanny goes is given back; what comes after does not arrive.
+    #[test]
+    fn no_order_is_lost_to_one_that_goes() {
+        for comes in [false, true] {
+            let (mut gate, leash) = UnixStream::pair().unwrap();
+            let (lifeline, _end) = std::io::pipe().unwrap();
+            let nanny = Nanny {
+                leash: leash.into(),
+                lifeline: lifeline.as_fd(),
+                signals: lifeline.as_fd(),
+                ownership: Ownership::Subreaper,
+            };
+            if comes {
+                gate.write_all(b"an order").unwrap();
+            }
+            assert!(nanny.decline().is_none());
+            let late = gate.write_all(b"an order").unwrap_err();
+            assert_eq!(late.kind(), io::ErrorKind::BrokenPipe);
+            drop(nanny);
+            let mut said = Vec::new();
+            let _ = gate.read_to_end(&mut said);
+            let told = if comes {
+                Report::Declined.to_bytes().to_vec()
+            } else {
+                Vec::new()
+            };
+            assert_eq!(said, told);
         }
     }
 }

@@ -129,7 +129,7 @@ fn landlock_denies(version: u8) -> bool {
         no_tcp: true,
         ..Confine::default()
     };
-    let entered = Fence::build(&confine).and_then(Fence::enter);
+    let entered = Fence::build(&confine).and_then(|fence| fence.enter());
     version > 0 && entered.is_ok() && open_root() == Some(Errno::ACCESS)
 }
 
@@ -189,7 +189,8 @@ fn execs_once(socket: OwnedFd) -> io::Result<bool> {
     };
     kernel::send_with(socket.as_fd(), &[0], listener.as_fd())?;
     drop((listener, socket));
-    let exec = || sys::exec(c"", &[], &[]).raw_os_error();
+    let nothing = sys::Program::new(c"", &[], &[]);
+    let exec = || nothing.exec().raw_os_error();
     Ok(exec() == Some(libc::ENOENT) && exec() == Some(libc::ENOSYS))
 }
 

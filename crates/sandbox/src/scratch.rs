@@ -1,4 +1,5 @@
-//! Private temporary folders: one for each child, gone with it.
+//! Private temporary folders: one for each child, gone with it. One that its child did not
+//! touch may be the next one's: making a folder costs as much as the rest of a start.
 //!
 //! They stand in one folder per user. Whoever made one holds a lock on it for as long as it
 //! lives, so that what killed nannies left behind can be told from what is in use.
@@ -7,7 +8,9 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, RenameFlags, Stat, Uid,
+};
 use rustix::io::Errno;
 
 use crate::confine::Identity;
@@ -30,6 +33,9 @@ pub(crate) struct Scratch {
     /// Locked.
     folder: OwnedFd,
     pub path: CString,
+    owner: Option<Identity>,
+    /// As it was made.
+    made: Stat,
 }
 
 impl Scratch {
@@ -61,17 +67,49 @@ impl Scratch {
             return Ok(Self {
                 parent,
                 name,
+                made: rustix::fs::fstat(&folder)?,
                 folder,
                 path,
+                owner,
             });
         }
         Err(Errno::EXIST.into())
+    }
+
+    /// True if it is what would be made there for such a child.
+    pub fn is_for(&self, base: &CStr, owner: Option<Identity>) -> bool {
+        let name = self.name.to_bytes();
+        let parent = self.path.to_bytes().strip_suffix(name);
+        let parent = parent.and_then(|path| path.strip_suffix(b"/"));
+        self.owner == owner && parent == Some(base.to_bytes())
+    }
+
+    /// True if nothing tells it from a new one.
+    pub fn is_untouched(&self) -> bool {
+        self.look().unwrap_or(false)
+    }
+
+    fn look(&self) -> io::Result<bool> {
+        let now = rustix::fs::fstat(&self.folder)?;
+        // The kernel's clock may stand still for some milliseconds, so that the times alone
+        // do not tell.
+        Ok(looks(&now) == looks(&self.made)
+            && names(self.folder.as_fd())?.is_empty()
+            && rustix::fs::flistxattr(&self.folder, &mut [0u8; 0])? == 0)
     }
 
     /// Removes it and all that is in it. Best effort: what is left is swept later.
     pub fn remove(self) {
         let _ = remove(self.parent.as_fd(), &self.name, self.folder.as_fd());
     }
+}
+
+/// All of a folder that a child can change, but when it was last listed.
+fn looks(stat: &Stat) -> impl PartialEq {
+    let changed = (stat.st_ctime, stat.st_ctime_nsec);
+    let written = (stat.st_mtime, stat.st_mtime_nsec);
+    let rights = (stat.st_mode, stat.st_uid, stat.st_gid);
+    (changed, written, rights, stat.st_nlink, stat.st_size)
 }
 
 /// Removes what others left in `base` and nobody holds any more.

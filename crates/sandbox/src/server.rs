@@ -1,5 +1,5 @@
-//! The spawner's own process: takes orders for nannies and buries what has died. It parses
-//! nothing and owns no tree; that is each nanny's work.
+//! The spawner's own process: makes nannies and buries what has died. It parses nothing and
+//! owns no tree; that is each nanny's work.
 
 use std::collections::BTreeSet;
 use std::io::IoSliceMut;
@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::getpid;
 
-use crate::message::{DESCRIPTORS_MAX, Report, Stage, Way};
+use crate::message::{Report, Stage, Way};
 use crate::nanny::Nanny;
 use crate::probe;
 use crate::sys::{self, Fork, Pid, Reaped};
@@ -47,7 +47,6 @@ struct Server {
 struct Request {
     way: Way,
     leash: OwnedFd,
-    handed: Vec<OwnedFd>,
 }
 
 enum Received {
@@ -150,7 +149,7 @@ impl Server {
             signals,
             ownership,
         }
-        .live(request.handed)
+        .live()
     }
 
     /// Reaps what has ended; false if nobody is left. If a nanny was killed, what it owned
@@ -160,7 +159,9 @@ impl Server {
         let mut orphans = false;
         let more = loop {
             match sys::reap() {
-                Reaped::One(pid, status) => orphans |= !self.nannies.remove(&pid) || status != 0,
+                Reaped::One(gone) => {
+                    orphans |= !self.nannies.remove(&gone.pid) || gone.status != 0;
+                }
                 Reaped::NoneYet => break true,
                 Reaped::Nobody => break false,
             }
@@ -193,7 +194,7 @@ fn is_refusal(error: &std::io::Error) -> bool {
 
 fn receive(socket: impl AsFd) -> Received {
     let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let got = rustix::net::recvmsg(
@@ -207,35 +208,19 @@ fn receive(socket: impl AsFd) -> Received {
         Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Received::Nothing,
         Err(_) => return Received::End,
     };
-    let mut descriptors: Vec<OwnedFd> = Vec::new();
+    let mut leash = None;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
+            leash = rights.last();
         }
     }
     // Our packets are never empty, so an empty one is the end of the stream.
     if read == 0 {
         return Received::End;
     }
-    if descriptors.is_empty() {
-        return Received::Garbage;
-    }
-    let leash = descriptors.remove(0);
-    match (Way::from_byte(byte[0]), cut) {
-        (Some(way), false) => Received::Request(Request {
-            way,
-            leash,
-            handed: descriptors,
-        }),
-        // No room for all of them (EMFILE): whoever holds the other end is told.
-        _ => {
-            let report = Report::Failed {
-                stage: Stage::Nanny,
-                errno: libc::EMFILE,
-            }
-            .to_bytes();
-            let _ = rustix::net::send(&leash, &report, SendFlags::NOSIGNAL);
-            Received::Garbage
-        }
+    // Without a leash (no room for it: EMFILE) whoever holds its other end sees it end.
+    match (Way::from_byte(byte[0]), leash, cut) {
+        (Some(way), Some(leash), false) => Received::Request(Request { way, leash }),
+        _ => Received::Garbage,
     }
 }

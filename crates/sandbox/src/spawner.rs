@@ -17,11 +17,10 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use rustix::process::{PidfdFlags, pidfd_open};
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::UnixStream;
 
 use crate::compile::{Compiled, Subject};
 use crate::confine::Confine;
+use crate::idle::{Idle, Leash};
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, OrderError, Report, Stage, Way};
 use crate::message::{handed, write_order};
 use crate::outlet;
@@ -53,6 +52,8 @@ const CROWDED: Duration = Duration::from_millis(1);
 pub struct Spawner {
     program: PathBuf,
     settings: SpawnerSettings,
+    // Before the link, which waits for all of them when it goes.
+    idle: Arc<Idle>,
     link: Mutex<Option<Arc<Link>>>,
     facts: OnceLock<Facts>,
     compiled: Mutex<Compiled>,
@@ -114,6 +115,7 @@ impl Spawner {
         Arc::new(Self {
             program,
             settings,
+            idle: Arc::default(),
             link: Mutex::new(None),
             facts: OnceLock::new(),
             compiled: Mutex::default(),
@@ -137,7 +139,7 @@ impl Spawner {
             Trees::Best => Way::Probe,
             Trees::Subreaper => Way::ProbeSubreaper,
         };
-        link.send_now(way, &[far.as_fd()])?;
+        link.send_now(way, far.as_fd())?;
         drop(far);
         let mut near = near;
         near.write_all(self.settings.scratch.as_os_str().as_bytes())?;
@@ -173,20 +175,13 @@ impl Spawner {
         }
         let order = write_order(&path, &spec, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;
-        let (leash, far) = leash().map_err(|source| self.trouble(source))?;
-        let link = self.hand_over(&far, &spec).await?;
-        drop(far);
+        let (mut child, first) = self.begin(&order, &spec).await?;
         let named = Named {
             program: spec.program(),
             path,
-            cwd: spec.cwd.clone(),
+            cwd: spec.cwd,
         };
-        // The nanny and the tool have theirs; ours would keep pipes from ending.
-        drop(spec);
-        let mut child = Child::new(leash, link);
-        // A failure to write shows as a report or as the end of the leash.
-        let _ = child.leash_mut().write_all(&order).await;
-        match child.next_report().await {
+        match first {
             // No descriptor was left for it: a tool that reaches nobody is not what was asked for.
             Some(Report::Started { .. }) if outlet && !child.has_outlet() => {
                 Err(named.failed(Stage::Outlet, libc::EMFILE))
@@ -196,10 +191,41 @@ impl Spawner {
                 Ok(child)
             }
             Some(Report::Failed { stage, errno }) => Err(named.failed(stage, errno)),
-            Some(Report::Ended { .. }) | None => Err(SpawnError::Lost {
+            Some(Report::Declined | Report::Ended { .. }) | None => Err(SpawnError::Lost {
                 program: named.program,
             }),
         }
+    }
+
+    /// A nanny that has the order, and the first it says of it: one that has nothing to do, or
+    /// a new one.
+    async fn begin(
+        &self,
+        order: &[u8],
+        spec: &Spec,
+    ) -> Result<(Child, Option<Report>), SpawnError> {
+        let descriptors: Vec<_> = handed(spec).into_iter().map(|(fd, _)| fd).collect();
+        let confined = spec.confine.is_some();
+        while let Some(leash) = self.idle.take(confined) {
+            // One that went meanwhile is no loss: the order has not reached it.
+            if leash.send(order, &descriptors).await.is_err() {
+                continue;
+            }
+            let (child, first) = self.listen(leash).await;
+            if first != Some(Report::Declined) {
+                return Ok((child, first));
+            }
+        }
+        let leash = self.fresh(confined).await?;
+        // A failure shows as a report or as the end of the leash.
+        let _ = leash.send(order, &descriptors).await;
+        Ok(self.listen(leash).await)
+    }
+
+    async fn listen(&self, leash: Leash) -> (Child, Option<Report>) {
+        let mut child = Child::new(leash, Arc::downgrade(&self.idle));
+        let first = child.next_report().await;
+        (child, first)
     }
 
     /// The process id of the spawner, if it has been started.
@@ -208,15 +234,20 @@ impl Spawner {
         self.lock().as_ref().map(|link| link.pid)
     }
 
-    /// Gives the spawner the descriptors of a new child. A spawner that has died before it
-    /// could take them is replaced.
-    async fn hand_over(&self, far: &OwnedFd, spec: &Spec) -> Result<Arc<Link>, SpawnError> {
-        let mut descriptors = vec![far.as_fd()];
-        descriptors.extend(handed(spec).into_iter().map(|(fd, _)| fd));
+    /// Asks the spawner for a nanny. A spawner that has died before it could make one is
+    /// replaced.
+    async fn fresh(&self, confined: bool) -> Result<Leash, SpawnError> {
+        let (stream, far) = Leash::pair().map_err(|source| self.trouble(source))?;
         loop {
             let (link, fresh) = self.link().map_err(|source| self.trouble(source))?;
-            match link.send(way(self.settings.trees), &descriptors).await {
-                Ok(()) => return Ok(link),
+            match link.send(way(self.settings.trees), far.as_fd()).await {
+                Ok(()) => {
+                    return Ok(Leash {
+                        stream,
+                        link,
+                        confined,
+                    });
+                }
                 Err(errno) => {
                     self.forget(&link);
                     let died = matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN);
@@ -301,10 +332,10 @@ impl Link {
         })
     }
 
-    /// One packet: how to own the tree, and the descriptors, the leash first.
-    async fn send(&self, way: Way, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    /// One packet: how to own trees, and the leash.
+    async fn send(&self, way: Way, leash: BorrowedFd<'_>) -> Result<(), Errno> {
         loop {
-            match self.send_now(way, descriptors) {
+            match self.send_now(way, leash) {
                 // Hundreds are waiting already, or more descriptors are on their way than
                 // the kernel lets us have.
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => {
@@ -316,15 +347,15 @@ impl Link {
         }
     }
 
-    fn send_now(&self, way: Way, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    fn send_now(&self, way: Way, leash: BorrowedFd<'_>) -> Result<(), Errno> {
         let socket = self.socket.as_ref().expect("open until dropped");
-        send_packet(socket, &[way.to_byte()], descriptors)
+        send_packet(socket, &[way.to_byte()], leash)
     }
 
-    /// Buries the spawner if it has died. For whoever noticed that a child was lost.
-    pub fn bury_if_dead(&self) {
+    /// False if the spawner has died; it is buried then.
+    pub fn is_alive(&self) -> bool {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = process.try_wait();
+        matches!(process.try_wait(), Ok(None))
     }
 }
 
@@ -357,21 +388,15 @@ fn way(trees: Trees) -> Way {
     }
 }
 
-fn send_packet(socket: &OwnedFd, byte: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+fn send_packet(socket: &OwnedFd, byte: &[u8], leash: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    let leash = [leash];
+    if !control.push(SendAncillaryMessage::ScmRights(&leash)) {
         return Err(Errno::MSGSIZE);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(socket, &[IoSlice::new(byte)], &mut control, flags).map(|_| ())
-}
-
-/// The two ends of a leash: ours on the runtime, theirs blocking.
-fn leash() -> io::Result<(UnixStream, OwnedFd)> {
-    let (near, far) = std::os::unix::net::UnixStream::pair()?;
-    near.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(near)?, far.into()))
 }
 
 fn check(spec: &Spec) -> Result<(), SpawnError> {

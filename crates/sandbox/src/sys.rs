@@ -32,15 +32,125 @@ pub(crate) fn fork(flags: libc::c_int) -> io::Result<Fork> {
     }
 }
 
+/// A process that does `life` is started, then `meanwhile` runs here. `flags` are namespaces.
+///
+/// On a stack, the process shares our memory until it execs: nothing of ours is copied, and
+/// nothing of ours may be changed by it. It then must not allocate, and neither side may
+/// rely on `errno` of a call that the other could make at the same time.
+///
+/// # Safety
+///
+/// With a stack, `life` must keep to the above, and `meanwhile` must return only when the
+/// process has become another program or is gone.
+pub(crate) unsafe fn start<T, R>(
+    flags: libc::c_int,
+    stack: Option<&mut Stack>,
+    life: Life<'_, T>,
+    meanwhile: impl FnOnce(Pid) -> R,
+) -> io::Result<R> {
+    let pid = match stack {
+        None => match fork(flags)? {
+            Fork::Parent(pid) => pid,
+            Fork::Child => (life.body)(life.of),
+        },
+        Some(stack) => {
+            let flags = flags | libc::CLONE_VM | libc::SIGCHLD;
+            let arg = (&raw const life).cast_mut().cast();
+            // SAFETY: the stack is ours alone, because our last process has left it; its life
+            // is here until `meanwhile` returns, and the caller answers for both.
+            let pid = unsafe { libc::clone(enter::<T>, stack.top(), flags, arg) };
+            check(pid)?;
+            pid
+        }
+    };
+    Ok(meanwhile(pid))
+}
+
+/// What a process does until it execs or ends.
+pub(crate) struct Life<'a, T> {
+    pub body: fn(&T) -> !,
+    pub of: &'a T,
+}
+
+extern "C" fn enter<T>(arg: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `start` passes a pointer to one, which is there for as long as this process is.
+    let life: &Life<'_, T> = unsafe { &*arg.cast() };
+    (life.body)(life.of)
+}
+
+/// The stack of a process that shares our memory.
+pub(crate) struct Stack {
+    base: *mut libc::c_void,
+}
+
+impl Stack {
+    const BYTES: usize = 256 * 1024;
+    /// Below it, so that what runs over is killed and does not write elsewhere.
+    const GUARD_BYTES: usize = 64 * 1024;
+
+    pub fn new() -> io::Result<Self> {
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK | libc::MAP_NORESERVE,
+        );
+        let bytes = Self::GUARD_BYTES + Self::BYTES;
+        // SAFETY: a new mapping, wherever there is room.
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, prot, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let stack = Self { base };
+        // SAFETY: the lower part of the mapping above, which nobody uses.
+        check(unsafe { libc::mprotect(base, Self::GUARD_BYTES, libc::PROT_NONE) })?;
+        Ok(stack)
+    }
+
+    /// Where it begins: it grows down.
+    fn top(&mut self) -> *mut libc::c_void {
+        self.base.wrapping_byte_add(Self::GUARD_BYTES + Self::BYTES)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping, on which nobody runs.
+        unsafe { libc::munmap(self.base, Self::GUARD_BYTES + Self::BYTES) };
+    }
+}
+
 /// What a wait found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reaped {
-    /// This one ended, with this raw status.
-    One(Pid, i32),
+    /// This one ended.
+    One(Gone),
     /// There are children, none has ended.
     NoneYet,
     /// There are no children.
     Nobody,
+}
+
+/// A child that ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub pid: Pid,
+    /// Raw.
+    pub status: i32,
+    pub usage: Usage,
+}
+
+/// What processes have taken, those included that they waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub cpu: Duration,
+    /// The most that one of them had resident.
+    pub max_rss_bytes: u64,
+}
+
+impl Usage {
+    pub fn add(&mut self, other: Self) {
+        self.cpu += other.cpu;
+        self.max_rss_bytes = self.max_rss_bytes.max(other.max_rss_bytes);
+    }
 }
 
 /// Waits for one child and gives its raw status.
@@ -58,28 +168,30 @@ pub(crate) fn reap() -> Reaped {
     let flags = libc::__WALL | libc::WNOHANG;
     loop {
         let mut status = 0;
-        // SAFETY: `status` outlives the call.
-        match unsafe { libc::waitpid(-1, &raw mut status, flags) } {
+        // SAFETY: all zeros is a valid `rusage`, plain integers.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `status` and `usage` outlive the call.
+        match unsafe { libc::wait4(-1, &raw mut status, flags, &raw mut usage) } {
             0 => return Reaped::NoneYet,
             -1 if errno() == libc::EINTR => {}
             -1 => return Reaped::Nobody,
-            pid => return Reaped::One(pid, status),
+            pid => {
+                let usage = usage_of(&usage);
+                return Reaped::One(Gone { pid, status, usage });
+            }
         }
     }
 }
 
-/// Processor time of all reaped descendants, and the largest resident set among them.
-pub(crate) fn descendants_usage() -> (Duration, u64) {
-    // SAFETY: all zeros is a valid `rusage`, plain integers.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` outlives the call.
-    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+fn usage_of(usage: &libc::rusage) -> Usage {
     let time = |time: libc::timeval| {
         Duration::from_secs(time.tv_sec.unsigned_abs())
             + Duration::from_micros(time.tv_usec.unsigned_abs())
     };
-    let cpu = time(usage.ru_utime) + time(usage.ru_stime);
-    (cpu, usage.ru_maxrss.unsigned_abs().saturating_mul(1024))
+    Usage {
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        max_rss_bytes: usage.ru_maxrss.unsigned_abs().saturating_mul(1024),
+    }
 }
 
 /// Blocks SIGCHLD and gives a descriptor that is readable when one is pending. Forks may
@@ -177,18 +289,42 @@ pub(crate) fn place(from: RawFd, to: RawFd) -> io::Result<()> {
     check(unsafe { libc::dup2(from, to) })
 }
 
-/// Becomes another program. Returns only if that failed.
-pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
-    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
-        list.iter()
-            .map(|text| text.as_ptr())
-            .chain([ptr::null()])
-            .collect()
-    };
-    let (argv, env) = (pointers(argv), pointers(env));
-    // SAFETY: the lists end in null, and they and the texts live until the call is over.
-    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) };
-    io::Error::last_os_error()
+/// A copy of a descriptor, at `least` or above, that exec closes.
+pub(crate) fn copy_above(fd: RawFd, least: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: changes nothing but the table of descriptors, by a new one.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) };
+    check(copy)?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// A program to become, in the form that the kernel takes.
+pub(crate) struct Program<'a> {
+    path: &'a CStr,
+    argv: Vec<*const libc::c_char>,
+    env: Vec<*const libc::c_char>,
+}
+
+impl<'a> Program<'a> {
+    pub fn new(path: &'a CStr, argv: &'a [CString], env: &'a [CString]) -> Self {
+        let pointers = |list: &[CString]| {
+            let texts = list.iter().map(|text| text.as_ptr());
+            texts.chain([ptr::null()]).collect()
+        };
+        Self {
+            path,
+            argv: pointers(argv),
+            env: pointers(env),
+        }
+    }
+
+    /// Becomes it. Returns only if that failed.
+    pub fn exec(&self) -> io::Error {
+        let (argv, env) = (self.argv.as_ptr(), self.env.as_ptr());
+        // SAFETY: the lists end in null, and the texts they point to outlive us.
+        unsafe { libc::execve(self.path.as_ptr(), argv, env) };
+        io::Error::last_os_error()
+    }
 }
 
 /// Sends a signal to one process. A process that is gone is no error.

@@ -3,21 +3,22 @@
 //! Its steps report failure on a socket that exec closes. Their order is the point: what
 //! needs rights comes before they are given up, and what denies comes after what needs it.
 
-use std::ffi::CStr;
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal};
 
 use crate::confine::Confine;
 use crate::fence::Fence;
-use crate::filter::{self, Execs};
+use crate::filter::Execs;
 use crate::kernel;
-use crate::message::{Order, Stage};
+use crate::message::{DESCRIPTORS_MAX, Order, Stage};
 use crate::outlet;
 use crate::spec::Limits;
-use crate::sys;
+use crate::sys::{self, Program};
 use crate::tree::{self, Ownership};
 use crate::userns::{self, Outside};
 use crate::view;
@@ -31,40 +32,115 @@ pub(crate) const OUTLET: u8 = 0xfe;
 /// Goes with the listener of the filter, after the way out. No stage has this number.
 pub(crate) const LISTENER: u8 = 0xff;
 
-/// What a tool's process knows from its nanny.
+/// The most that is said at once: the pid, a stage, an error.
+const SAID_BYTES_MAX: usize = PID_BYTES + 5;
+
+/// What a tool's process has from its nanny. All that takes memory is made before it is born:
+/// see [`sys::start`].
 pub(crate) struct Birth<'a> {
     pub order: &'a Order,
+    pub program: Program<'a>,
+    /// What was handed over, by the numbers they have here.
+    pub handed: Vec<RawFd>,
+    /// The socket to the nanny.
+    pub report: RawFd,
+    /// What it may reach, unless its own view of the files comes first.
+    pub fence: Option<Fence>,
+    /// Its filter.
+    pub filter: Option<&'a [libc::sock_filter]>,
+    /// No program that the nanny's descendants start can have capabilities.
+    pub bounded: bool,
     pub ownership: Ownership,
     /// Who it is outside a user namespace of its own.
     pub outside: Outside,
 }
 
-/// Becomes the program of the order, or reports why not and ends.
-pub(crate) fn become_tool(birth: &Birth<'_>, handed: Vec<OwnedFd>, report: OwnedFd) -> ! {
-    say(&report, &tree::own_pid().to_le_bytes());
-    // Out of the way of what is placed below.
-    match above_targets(&report, birth.order) {
-        Ok(high) => {
-            let Err((stage, error)) = steps(birth, handed, &high);
-            fail(&high, stage, &error)
-        }
-        Err(error) => fail(&report, Stage::Descriptors, &error),
+impl Birth<'_> {
+    /// True if it takes no memory on its way to exec, and can share its nanny's.
+    pub fn is_frugal(&self) -> bool {
+        self.order
+            .confine
+            .as_ref()
+            .is_none_or(|confine| !confine.has_own_view())
     }
 }
 
-fn fail(report: &OwnedFd, stage: Stage, error: &io::Error) -> ! {
-    let mut failure = [0; 5];
-    failure[0] = stage as u8;
-    failure[1..].copy_from_slice(&error.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
-    say(report, &failure);
-    sys::exit_now(127)
+/// The way to the nanny, which exec closes.
+struct Line {
+    socket: OwnedFd,
+    pid: [u8; PID_BYTES],
+    /// The pid goes with whatever is said first.
+    said_pid: Cell<bool>,
 }
 
-/// A copy beyond every number that the tool has a use for.
-fn above_targets(fd: &OwnedFd, order: &Order) -> io::Result<OwnedFd> {
+/// What is said at once.
+struct Said {
+    bytes: [u8; SAID_BYTES_MAX],
+    filled: usize,
+}
+
+impl Said {
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes[self.filled..][..bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+    }
+}
+
+impl Line {
+    /// The pid if it has not been said yet, then `bytes`.
+    fn with_pid(&self, bytes: &[u8]) -> Said {
+        let mut said = Said {
+            bytes: [0; SAID_BYTES_MAX],
+            filled: 0,
+        };
+        if !self.said_pid.replace(true) {
+            said.add(&self.pid);
+        }
+        said.add(bytes);
+        said
+    }
+
+    fn say(&self, bytes: &[u8]) {
+        let said = self.with_pid(bytes);
+        // A nanny that does not listen is dead, and so shall we be by its death signal.
+        let _ = rustix::io::write(&self.socket, &said.bytes[..said.filled]);
+    }
+
+    /// Gives the nanny a descriptor, and says what it is.
+    fn hand(&self, what: u8, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let said = self.with_pid(&[what]);
+        kernel::send_with(self.socket.as_fd(), &said.bytes[..said.filled], fd)
+    }
+
+    fn fail(&self, stage: Stage, error: &io::Error) -> ! {
+        let mut failure = [0; 5];
+        failure[0] = stage as u8;
+        failure[1..].copy_from_slice(&error.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
+        self.say(&failure);
+        sys::exit_now(127)
+    }
+}
+
+/// Becomes the program of the order, or reports why not and ends.
+pub(crate) fn become_tool(birth: &Birth<'_>) -> ! {
+    // Out of the way of what is placed below.
+    let Ok(socket) = sys::copy_above(birth.report, above_targets(birth.order)) else {
+        // The nanny sees a child that did not speak.
+        sys::exit_now(127)
+    };
+    let line = Line {
+        socket,
+        pid: tree::own_pid().to_le_bytes(),
+        said_pid: Cell::new(false),
+    };
+    let Err((stage, error)) = steps(birth, &line);
+    line.fail(stage, &error)
+}
+
+/// The first number beyond all that the tool has a use for.
+fn above_targets(order: &Order) -> RawFd {
     let highest = order.targets.iter().copied().max().unwrap_or(0).max(2);
-    let above = RawFd::try_from(highest + 1).map_err(|_| io::ErrorKind::InvalidInput)?;
-    Ok(rustix::io::fcntl_dupfd_cloexec(fd, above)?)
+    RawFd::try_from(highest + 1).unwrap_or(RawFd::MAX)
 }
 
 /// What the nanny makes of the report: the pid, and where it failed if it did.
@@ -81,18 +157,9 @@ pub(crate) fn read_report(bytes: &[u8]) -> Option<(i32, Option<(Stage, i32)>)> {
     Some((i32::from_le_bytes(*pid), failure))
 }
 
-fn say(report: &OwnedFd, bytes: &[u8]) {
-    // A nanny that does not listen is dead, and so shall we be by its death signal.
-    let _ = rustix::io::write(report, bytes);
-}
-
 type Failure = (Stage, io::Error);
 
-fn steps(
-    birth: &Birth<'_>,
-    handed: Vec<OwnedFd>,
-    report: &OwnedFd,
-) -> Result<std::convert::Infallible, Failure> {
+fn steps(birth: &Birth<'_>, line: &Line) -> Result<Infallible, Failure> {
     let order = birth.order;
     let confine = order.confine.as_ref();
     let at = |stage| move |error: rustix::io::Errno| (stage, io::Error::from(error));
@@ -104,36 +171,40 @@ fn steps(
         None => see_own_processes(birth.ownership),
     }
     if confine.is_some_and(|confine| confine.outlet) {
-        open_outlet(report).map_err(|error| (Stage::Outlet, error))?;
+        open_outlet(line).map_err(|error| (Stage::Outlet, error))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o077));
     rustix::process::chdir(order.cwd.as_c_str()).map_err(at(Stage::Cwd))?;
-    place_all(handed, order).map_err(|error| (Stage::Descriptors, error))?;
+    place_all(birth).map_err(|error| (Stage::Descriptors, error))?;
     // Opened here, behind all numbers that the tool has a use for and before the limits.
-    let fence = match confine {
-        Some(confine) if confine.landlock > 0 => {
-            Some(Fence::build(confine).map_err(|error| (Stage::Roots, error))?)
+    let own = match confine {
+        Some(confine) if birth.fence.is_none() => {
+            build_fence(confine).map_err(|error| (Stage::Roots, error))?
         }
         _ => None,
     };
     set_limits(&order.limits).map_err(at(Stage::Limits))?;
     if let Some(confine) = confine {
-        shed(confine).map_err(at(Stage::Privileges))?;
+        shed(confine, birth.bounded).map_err(at(Stage::Privileges))?;
     }
     if !order.may_gain_rights {
         rustix::thread::set_no_new_privs(true).map_err(at(Stage::Privileges))?;
     }
-    if let Some(fence) = fence {
+    if let Some(fence) = birth.fence.as_ref().or(own.as_ref()) {
         fence.enter().map_err(|error| (Stage::Landlock, error))?;
     }
     sys::unblock_signals();
-    if let Some(confine) = confine {
-        filter(confine, report).map_err(|error| (Stage::Filter, error))?;
-    }
+    install(birth, line).map_err(|error| (Stage::Filter, error))?;
     // The last descriptor of ours is open now.
     limit(Resource::Nofile, order.limits.open_files).map_err(at(Stage::Limits))?;
-    let path: &CStr = &order.path;
-    Err((Stage::Exec, sys::exec(path, &order.argv, &order.env)))
+    Err((Stage::Exec, birth.program.exec()))
+}
+
+/// The fence of a child, where the machine has one.
+pub(crate) fn build_fence(confine: &Confine) -> io::Result<Option<Fence>> {
+    (confine.landlock > 0)
+        .then(|| Fence::build(confine))
+        .transpose()
 }
 
 fn die_with_nanny() -> rustix::io::Result<()> {
@@ -145,7 +216,9 @@ fn see_files(confine: &Confine, birth: &Birth<'_>) -> io::Result<()> {
     if confine.has_namespace(libc::CLONE_NEWUSER) {
         userns::stay(birth.outside)?;
     }
-    view::make_missing(&confine.roots)?;
+    if confine.has_own_view() {
+        view::make_missing(&confine.roots)?;
+    }
     if confine.has_namespace(libc::CLONE_NEWNS) {
         view::mount_view(confine)?;
     }
@@ -156,9 +229,9 @@ fn see_files(confine: &Confine, birth: &Birth<'_>) -> io::Result<()> {
 }
 
 /// Makes its way out and gives it away: the tool itself must not have it.
-fn open_outlet(report: &OwnedFd) -> io::Result<()> {
+fn open_outlet(line: &Line) -> io::Result<()> {
     let listener = outlet::open()?;
-    kernel::send_with(report.as_fd(), &[OUTLET], listener.as_fd())
+    line.hand(OUTLET, listener.as_fd())
 }
 
 /// The view of a tool that is not confined: only that of `/proc` is its own, because the old
@@ -171,12 +244,15 @@ fn see_own_processes(ownership: Ownership) {
 }
 
 /// Gives up whatever rights we have over others.
-fn shed(confine: &Confine) -> rustix::io::Result<()> {
-    let mighty = confine.identity.is_some() || confine.has_namespace(libc::CLONE_NEWUSER);
-    if !mighty {
+fn shed(confine: &Confine, bounded: bool) -> rustix::io::Result<()> {
+    // In a user namespace all capabilities are there again.
+    let anew = confine.has_namespace(libc::CLONE_NEWUSER);
+    if confine.identity.is_none() && !anew {
         return Ok(());
     }
-    kernel::bound_capabilities()?;
+    if anew || !bounded {
+        kernel::bound_capabilities()?;
+    }
     if let Some(identity) = confine.identity {
         kernel::become_user(identity)?;
     }
@@ -185,43 +261,43 @@ fn shed(confine: &Confine) -> rustix::io::Result<()> {
     die_with_nanny()
 }
 
-/// Installs the filter. Where it asks about exec, the nanny gets the listener.
-fn filter(confine: &Confine, report: &OwnedFd) -> io::Result<()> {
-    let Some(rules) = confine.filter else {
-        return Ok(());
+/// Installs the filter, if there is one, and says who we are. Where it asks about exec, the
+/// nanny gets the listener.
+fn install(birth: &Birth<'_>, line: &Line) -> io::Result<()> {
+    let rules = birth.order.confine.as_ref().and_then(|c| c.filter);
+    let listener = match (birth.filter, rules) {
+        (Some(program), Some(rules)) => kernel::filter(program, rules.execs == Execs::Once)?,
+        _ => None,
     };
-    let listener = kernel::filter(&filter::program(rules), rules.execs == Execs::Once)?;
     match listener {
-        None => Ok(()),
-        Some(listener) => kernel::send_with(report.as_fd(), &[LISTENER], listener.as_fd()),
+        None => line.say(&[]),
+        Some(listener) => line.hand(LISTENER, listener.as_fd())?,
     }
+    Ok(())
 }
 
 /// Puts every descriptor at its number; the standard ones that were not handed read as
 /// empty. All others close with exec.
-fn place_all(handed: Vec<OwnedFd>, order: &Order) -> io::Result<()> {
+fn place_all(birth: &Birth<'_>) -> io::Result<()> {
+    let (order, above) = (birth.order, above_targets(birth.order));
     // Copies first, so that placing one does not overwrite another.
-    let copies = handed
-        .iter()
-        .map(|fd| above_targets(fd, order))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut copies = [const { None }; DESCRIPTORS_MAX];
+    for (copy, &fd) in copies.iter_mut().zip(&birth.handed) {
+        *copy = Some(sys::copy_above(fd, above)?);
+    }
     sys::close_on_exec_from(3);
-    for target in 0..=2u8 {
-        if !order.targets.contains(&u32::from(target)) {
-            let null =
-                rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-            sys::place(
-                above_targets(&null, order)?.as_raw_fd(),
-                RawFd::from(target),
-            )?;
+    let is_missing = |target: &RawFd| !order.targets.contains(&target.unsigned_abs());
+    if (0..=2).any(|target| is_missing(&target)) {
+        let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let null = sys::copy_above(null.as_raw_fd(), above)?;
+        for target in (0..=2).filter(is_missing) {
+            sys::place(null.as_raw_fd(), target)?;
         }
     }
-    for (copy, &target) in copies.iter().zip(&order.targets) {
+    for (copy, &target) in copies.iter().flatten().zip(&order.targets) {
         let target = RawFd::try_from(target).map_err(|_| io::ErrorKind::InvalidInput)?;
         sys::place(copy.as_raw_fd(), target)?;
     }
-    // An original may sit where a target is now: closing it would close that.
-    handed.into_iter().for_each(std::mem::forget);
     Ok(())
 }
 

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
-use crate::sys::{self, Pid, Reaped};
+use rustix::fs::CWD;
+
+use crate::sys::{self, Gone, Pid, Reaped};
 use crate::wait;
 
 /// How often new members are looked for before the killing starts. A tree that still grows
@@ -24,12 +27,12 @@ pub(crate) enum Ownership {
 /// list of children missed somebody, which it may while it changes.
 const ROUND_MS_MAX: i64 = 5;
 
-/// Ends every process that descends from this one and reaps it. `saw` gets each reaped
-/// process with its status; `signals` shows our SIGCHLD.
-pub(crate) fn end(ownership: Ownership, signals: BorrowedFd<'_>, mut saw: impl FnMut(Pid, i32)) {
+/// Ends every process that descends from this one and reaps it. `saw` gets each one that was
+/// reaped; `signals` shows our SIGCHLD.
+pub(crate) fn end(ownership: Ownership, signals: BorrowedFd<'_>, mut saw: impl FnMut(&Gone)) {
     loop {
         match sys::reap() {
-            Reaped::One(pid, status) => saw(pid, status),
+            Reaped::One(gone) => saw(&gone),
             Reaped::Nobody => return,
             Reaped::NoneYet => {
                 match ownership {
@@ -110,8 +113,13 @@ fn parse_pid(text: &str) -> Option<Pid> {
 
 /// Our own process id, as `/proc` numbers it.
 pub(crate) fn own_pid() -> Pid {
-    let link = fs::read_link("/proc/self").ok();
-    link.and_then(|link| parse_pid(link.to_str()?))
+    // Nothing is allocated: a process that shares its nanny's memory asks too.
+    let mut buffer = [MaybeUninit::uninit(); 16];
+    let link = rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer);
+    let link = link
+        .ok()
+        .and_then(|(link, _)| std::str::from_utf8(link).ok());
+    link.and_then(parse_pid)
         .unwrap_or_else(|| Pid::try_from(std::process::id()).unwrap_or(0))
 }
 

@@ -218,6 +218,41 @@ async fn a_temporary_folder_of_its_own() {
     }
 }
 
+/// A folder that was not used may be the next child's; one that was, in whatever way, is not.
+#[tokio::test]
+async fn a_used_temporary_folder_is_not_the_next_childs() {
+    let (cwd, spawner) = (folder(), spawner(BOTH[0]));
+    // What may be written is there so that rights and times may be changed at all.
+    let needs = writes(&[cwd.join("out")]);
+    let look = async || {
+        let (text, _) = run(&spawner, sh("echo $TMPDIR; ls -A $TMPDIR", &cwd, &needs)).await;
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    };
+    assert_eq!(look().await, look().await);
+    for use_it in [
+        "echo x >$TMPDIR/x",
+        "mkdir $TMPDIR/d",
+        "echo x >$TMPDIR/x; rm $TMPDIR/x",
+        "chmod 755 $TMPDIR",
+        "touch -d @1 $TMPDIR",
+    ] {
+        // Without mounts rights and times stay as they are.
+        if !is_root() && !use_it.starts_with("echo") && !use_it.starts_with("mkdir") {
+            continue;
+        }
+        let before = look().await;
+        let (_, exit) = run(&spawner, sh(use_it, &cwd, &needs)).await;
+        assert_eq!(exit.ending, Ending::Code(0), "{use_it}");
+        assert!(!Path::new(before.trim()).exists(), "{use_it}");
+        assert_ne!(look().await, before, "{use_it}");
+    }
+    let left = look().await;
+    drop(spawner);
+    assert!(!Path::new(left.trim()).exists(), "{left}");
+    std::fs::remove_dir_all(cwd).unwrap();
+}
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

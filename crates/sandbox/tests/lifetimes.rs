@@ -166,6 +166,73 @@ async fn a_killed_nanny_takes_its_tree() {
     }
 }
 
+/// One nanny after the other child; what the first one took is not the second one's.
+#[tokio::test]
+async fn a_nanny_serves_one_child_after_the_other() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        let bytes = 64 << 20;
+        let hungry = json!({ "do": "take_memory", "bytes": bytes });
+        let (_, exit) = run(&spawner, act(&hungry, &tag)).await;
+        assert!(exit.max_rss_bytes >= bytes, "{exit:?}");
+        let nannies = children(spawner.pid().unwrap());
+        assert_eq!(nannies.len(), 1);
+        for what in ["daemon", "ok", "chain"] {
+            let (_, exit) = run(&spawner, act(&json!({ "do": what }), &tag)).await;
+            assert_eq!(exit.ending, Ending::Code(0));
+            assert!(exit.max_rss_bytes < bytes, "{exit:?}");
+            assert_eq!(tagged(&tag), [0; 0], "{trees:?} {what}");
+        }
+        assert_eq!(children(spawner.pid().unwrap()), nannies, "{trees:?}");
+        // Three nulls, the lifeline, the signals, the leash: nothing of the children's.
+        assert_eq!(descriptors(nannies[0]), 6, "{trees:?}");
+    }
+}
+
+/// Of many that were busy at once some stay, and those not for long.
+#[tokio::test]
+async fn few_nannies_stay() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        let mut running = Vec::new();
+        for _ in 0..20 {
+            let (input, writer) = std::io::pipe().unwrap();
+            let mut spec = act(&json!({ "do": "ok" }), &tag);
+            spec.stdin = std::os::fd::OwnedFd::from(input).into();
+            running.push((spawner.spawn(spec).await.unwrap(), writer));
+        }
+        assert_eq!(children(spawner.pid().unwrap()).len(), 20);
+        for (mut child, writer) in running {
+            drop(writer);
+            child.wait().await;
+        }
+        until("all but some have left", || {
+            children(spawner.pid().unwrap()).len() == 8
+        })
+        .await;
+        until("all have left", || {
+            children(spawner.pid().unwrap()).is_empty()
+        })
+        .await;
+        let (_, exit) = run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+        assert_eq!(exit.ending, Ending::Code(0), "{trees:?}");
+    }
+}
+
+/// A nanny that died while it had nothing to do is not missed.
+#[tokio::test]
+async fn a_nanny_that_died_idle_is_replaced() {
+    for trees in BOTH {
+        let (spawner, tag) = (spawner(trees), tag());
+        run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+        let nannies = children(spawner.pid().unwrap());
+        kill(nannies[0]);
+        until("it is gone", || gone(&nannies)).await;
+        let (_, exit) = run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+        assert_eq!(exit.ending, Ending::Code(0), "{trees:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_dropped_spawner_is_gone() {
     let (spawner, tag) = (spawner(Trees::Best), tag());

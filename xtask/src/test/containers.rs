@@ -30,18 +30,20 @@ pub fn set_up(root: &Path, cache: &Path, python: &Path) -> Result<PathBuf, Failu
     let lock = cache.join("containers.lock");
     let lock = File::create(&lock).map_err(|e| failed("lock", cache, e))?;
     lock.lock().map_err(|e| failed("lock", cache, e))?;
-    install()?;
+    install(&PROGRAMS)?;
     image(root, cache, python)
 }
 
-fn install() -> Result<(), Failure> {
-    let missing: Vec<&str> = PROGRAMS
+/// Installs what is missing of these, each with the package it comes with.
+pub fn install(programs: &[(&str, &str)]) -> Result<(), Failure> {
+    let missing: Vec<&str> = programs
         .iter()
         .filter(|(program, _)| !is_there(program))
         .map(|(_, package)| *package)
         .collect();
     if missing.is_empty() {
-        println!("podman, runc: there");
+        let names: Vec<&str> = programs.iter().map(|(program, _)| *program).collect();
+        println!("{}: there", names.join(", "));
         return Ok(());
     }
     let mut command = Command::new("apt-get");

@@ -1,0 +1,112 @@
+//! Nannies of the gate's that have nothing to do, each at the far end of its leash.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+use crate::message::DESCRIPTORS_MAX;
+use crate::spawner::Link;
+
+/// Nannies that are kept while nobody needs them.
+const IDLE_MAX: usize = 8;
+
+/// How long to wait when more descriptors are on their way than the kernel lets us have.
+const CROWDED: Duration = Duration::from_millis(1);
+
+/// The near end of a socket whose far end a nanny has.
+#[derive(Debug)]
+pub(crate) struct Leash {
+    // First, so that a tree is being ended when the link waits for the spawner.
+    pub stream: UnixStream,
+    pub link: Arc<Link>,
+    /// Its children are confined. Its nanny may have given up for good what none of them is to
+    /// have, and so can have no others.
+    pub confined: bool,
+}
+
+impl Leash {
+    /// The two ends of a leash: ours on the runtime, theirs blocking.
+    pub fn pair() -> io::Result<(UnixStream, OwnedFd)> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        Ok((UnixStream::from_std(near)?, far.into()))
+    }
+
+    /// Sends an order with the descriptors it hands over.
+    pub async fn send(&self, order: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < order.len() {
+            // They go with the first bytes.
+            let with = if sent == 0 { descriptors } else { &[] };
+            match send_some(&self.stream, &order[sent..], with) {
+                Ok(bytes) => sent += bytes,
+                Err(Errno::INTR) => {}
+                Err(Errno::NOBUFS | Errno::TOOMANYREFS) => tokio::time::sleep(CROWDED).await,
+                Err(Errno::AGAIN) => self.room().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket takes more.
+    async fn room(&self) -> io::Result<()> {
+        // What the runtime takes for writable was found not to be.
+        let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = self.stream.try_io(Interest::WRITABLE, full);
+        self.stream.writable().await
+    }
+}
+
+fn send_some(
+    stream: &UnixStream,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::MSGSIZE);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, flags)
+}
+
+/// Nannies with nothing to do.
+#[derive(Debug, Default)]
+pub(crate) struct Idle(Mutex<Vec<Leash>>);
+
+impl Idle {
+    /// The one for such children that was busy last. Those of a spawner that has died are let
+    /// go: they are about to end.
+    pub fn take(&self, confined: bool) -> Option<Leash> {
+        let mut idle = self.lock();
+        while let Some(at) = idle.iter().rposition(|leash| leash.confined == confined) {
+            let leash = idle.remove(at);
+            if leash.link.is_alive() {
+                return Some(leash);
+            }
+        }
+        None
+    }
+
+    /// Keeps one for later. Where there are enough, the one that waited longest goes.
+    pub fn put(&self, leash: Leash) {
+        let mut idle = self.lock();
+        if idle.len() >= IDLE_MAX {
+            idle.remove(0);
+        }
+        idle.push(leash);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Leash>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
