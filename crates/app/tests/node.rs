@@ -242,3 +242,19 @@ fn failures_cost_their_own_call() {
     assert_eq!(output(&serve, "count", json!({})), 1);
     serve.stop();
 }
+
+/// TP-32, P-17: a pure tool starts, reads its own code, and has a process for each call.
+#[test]
+fn a_pure_tool_has_its_own_code() {
+    let folder = workspace(&["count", "common=tools/common.cjs:f"], "purity = \"pure\"");
+    let serve = Serve::start(&folder);
+    for _ in 0..2 {
+        let reply = call(&serve, "count", json!({}));
+        assert_eq!(reply["output"], 1, "{reply}");
+        assert_eq!(reply["enforcement"]["isolation"], "cold", "{reply}");
+        assert_eq!(reply["enforcement"]["level"], "enforced", "{reply}");
+    }
+    let common = output(&serve, "common", json!({ "a": 7 }));
+    assert_eq!(common, json!({ "common": 7 }));
+    assert!(serve.stop().success());
+}

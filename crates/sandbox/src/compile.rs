@@ -31,8 +31,9 @@ const SYSTEM: [&str; 8] = [
 /// What else a tool may read that may read files at all.
 const OPEN: [&str; 2] = ["/etc", "/opt"];
 
-/// What the loader and the C library look at in every program.
-const LOADER: [&str; 2] = ["/etc/ld.so.cache", "/etc/localtime"];
+/// What the loader and the libraries of every program look at. Node does not start where it
+/// finds the last and may not read it.
+const LOADER: [&str; 3] = ["/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/openssl.cnf"];
 
 /// Devices that harm nobody.
 const DEVICES: [&str; 5] = [
