@@ -14,6 +14,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use callgate_call::{
@@ -121,6 +122,8 @@ struct Scene {
     host: Option<Arc<Containers>>,
     podman: Podman,
     workspace: std::path::PathBuf,
+    /// Its own, so that clients of scenes side by side are told apart by their names.
+    id: String,
 }
 
 impl Scene {
@@ -129,10 +132,13 @@ impl Scene {
         std::fs::create_dir_all(workspace.join("tools")).unwrap();
         std::fs::write(workspace.join("tools/inside.py"), INSIDE).unwrap();
         std::fs::set_permissions(&workspace, std::fs::Permissions::from_mode(0o755)).unwrap();
+        static NEXT: AtomicU64 = AtomicU64::new(0x0123_4567_89ab_0000);
+        let id = format!("{:016x}", NEXT.fetch_add(1, Ordering::Relaxed));
         Self {
-            host: Some(Containers::new(misbehave().to_owned(), "0123456789abcdef")),
+            host: Some(Containers::new(misbehave().to_owned(), &id)),
             podman: Podman::new(folder()),
             workspace,
+            id,
         }
     }
 
@@ -463,7 +469,8 @@ async fn no_container_is_left() {
     let [name] = &scene.podman.containers()[..] else {
         panic!("one container")
     };
-    assert!(name.starts_with("callgate-0123456789abcdef-"), "{name}");
+    let ours = format!("callgate-{}", scene.id);
+    assert!(name.starts_with(&format!("{ours}-")), "{name}");
     let first = scene.podman.pid(name);
     bench.timeout = Duration::from_millis(500);
     assert_eq!(
@@ -526,23 +533,19 @@ async fn no_container_is_left() {
     assert_eq!(scene.podman.containers(), [""; 0]);
 
     // What a dead gate left is removed by the next; what a living one has is not.
-    let ours = "callgate-0123456789abcdef";
     let alive = {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();
         let started = rest.split_whitespace().nth(19).unwrap();
         format!("{ours}-{}-{started}-9", std::process::id())
     };
-    for name in [
-        alive.as_str(),
-        "callgate-0123456789abcdef-1-1-1",
-        "callgate-other-1-1-1",
-    ] {
+    let dead = format!("{ours}-1-1-1");
+    for name in [alive.as_str(), &dead, "callgate-other-1-1-1"] {
         scene
             .podman
             .good(&["create", "--name", name, IMAGE, "/bin/sleep", "1"]);
     }
-    scene.host = Some(Containers::new(misbehave().to_owned(), "0123456789abcdef"));
+    scene.host = Some(Containers::new(misbehave().to_owned(), &scene.id));
     let bench = scene.bench("count", scene.needs(&[]));
     bench.value(json!({})).await;
     let mut left = scene.podman.containers();
