@@ -69,6 +69,8 @@ enum Command {
     Serve(commands::serve::Serve),
     /// Serve MCP on standard input and output
     Mcp(commands::mcp::Mcp),
+    /// Serve JSON-RPC on standard input and output
+    Rpc(commands::rpc::Rpc),
     /// Call a tool and print its output
     Call(commands::call::CallTool),
     /// List the tools, or show one
@@ -178,6 +180,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
     let done = match cli.command {
         Command::Serve(serve) => commands::serve::run(environment, place, &serve),
         Command::Mcp(mcp) => commands::mcp::run(environment, place, &mcp),
+        Command::Rpc(rpc) => commands::rpc::run(environment, place, &rpc),
         Command::Call(call) => commands::call::run(environment, place, &call),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use callgate_call::chain;
-use callgate_call::{Clock, Secrets, Tier};
+use callgate_call::{Clock, Secrets, Tier, Tool};
 use callgate_dial::Dialer;
 use callgate_doors::service::is_path;
 use callgate_gate::{
@@ -18,6 +18,7 @@ use callgate_gate::{
 use callgate_runners::Containers;
 use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
+use callgate_tools::files::{self, Files, FilesLimits};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
@@ -186,14 +187,16 @@ impl<'a> Parts<'a> {
             open: Duration::from_millis(config.breaker.open_ms),
         };
         let mut catalog = Catalog::default();
+        let ground = Ground::new(&self.paths, &config, files);
         if builtins == Builtins::With {
-            for tool in callgate_tools::builtins(&self.store, &secrets) {
+            let mut tools = callgate_tools::builtins(&self.store, &secrets);
+            tools.extend(self.files(&ground)?);
+            for tool in tools {
                 catalog
                     .add_builtin(tool)
                     .map_err(|error| SetupError::Tools(error.to_string()))?;
             }
         }
-        let ground = Ground::new(&self.paths, &config, files);
         let tools = std::mem::take(&mut config.tools);
         let (remotes, worker) = (OnceCell::new(), OnceCell::new());
         let make_remotes = || Arc::new(self.remotes(&config.secrets));
@@ -226,6 +229,22 @@ impl<'a> Parts<'a> {
             shelf,
             note,
         })
+    }
+
+    /// The tools over the workspace's files, without what is the gate's own.
+    fn files(&self, ground: &Ground) -> Result<Vec<Tool>, SetupError> {
+        let files = Files::open(
+            &self.paths.workspace,
+            ground.own(),
+            &self.paths.state.join("files.lock"),
+            Arc::clone(&self.clock),
+            FilesLimits::default(),
+        );
+        let files = files.map_err(|error| {
+            let place = self.paths.workspace.display();
+            SetupError::Tools(format!("open the workspace {place}: {error}"))
+        })?;
+        Ok(files::tools(&Arc::new(files)))
     }
 
     fn remotes(&self, secrets: &SecretsConfig) -> Remotes {

@@ -160,13 +160,11 @@ impl<'a> Function<'a> {
                 if callgate_call::is_name(&function.tool_name()) {
                     return Ok(function);
                 }
-                Err(Fault::BadValue {
-                    message: format!("entry `{entry}` is too long"),
-                })
+                Err(Fault::bad_value(format!("entry `{entry}` is too long")))
             }
-            _ => Err(Fault::BadValue {
-                message: format!("entry `{entry}` is not of the form module:function"),
-            }),
+            _ => Err(Fault::bad_value(format!(
+                "entry `{entry}` is not of the form module:function"
+            ))),
         }
     }
 

@@ -50,6 +50,11 @@ impl Ground {
         Self { root, kept, hidden }
     }
 
+    /// All of them, for tools of this process.
+    pub fn own(&self) -> Vec<PathBuf> {
+        self.kept.iter().chain(&self.hidden).cloned().collect()
+    }
+
     /// What is mounted into a container is mounted whole, so nothing of ours may be in it.
     fn check_container(
         &self,

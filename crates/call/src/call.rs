@@ -223,6 +223,10 @@ pub enum Wire {
     Tool,
     /// The tool protocol over HTTP on TCP.
     Service,
+    /// JSON-RPC on standard input and output or the gate's own socket.
+    Rpc,
+    /// JSON-RPC over HTTP on TCP.
+    RpcHttp,
 }
 
 impl Wire {
@@ -237,6 +241,8 @@ impl Wire {
             Self::Bridge => "bridge",
             Self::Tool => "tool",
             Self::Service => "service",
+            Self::Rpc => "rpc",
+            Self::RpcHttp => "rpc-http",
         }
     }
 
@@ -246,7 +252,9 @@ impl Wire {
         match self {
             Self::Toolhost => Duration::from_secs(30),
             Self::Tool | Self::Service => Duration::from_secs(10),
-            Self::Gate | Self::Mcp | Self::McpHttp | Self::Bridge => Duration::from_secs(60),
+            Self::Gate | Self::Mcp | Self::McpHttp | Self::Bridge | Self::Rpc | Self::RpcHttp => {
+                Duration::from_secs(60)
+            }
         }
     }
 }

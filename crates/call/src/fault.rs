@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::Held;
 
+/// What programs may want to know of a fault beyond its message: `field`, `etag` …
+pub type About = Option<Box<Map<String, Value>>>;
+
 /// Why a call did not give an output.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
@@ -17,11 +20,11 @@ pub enum Fault {
     #[error("{}", bad_input(field, reason))]
     BadInput { field: String, reason: String },
     #[error("{message}")]
-    BadValue { message: String },
+    BadValue { message: String, about: About },
     #[error("{message}")]
     NotFound { message: String },
     #[error("denied: {reason}")]
-    Denied { reason: String },
+    Denied { reason: String, about: About },
     #[error(
         "needs approval {approval}: ask the owner to run `callgate approvals grant {approval}`"
     )]
@@ -35,8 +38,8 @@ pub enum Fault {
     LeaseRequired { tier: u8, tool: String, aid: String },
     #[error("lease_rejected: {refusal}")]
     LeaseRejected { refusal: LeaseRefusal },
-    #[error("idempotency_conflict: {message}")]
-    Conflict { message: String },
+    #[error("{message}")]
+    Conflict { message: String, about: About },
     #[error("outcome unknown: call {call} started and its end was never recorded")]
     OutcomeUnknown { call: String },
     #[error("rate limited: try again in {} ms", retry_after.as_millis())]
@@ -50,7 +53,11 @@ pub enum Fault {
     #[error("blocked by guarantee {guarantee}")]
     GuaranteeBlocked { guarantee: String },
     #[error("{what} exceeds {}", limit_words(*max_bytes))]
-    TooLarge { what: String, max_bytes: u64 },
+    TooLarge {
+        what: String,
+        max_bytes: u64,
+        about: About,
+    },
     #[error("timed out after {} ms", after.as_millis())]
     Timeout { after: Duration },
     #[error("{message}")]
@@ -152,6 +159,48 @@ impl std::fmt::Display for LeaseRefusal {
 }
 
 impl Fault {
+    /// A value that fits the schema and is wrong all the same.
+    pub fn bad_value(message: impl Into<String>) -> Self {
+        let (message, about) = (message.into(), None);
+        Self::BadValue { message, about }
+    }
+
+    /// Something the caller may not do.
+    pub fn denied(reason: impl Into<String>) -> Self {
+        let (reason, about) = (reason.into(), None);
+        Self::Denied { reason, about }
+    }
+
+    /// Something another call did before.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        let (message, about) = (message.into(), None);
+        Self::Conflict { message, about }
+    }
+
+    /// More of `what` than there may be.
+    pub fn too_large(what: impl Into<String>, max_bytes: u64) -> Self {
+        let (what, about) = (what.into(), None);
+        Self::TooLarge {
+            what,
+            max_bytes,
+            about,
+        }
+    }
+
+    /// The same fault with something more for programs, where it has room for it.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        if let Self::BadValue { about, .. }
+        | Self::Denied { about, .. }
+        | Self::Conflict { about, .. }
+        | Self::TooLarge { about, .. } = &mut self
+        {
+            let about = about.get_or_insert_default();
+            about.insert(name.to_owned(), value.into());
+        }
+        self
+    }
+
     /// The fault's name on our own wires, in traces and in the chain.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -204,7 +253,21 @@ impl Fault {
             Self::RateLimited { retry_after } | Self::BreakerOpen { retry_after } => {
                 json!({ "retry_after_ms": millis(*retry_after) })
             }
-            Self::TooLarge { what, max_bytes } => json!({ "what": what, "max_bytes": max_bytes }),
+            Self::TooLarge {
+                what,
+                max_bytes,
+                about,
+            } => {
+                let mut data = about.as_deref().cloned().unwrap_or_default();
+                data.insert("what".to_owned(), json!(what));
+                data.insert("max_bytes".to_owned(), json!(max_bytes));
+                Value::Object(data)
+            }
+            Self::BadValue { about, .. }
+            | Self::Denied { about, .. }
+            | Self::Conflict { about, .. } => {
+                Value::Object(about.as_deref().cloned().unwrap_or_default())
+            }
             Self::Timeout { after } => json!({ "after_ms": millis(*after) }),
             Self::ToolFailed {
                 error_type,
@@ -222,10 +285,7 @@ impl Fault {
             }
             Self::GuaranteeBlocked { guarantee } => json!({ "guarantee": guarantee }),
             Self::BadRequest { .. }
-            | Self::BadValue { .. }
             | Self::NotFound { .. }
-            | Self::Denied { .. }
-            | Self::Conflict { .. }
             | Self::Unavailable { .. }
             | Self::Crash { .. }
             | Self::BadOutput { .. }
@@ -255,10 +315,26 @@ impl Fault {
                 .unwrap_or("")
                 .to_owned()
         };
+        let about = |but: &[&str]| {
+            let mut rest = data.as_object().cloned().unwrap_or_default();
+            rest.retain(|name, _| !but.contains(&name.as_str()));
+            (!rest.is_empty()).then(|| Box::new(rest))
+        };
         let message = message.to_owned();
         let without = |prefix: &str| message.strip_prefix(prefix).unwrap_or(&message).to_owned();
         match kind {
-            "bad_value" => Self::BadValue { message },
+            "bad_value" => Self::BadValue {
+                message,
+                about: about(&[]),
+            },
+            "denied" => Self::Denied {
+                reason: without("denied: "),
+                about: about(&[]),
+            },
+            "conflict" => Self::Conflict {
+                message,
+                about: about(&[]),
+            },
             "not_found" => Self::NotFound { message },
             "unavailable" => Self::Unavailable {
                 reason: without("unavailable: "),
@@ -269,6 +345,7 @@ impl Fault {
             "too_large" => Self::TooLarge {
                 what: text("what"),
                 max_bytes: number("max_bytes"),
+                about: about(&["what", "max_bytes"]),
             },
             "timeout" => Self::Timeout {
                 after: Duration::from_millis(number("after_ms")),
@@ -318,9 +395,11 @@ mod tests {
     #[test]
     fn an_end_of_a_run_survives_recording() {
         let ends = [
-            Fault::BadValue {
-                message: "no".into(),
-            },
+            Fault::bad_value("no"),
+            Fault::bad_value("no").with("field", "path"),
+            Fault::denied("outside").with("field", "path"),
+            Fault::conflict("changed").with("etag", "b3-00"),
+            Fault::too_large("file", 7).with("bytes", 8),
             Fault::NotFound {
                 message: "gone".into(),
             },
@@ -330,10 +409,7 @@ mod tests {
             Fault::GuaranteeBlocked {
                 guarantee: "no_network".into(),
             },
-            Fault::TooLarge {
-                what: "output".into(),
-                max_bytes: 1024 * 1024,
-            },
+            Fault::too_large("output", 1024 * 1024),
             Fault::Timeout {
                 after: Duration::from_millis(1500),
             },
@@ -395,10 +471,7 @@ mod tests {
     /// T-19: the words of the limit.
     #[test]
     fn limits_in_words() {
-        let fault = Fault::TooLarge {
-            what: "output".into(),
-            max_bytes: 1 << 20,
-        };
+        let fault = Fault::too_large("output", 1 << 20);
         assert_eq!(fault.to_string(), "output exceeds 1 MiB");
     }
 }

@@ -25,7 +25,7 @@ pub use canonical::{Digest, canonical_json, is_plain};
 pub use checks::{CapabilityCheck, capability_checks};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
-pub use fault::{Fault, LeaseRefusal, chain};
+pub use fault::{About, Fault, LeaseRefusal, chain};
 pub use guarantee::{Asker, Guarantee, Guarantees};
 pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};

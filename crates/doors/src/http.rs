@@ -140,10 +140,7 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
             let status = rejection.status();
             let fault = if status == StatusCode::PAYLOAD_TOO_LARGE {
                 let max_bytes = BODY_BYTES_MAX as u64;
-                Fault::TooLarge {
-                    what: "request".to_owned(),
-                    max_bytes,
-                }
+                Fault::too_large("request", max_bytes)
             } else {
                 Fault::BadRequest {
                     reason: rejection.body_text(),

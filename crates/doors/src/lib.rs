@@ -9,6 +9,7 @@ pub mod http;
 pub mod mcp;
 pub mod metrics;
 pub mod pipe;
+pub mod rpc;
 pub mod service;
 pub mod tcp;
 pub mod tool;

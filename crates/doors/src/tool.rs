@@ -112,12 +112,10 @@ fn find(gate: &Gate, asked: &Asked, scope: Option<&Scope>) -> Result<Arc<Entry>,
     let allowed = code.and_then(|code| gate.entry(code));
     match (allowed, registered, code) {
         (Some(found), _, _) => found,
-        (None, Some(entry), Some(code)) => Err(Fault::Denied {
-            reason: format!(
-                "`{code}` is not the entry of `{}`, and service.allow_entries does not name it",
-                entry.tool.name
-            ),
-        }),
+        (None, Some(entry), Some(code)) => Err(Fault::denied(format!(
+            "`{code}` is not the entry of `{}`, and service.allow_entries does not name it",
+            entry.tool.name
+        ))),
         (None, _, _) => Err(Fault::UnknownTool {
             tool: asked.tool.clone(),
         }),

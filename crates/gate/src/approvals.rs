@@ -18,9 +18,7 @@ impl Gate {
     ) -> Fault {
         match latest.as_ref().map(|approval| &approval.state) {
             Some(ApprovalState::Denied { by, .. }) => {
-                return Fault::Denied {
-                    reason: format!("{by} denied approval for this input"),
-                };
+                return Fault::denied(format!("{by} denied approval for this input"));
             }
             Some(ApprovalState::Pending) => {}
             None | Some(_) => {

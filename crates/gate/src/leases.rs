@@ -48,9 +48,9 @@ impl Gate {
         let tool = &catalog.find(&request.tool)?.tool;
         let ttl = request.ttl.unwrap_or(LIFE_DEFAULT);
         if ttl.is_zero() || ttl > LEASE_LIFE_MAX {
-            return Err(Fault::BadValue {
-                message: "a lease lives more than 0 and at most 3600 seconds".to_owned(),
-            });
+            return Err(Fault::bad_value(
+                "a lease lives more than 0 and at most 3600 seconds",
+            ));
         }
         let tier = request.tier.unwrap_or(tool.tier);
         let grant = LeaseGrant {
@@ -96,9 +96,7 @@ pub(crate) fn not_found(error: &StoreError) -> Fault {
         StoreError::NotFound { .. } => Fault::NotFound {
             message: error.to_string(),
         },
-        StoreError::Refused { .. } => Fault::Conflict {
-            message: error.to_string(),
-        },
+        StoreError::Refused { .. } => Fault::conflict(error.to_string()),
         other => internal(other),
     }
 }

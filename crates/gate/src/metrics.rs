@@ -26,7 +26,7 @@ pub const DURATION_EDGES_US: [u64; 12] = [
     60_000_000,
 ];
 
-const WIRES: [Wire; 7] = [
+const WIRES: [Wire; 9] = [
     Wire::Toolhost,
     Wire::Gate,
     Wire::Mcp,
@@ -34,6 +34,8 @@ const WIRES: [Wire; 7] = [
     Wire::Bridge,
     Wire::Tool,
     Wire::Service,
+    Wire::Rpc,
+    Wire::RpcHttp,
 ];
 
 /// How a call can end: `ok`, or the kind of its fault.

@@ -51,8 +51,8 @@ impl LeasePolicy {
     fn first_tier(self, wire: Wire) -> Option<Tier> {
         match wire {
             Wire::Toolhost => self.toolhost,
-            Wire::Gate | Wire::Mcp | Wire::Bridge | Wire::Tool => self.local,
-            Wire::McpHttp | Wire::Service => self.tcp,
+            Wire::Gate | Wire::Mcp | Wire::Bridge | Wire::Tool | Wire::Rpc => self.local,
+            Wire::McpHttp | Wire::Service | Wire::RpcHttp => self.tcp,
         }
     }
 
@@ -109,9 +109,10 @@ impl Policy {
             .rule(caller, tool)
             .map_or(Decision::Allow, |rule| rule.decision)
         {
-            Decision::Deny => Err(Fault::Denied {
-                reason: format!("policy forbids {caller} to call `{}`", tool.name),
-            }),
+            Decision::Deny => Err(Fault::denied(format!(
+                "policy forbids {caller} to call `{}`",
+                tool.name
+            ))),
             decision => Ok(decision),
         }
     }

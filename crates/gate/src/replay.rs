@@ -44,9 +44,9 @@ impl Gate {
             Seen::InFlight { .. } => Err(Fault::Timeout {
                 after: call.timeout(tool.timeout),
             }),
-            Seen::Conflict { call } => Err(Fault::Conflict {
-                message: format!("the key was used with another tool or input by call {call}"),
-            }),
+            Seen::Conflict { call } => Err(Fault::conflict(format!(
+                "idempotency_conflict: the key was used with another tool or input by call {call}"
+            ))),
             Seen::Unknown { .. } if tool.idempotent => Ok(None),
             Seen::Unknown { call } => Err(Fault::OutcomeUnknown {
                 call: call.to_string(),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use callgate_call::{CallId, Caller, Change, Changes, Fault, Held, Scope, Shelf, Tool};
+use callgate_call::{CallId, Caller, Change, Changes, Fault, Held, Scope, Shelf, Tool, Wire};
 use callgate_store::{Filter, Store};
 use serde_json::Value;
 
@@ -49,6 +49,13 @@ impl Gate {
             matches!(setup.policy.decide(caller, &entry.tool), Ok(Decision::Ask))
         };
         !setup.policy.rules.is_empty() && setup.catalog.find(tool).is_ok_and(asks)
+    }
+
+    /// True if a call of this tool by this caller must bring a lease or wait for an approval.
+    #[must_use]
+    pub fn asks_leave(&self, tool: &Tool, caller: &Caller, wire: Wire) -> bool {
+        let policy = &self.setup.load().policy;
+        policy.leases.asks(wire, tool) || matches!(policy.decide(caller, tool), Ok(Decision::Ask))
     }
 
     /// True if a call of this tool answers without waiting for anything outside.

@@ -123,10 +123,7 @@ pub(crate) fn printed_error(bytes: &[u8]) -> Option<Fault> {
 /// More than may be kept came as output.
 pub(crate) fn too_large(max: usize) -> Fault {
     let max_bytes = u64::try_from(max).unwrap_or(u64::MAX);
-    Fault::TooLarge {
-        what: "output".into(),
-        max_bytes,
-    }
+    Fault::too_large("output", max_bytes)
 }
 
 pub(crate) fn bad(reason: impl Into<String>) -> Fault {

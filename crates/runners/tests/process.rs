@@ -181,10 +181,7 @@ async fn output_is_bounded() {
         .await
         .unwrap();
     assert_eq!(fits.json.text().len(), 100_000);
-    let wanted = Fault::TooLarge {
-        what: "output".into(),
-        max_bytes: 100_000,
-    };
+    let wanted = Fault::too_large("output", 100_000);
     for bytes in [99_999, 1_000_000] {
         let result = bench.run(json!({ "do": "huge", "bytes": bytes })).await;
         assert_eq!(result, Err(wanted.clone()), "{bytes}");

@@ -2,6 +2,7 @@
 
 pub mod conformance;
 mod echo;
+pub mod files;
 mod memory;
 
 use std::sync::Arc;

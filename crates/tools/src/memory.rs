@@ -84,10 +84,7 @@ fn append(store: &Store, secrets: &Secrets, input: &Value) -> Result<Output, Fau
     let text = input["text"].as_str().unwrap_or_default();
     if text.len() > NOTE_BYTES_MAX {
         let max_bytes = u64::try_from(NOTE_BYTES_MAX).unwrap_or(u64::MAX);
-        return Err(Fault::TooLarge {
-            what: "text".to_owned(),
-            max_bytes,
-        });
+        return Err(Fault::too_large("text", max_bytes));
     }
     let text = secrets.cleaned(text).unwrap_or_else(|| text.to_owned());
     let meta = input.get("meta").cloned().map(|mut meta| {
@@ -110,9 +107,7 @@ fn query(store: &Store, input: &Value) -> Result<Output, Fault> {
     let k = match k {
         Some(k) if (1..=K_MAX).contains(&k) => usize::try_from(k).unwrap_or(usize::MAX),
         _ => {
-            return Err(Fault::BadValue {
-                message: format!("k must be from 1 to {K_MAX}"),
-            });
+            return Err(Fault::bad_value(format!("k must be from 1 to {K_MAX}")));
         }
     };
     let words = input["query"].as_str().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! JSON-RPC 2.0 envelopes, for every wire that speaks it. Ids are kept as the bytes they came
-//! as, so that what goes back is what came; batches are refused (MCP dropped them).
+//! as, so that what goes back is what came. Batches are for those who ask for them: MCP has
+//! dropped them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -90,6 +91,8 @@ pub enum Message {
         method: String,
         /// With what.
         params: Option<Value>,
+        /// What stands beside it under our own name.
+        ours: Option<Value>,
     },
     /// Wants none.
     Notification {
@@ -131,19 +134,37 @@ impl Malformed {
 
 /// Reads one message.
 pub fn parse(bytes: &[u8]) -> Result<Message, Malformed> {
-    let parsed = json::parse_with(bytes, EnvelopeSeed).map_err(|error| Malformed {
+    read(bytes, 0)?.into_message()
+}
+
+/// What came at once.
+#[derive(Debug, PartialEq)]
+pub enum Batch {
+    /// One message by itself.
+    One(Result<Message, Malformed>),
+    /// An array of them, to be answered by an array.
+    Many(Vec<Result<Message, Malformed>>),
+}
+
+/// Reads one message, or up to `max` in an array.
+pub fn parse_batch(bytes: &[u8], max: usize) -> Batch {
+    match read(bytes, max) {
+        Err(malformed) => Batch::One(Err(malformed)),
+        Ok(Parsed::Array(all)) if all.is_empty() || all.len() > max => {
+            let words = format!("a batch has 1 to {max} messages");
+            Batch::One(Err(Malformed::request(None, &words)))
+        }
+        Ok(Parsed::Array(all)) => Batch::Many(all.into_iter().map(Parsed::into_message).collect()),
+        Ok(one) => Batch::One(one.into_message()),
+    }
+}
+
+fn read(bytes: &[u8], batch_max: usize) -> Result<Parsed<'_>, Malformed> {
+    json::parse_with(bytes, EnvelopeSeed { batch_max }).map_err(|error| Malformed {
         code: PARSE_ERROR,
         message: format!("not JSON: {error}"),
         id: None,
-    })?;
-    match parsed {
-        Parsed::Array => Err(Malformed::request(
-            None,
-            "batches are not taken: send one message at a time",
-        )),
-        Parsed::Other => Err(Malformed::request(None, "a message is an object")),
-        Parsed::Object(envelope) => envelope.into_message(),
-    }
+    })
 }
 
 /// The members a message can have.
@@ -155,6 +176,7 @@ struct Envelope<'a> {
     params: Option<Value>,
     result: Option<Value>,
     error: Option<Value>,
+    ours: Option<Value>,
 }
 
 impl Envelope<'_> {
@@ -181,7 +203,12 @@ impl Envelope<'_> {
                     Some(_) => return Err(Malformed::request(id, "`params` must be an object")),
                 };
                 Ok(match id {
-                    Some(id) => Message::Request { id, method, params },
+                    Some(id) => Message::Request {
+                        id,
+                        method,
+                        params,
+                        ours: self.ours,
+                    },
                     None => Message::Notification { method, params },
                 })
             }
@@ -206,11 +233,28 @@ fn response(id: Option<Id>, result: Result<Value, Value>) -> Result<Message, Mal
 
 enum Parsed<'a> {
     Object(Envelope<'a>),
-    Array,
+    /// One more than was asked for at most; those of a batch that is not wanted are dropped.
+    Array(Vec<Parsed<'a>>),
     Other,
 }
 
-struct EnvelopeSeed;
+impl Parsed<'_> {
+    fn into_message(self) -> Result<Message, Malformed> {
+        match self {
+            Self::Array(_) => Err(Malformed::request(
+                None,
+                "batches are not taken: send one message at a time",
+            )),
+            Self::Other => Err(Malformed::request(None, "a message is an object")),
+            Self::Object(envelope) => envelope.into_message(),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct EnvelopeSeed {
+    batch_max: usize,
+}
 
 impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
     type Value = Parsed<'de>;
@@ -252,11 +296,21 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::new();
+        if self.batch_max > 0 {
+            while all.len() <= self.batch_max {
+                // An array in an array is no message, and is not gone into.
+                match items.next_element_seed(Self { batch_max: 0 })? {
+                    Some(one) => all.push(one),
+                    None => return Ok(Parsed::Array(all)),
+                }
+            }
+        }
         let inside = Strict {
             depth_left: json::DEPTH_MAX,
         };
         while items.next_element_seed(inside)?.is_some() {}
-        Ok(Parsed::Array)
+        Ok(Parsed::Array(all))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
@@ -279,6 +333,7 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
                 "params" => &mut envelope.params,
                 "result" => &mut envelope.result,
                 "error" => &mut envelope.error,
+                "callgate" => &mut envelope.ours,
                 _ => {
                     if others.contains(&key) {
                         return Err(duplicate(&key));
@@ -400,6 +455,7 @@ mod tests {
             id: Id(id.into()),
             method: method.to_owned(),
             params,
+            ours: None,
         };
         for (text, wanted) in [
             (

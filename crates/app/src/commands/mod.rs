@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod lease;
 pub mod mcp;
 pub mod pack;
+pub mod rpc;
 pub mod serve;
 pub mod token;
 pub mod tool;

@@ -16,6 +16,7 @@ use callgate_doors::access::Everybody;
 use callgate_doors::http::{self as gate_http, Closing, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor};
 use callgate_doors::metrics;
+use callgate_doors::rpc::{self, Rpc};
 use callgate_doors::service::{self, ServiceDoor};
 use callgate_doors::web::{Entrance, Names};
 use callgate_gate::{Catalog, Gate, Setup, Spans};
@@ -104,7 +105,8 @@ async fn until_stopped(
     let caller = Caller::uid(environment.uid);
     let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
     let path = http::configured(parts)?.service.path;
-    let doors = |entrance: Entrance, [mcp_wire, service_wire]: [Wire; 2]| {
+    let methods = Rpc::new(Arc::clone(&gate), calls.clone(), closing.end.clone());
+    let doors = |entrance: Entrance, [mcp_wire, service_wire, rpc_wire]: [Wire; 3]| {
         let mcp = HttpDoor::new(Arc::clone(&server), entrance.clone(), mcp_wire);
         let settings = service::Settings {
             path: path.clone(),
@@ -113,9 +115,11 @@ async fn until_stopped(
         };
         let (gate, end) = (Arc::clone(&gate), closing.end.clone());
         let numbers = metrics::router(Arc::clone(&gate), entrance.clone(), caller.clone());
+        let rpc = rpc::http::router(Arc::clone(&methods), entrance.clone(), rpc_wire);
         let service = ServiceDoor::new(gate, entrance, settings, calls.clone(), end);
         let router = mcp_http::router(Arc::clone(&mcp))
             .merge(service::router(service))
+            .merge(rpc)
             .merge(numbers);
         (mcp, router)
     };
@@ -127,7 +131,7 @@ async fn until_stopped(
         calls.clone(),
         closing.end.clone(),
     );
-    let (_, shared) = doors(local, [Wire::Mcp, Wire::Tool]);
+    let (_, shared) = doors(local, [Wire::Mcp, Wire::Tool, Wire::Rpc]);
     let router = own.merge(shared);
     let asked = http::Asked {
         port: serve.port,
@@ -141,7 +145,8 @@ async fn until_stopped(
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {
         if let Some(tcp) = tcp {
-            let (mcp, router) = doors(tcp.entrance(), [Wire::McpHttp, Wire::Service]);
+            let wires = [Wire::McpHttp, Wire::Service, Wire::RpcHttp];
+            let (mcp, router) = doors(tcp.entrance(), wires);
             let router = router.fallback(mcp_http::unknown_path);
             let under_way = async {
                 server.stop().await;

@@ -68,10 +68,7 @@ fn read_request() -> Result<LocalRequest, Fault> {
             message: format!("read standard input: {error}"),
         })?;
     if bytes.len() > REQUEST_BYTES_MAX {
-        return Err(Fault::TooLarge {
-            what: "the request".to_owned(),
-            max_bytes: most,
-        });
+        return Err(Fault::too_large("the request", most));
     }
     LocalRequest::parse(&bytes).map_err(|error: RequestError| Fault::BadRequest {
         reason: error.to_string(),

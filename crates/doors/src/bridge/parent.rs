@@ -337,10 +337,7 @@ fn fits(bytes: usize) -> Result<(), Fault> {
 }
 
 fn too_large() -> Fault {
-    Fault::TooLarge {
-        what: "output".to_owned(),
-        max_bytes: MESSAGE_BYTES_MAX as u64,
-    }
+    Fault::too_large("output", MESSAGE_BYTES_MAX as u64)
 }
 
 /// One fault, on this wire. Table F.
@@ -388,9 +385,9 @@ mod tests {
         for (fault, kind) in [
             (Fault::UnknownTool { tool: "x".into() }, "ToolNotFoundError"),
             (Fault::BadRequest { reason: text() }, "ValueError"),
-            (Fault::BadValue { message: text() }, "ValueError"),
+            (Fault::bad_value(text()), "ValueError"),
             (Fault::NotFound { message: text() }, "FileNotFoundError"),
-            (Fault::Denied { reason: text() }, "PermissionError"),
+            (Fault::denied(text()), "PermissionError"),
             (Fault::NeedsApproval { approval: text() }, "PermissionError"),
             (
                 Fault::NeedsInput {
@@ -400,7 +397,7 @@ mod tests {
                 "PermissionError",
             ),
             (Fault::LeaseRejected { refusal: lease }, "PermissionError"),
-            (Fault::Conflict { message: text() }, "ConflictError"),
+            (Fault::conflict(text()), "ConflictError"),
             (
                 Fault::OutcomeUnknown { call: text() },
                 "OutcomeUnknownError",

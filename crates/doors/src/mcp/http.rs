@@ -163,7 +163,9 @@ where
     };
     let peer = door.peer(identity);
     match message {
-        Message::Request { id, method, params } => {
+        Message::Request {
+            id, method, params, ..
+        } => {
             let bearer = kept_bearer(&headers).filter(|_| method == LISTEN);
             let incoming = Incoming {
                 id,

@@ -273,7 +273,9 @@ impl Pipe {
                     self.cancelled(params.as_ref());
                 }
             }
-            Ok(Message::Request { id, method, params }) => {
+            Ok(Message::Request {
+                id, method, params, ..
+            }) => {
                 self.request(id, method, params).await;
             }
         }

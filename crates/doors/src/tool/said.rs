@@ -66,12 +66,9 @@ mod tests {
                 },
                 "ValueError",
             ),
-            (Fault::BadValue { message: text() }, "ValueError"),
+            (Fault::bad_value(text()), "ValueError"),
             (Fault::NotFound { message: text() }, "FileNotFoundError"),
-            (
-                Fault::Denied { reason: text() },
-                "PermissionError / policy_denied",
-            ),
+            (Fault::denied(text()), "PermissionError / policy_denied"),
             (
                 Fault::NeedsApproval { approval: text() },
                 "PermissionError / policy_denied",
@@ -88,7 +85,7 @@ mod tests {
                 Fault::LeaseRejected { refusal },
                 "PermissionError / lease_rejected",
             ),
-            (Fault::Conflict { message: text() }, "ConflictError"),
+            (Fault::conflict(text()), "ConflictError"),
             (
                 Fault::OutcomeUnknown { call: text() },
                 "OutcomeUnknownError",
@@ -112,13 +109,7 @@ mod tests {
                 Fault::GuaranteeBlocked { guarantee: text() },
                 "CapabilityViolation / guarantee_blocked",
             ),
-            (
-                Fault::TooLarge {
-                    what: text(),
-                    max_bytes: 1,
-                },
-                "ValueError",
-            ),
+            (Fault::too_large(text(), 1), "ValueError"),
             (Fault::Timeout { after: time }, "TimeoutError"),
             (Fault::Crash { message: text() }, "ToolCrashError"),
             (Fault::BadOutput { reason: text() }, "ToolOutputError"),

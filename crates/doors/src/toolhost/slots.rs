@@ -112,9 +112,6 @@ fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
         Ok(())
     } else {
         let max_bytes = u64::try_from(REPLY_BYTES_MAX).unwrap_or(u64::MAX);
-        Err(Fault::TooLarge {
-            what: "output".to_owned(),
-            max_bytes,
-        })
+        Err(Fault::too_large("output", max_bytes))
     }
 }

@@ -31,13 +31,7 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
             Some(Status::InvalidPick),
             "bad input: name: is required",
         ),
-        (
-            Fault::BadValue {
-                message: text("k must be 1"),
-            },
-            error,
-            "k must be 1",
-        ),
+        (Fault::bad_value(text("k must be 1")), error, "k must be 1"),
         (
             Fault::NotFound {
                 message: text("no such plan"),
@@ -46,13 +40,7 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
             "no such plan",
         ),
         // F-6 to F-9
-        (
-            Fault::Denied {
-                reason: text("policy"),
-            },
-            error,
-            "denied: policy",
-        ),
+        (Fault::denied(text("policy")), error, "denied: policy"),
         (
             Fault::NeedsApproval {
                 approval: text("a-1"),
@@ -77,13 +65,7 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
             "lease_rejected",
         ),
         // F-10, F-11
-        (
-            Fault::Conflict {
-                message: text("used"),
-            },
-            error,
-            "idempotency_conflict: used",
-        ),
+        (Fault::conflict(text("used")), error, "used"),
         (
             Fault::OutcomeUnknown { call: text("7") },
             error,
@@ -113,10 +95,7 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
         ),
         // F-17 to F-23
         (
-            Fault::TooLarge {
-                what: text("output"),
-                max_bytes: 1 << 20,
-            },
+            Fault::too_large(text("output"), 1 << 20),
             error,
             "output exceeds 1 MiB",
         ),

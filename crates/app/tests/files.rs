@@ -1,0 +1,536 @@
+//! The workspace's files over JSON-RPC: what is read and written, what is refused, and that
+//! nothing leads out., G-9.
+
+mod support;
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::drive::Host;
+use support::workspace::{ONE, trusted};
+use support::{Folder, callgate};
+
+fn rpc(folder: &Folder) -> Host {
+    Host::spawn(callgate(folder).arg("rpc"))
+}
+
+fn ask(host: &mut Host, method: &str, params: Value) -> Value {
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let answer = host.ask(&request);
+    assert_eq!(
+        (&answer["jsonrpc"], &answer["id"]),
+        (&json!("2.0"), &json!(1))
+    );
+    answer
+}
+
+fn good(host: &mut Host, method: &str, params: Value) -> Value {
+    let answer = ask(host, method, params);
+    assert_eq!(answer.get("error"), None, "{method}");
+    answer["result"].clone()
+}
+
+/// The code, and what is told to programs.
+fn bad(host: &mut Host, method: &str, params: Value) -> (i64, Value) {
+    let answer = ask(host, method, params);
+    let error = &answer["error"];
+    assert_eq!(answer.get("result"), None, "{method}: {answer}");
+    (
+        error["code"].as_i64().expect("a code"),
+        error["data"].clone(),
+    )
+}
+
+/// JR-46 to JR-58, R-5, R-6: content, ranges, encodings, etags.
+#[test]
+fn reading() {
+    let folder = Folder::new();
+    folder.write("a.txt", "héllo");
+    std::fs::write(folder.join("b.bin"), [0xff, 0, 1]).unwrap();
+    let mut host = rpc(&folder);
+    let whole = good(&mut host, "files/read", json!({ "path": "a.txt" }));
+    assert_eq!(whole["content"], "héllo");
+    assert_eq!(
+        (&whole["path"], &whole["size"]),
+        (&json!("a.txt"), &json!(6))
+    );
+    assert_eq!(whole["encoding"], "utf-8");
+    let etag = whole["etag"].as_str().unwrap().to_owned();
+    assert!(etag.starts_with("b3-") && etag.len() == 35, "{etag}");
+    assert!(whole["mtime"].as_str().unwrap().ends_with('Z'));
+    // The same etag: nothing to send.
+    let same = good(
+        &mut host,
+        "files/read",
+        json!({ "path": "./a.txt", "etag": etag }),
+    );
+    assert_eq!(
+        (&same["content"], &same["etag"]),
+        (&Value::Null, &json!(etag))
+    );
+    // A range that begins and ends inside a character shrinks to whole ones.
+    for (offset, length, wanted) in [
+        (0, 2, "h"),
+        (2, 3, "ll"),
+        (1, 2, "é"),
+        (5, 9, "o"),
+        (9, 1, ""),
+    ] {
+        let params = json!({ "path": "a.txt", "offset": offset, "length": length });
+        let part = good(&mut host, "files/read", params);
+        assert_eq!(
+            (&part["content"], &part["size"]),
+            (&json!(wanted), &json!(6))
+        );
+    }
+    let coded = good(
+        &mut host,
+        "files/read",
+        json!({ "path": "b.bin", "encoding": "base64" }),
+    );
+    assert_eq!(coded["content_base64"], "/wAB");
+    let (code, data) = bad(&mut host, "files/read", json!({ "path": "b.bin" }));
+    assert_eq!((code, &data["field"]), (-32602, &json!("encoding")));
+    let (code, data) = bad(
+        &mut host,
+        "files/read",
+        json!({ "path": "a.txt", "max_bytes": 5 }),
+    );
+    assert_eq!(
+        (code, &data["bytes"], &data["max_bytes"]),
+        (1007, &json!(6), &json!(5))
+    );
+    good(
+        &mut host,
+        "files/read",
+        json!({ "path": "a.txt", "max_bytes": 6 }),
+    );
+    assert_eq!(
+        bad(&mut host, "files/read", json!({ "path": "none" })).0,
+        1001
+    );
+    assert_eq!(bad(&mut host, "files/read", json!({ "path": "." })).0, 1003);
+    assert_eq!(bad(&mut host, "files/read", json!({})).0, -32602);
+    assert_eq!(
+        bad(&mut host, "files/read", json!({ "path": "a.txt", "x": 1 })).0,
+        -32602
+    );
+}
+
+/// JR-60 to JR-75, R-7.
+#[test]
+fn writing() {
+    let folder = Folder::new();
+    let mut host = rpc(&folder);
+    let write = |host: &mut Host, more: Value| {
+        let mut params = json!({ "path": "d/e/f.txt", "content": "one" });
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
+        }
+        ask(host, "files/write", params)
+    };
+    assert_eq!(
+        write(&mut host, json!({ "create": false }))["error"]["code"],
+        1001
+    );
+    assert_eq!(
+        write(&mut host, json!({ "mkdirs": false }))["error"]["code"],
+        1001
+    );
+    assert_eq!(
+        write(&mut host, json!({ "etag": "b3-0" }))["error"]["code"],
+        1001,
+        "no folder"
+    );
+    assert!(!folder.join("d").exists(), "nothing was made for nothing");
+    let made = write(&mut host, json!({}))["result"].clone();
+    assert_eq!(
+        (&made["created"], &made["overwritten"]),
+        (&json!(true), &json!(false))
+    );
+    assert_eq!(folder.read("d/e/f.txt").as_deref(), Some("one"));
+    let etag = made["etag"].clone();
+    // There already: refused, with what is there, unless that is named.
+    let taken = write(&mut host, json!({ "content": "two" }));
+    assert_eq!(
+        (&taken["error"]["code"], &taken["error"]["data"]["etag"]),
+        (&json!(1005), &etag)
+    );
+    let changed = write(&mut host, json!({ "content": "two", "etag": etag }))["result"].clone();
+    assert_eq!(
+        (&changed["created"], &changed["overwritten"]),
+        (&json!(false), &json!(true))
+    );
+    let stale = write(
+        &mut host,
+        json!({ "content": "three", "etag": etag, "overwrite": true }),
+    );
+    assert_eq!(stale["error"]["code"], 1005);
+    assert_eq!(stale["error"]["data"]["etag"], changed["etag"]);
+    assert_eq!(folder.read("d/e/f.txt").as_deref(), Some("two"));
+    // Mode is kept, or set; the name is replaced, never the file that another name has too.
+    let path = folder.join("d/e/f.txt");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::hard_link(&path, folder.join("other")).unwrap();
+    write(&mut host, json!({ "content": "three", "overwrite": true }));
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(folder.read("other").as_deref(), Some("two"));
+    write(
+        &mut host,
+        json!({ "content": "x", "overwrite": true, "mode": 0o600 }),
+    );
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+    for (more, field) in [
+        (json!({ "mode": 0o1777, "overwrite": true }), "mode"),
+        (json!({ "content": null }), "content"),
+        (json!({ "content_base64": "AA==" }), "content"),
+        (
+            json!({ "content": null, "content_base64": "?" }),
+            "content_base64",
+        ),
+    ] {
+        let error = write(&mut host, more)["error"].clone();
+        assert_eq!(
+            (&error["code"], &error["data"]["field"]),
+            (&json!(1003), &json!(field))
+        );
+    }
+    let coded = json!({ "path": "g", "content_base64": "/wAB" });
+    good(&mut host, "files/write", coded);
+    assert_eq!(std::fs::read(folder.join("g")).unwrap(), [0xff, 0, 1]);
+    let names: Vec<_> = std::fs::read_dir(folder.join("d/e")).unwrap().collect();
+    assert_eq!(names.len(), 1, "nothing is left beside it");
+}
+
+/// out of the workspace by letters, by links, by what the kernel offers.
+#[test]
+fn nothing_leads_out() {
+    let outside = Folder::new();
+    outside.write("secret", "s");
+    let folder = Folder::new();
+    folder.write("in/a", "a");
+    symlink(outside.path(), folder.join("door")).unwrap();
+    symlink("/", folder.join("root")).unwrap();
+    symlink("../..", folder.join("in/up")).unwrap();
+    symlink("in/a", folder.join("fine")).unwrap();
+    symlink("loop", folder.join("loop")).unwrap();
+    let mut host = rpc(&folder);
+    let secret = outside.join("secret").display().to_string();
+    let outside_words = json!({ "field": "path", "reason": "Path outside workspace" });
+    for path in [
+        "../x",
+        "in/../../x",
+        &secret,
+        "/etc/passwd",
+        "/proc/self/root/etc/passwd",
+    ] {
+        let read = bad(&mut host, "files/read", json!({ "path": path }));
+        assert_eq!(read, (1002, outside_words.clone()), "{path}");
+        let write = bad(
+            &mut host,
+            "files/write",
+            json!({ "path": path, "content": "x" }),
+        );
+        assert_eq!(write, (1003, outside_words.clone()), "{path}");
+    }
+    let passwd = "root/etc/passwd";
+    for path in [
+        "door/secret",
+        passwd,
+        "in/up/etc/passwd",
+        "loop",
+        "root/proc/self/root/etc/passwd",
+    ] {
+        assert_eq!(
+            bad(&mut host, "files/read", json!({ "path": path })).0,
+            1002,
+            "{path}"
+        );
+        let params = json!({ "path": path, "content": "x", "overwrite": true });
+        assert_eq!(bad(&mut host, "files/write", params).0, 1002, "{path}");
+    }
+    for path in ["a\0b", ""] {
+        assert_eq!(
+            bad(&mut host, "files/read", json!({ "path": path })).0,
+            1003,
+            "{path:?}"
+        );
+    }
+    // Letters that only look like dots and slashes are letters.
+    assert_eq!(
+        bad(&mut host, "files/read", json!({ "path": "\u{2025}/x" })).0,
+        1001
+    );
+    assert_eq!(
+        bad(&mut host, "files/read", json!({ "path": "..\u{2215}x" })).0,
+        1001
+    );
+    assert_eq!(
+        good(&mut host, "files/read", json!({ "path": "fine" }))["path"],
+        "in/a"
+    );
+    // A link is never written through, only replaced by whoever deletes it first.
+    let params = json!({ "path": "fine", "content": "x", "overwrite": true });
+    assert_eq!(bad(&mut host, "files/write", params).0, 1002);
+    assert_eq!(
+        good(&mut host, "files/stat", json!({ "path": "door" }))["type"],
+        "symlink"
+    );
+    let moved = json!({ "from": "in/a", "to": "door/a" });
+    assert_eq!(bad(&mut host, "files/move", moved).0, 1002);
+    good(&mut host, "files/delete", json!({ "path": "door" }));
+    assert_eq!(outside.read("secret").as_deref(), Some("s"));
+}
+
+/// G-9: state, configuration and the code of tools are the gate's own.
+#[test]
+fn the_gate_s_own_is_refused() {
+    let folder = trusted(ONE);
+    symlink("callgate.toml", folder.join("alias")).unwrap();
+    let mut host = rpc(&folder);
+    let before = folder.read("callgate.toml");
+    for path in ["callgate.toml", "state/token", "state", "tool.sh", "alias"] {
+        let read = bad(&mut host, "files/read", json!({ "path": path })).0;
+        assert_eq!(read, 1002, "{path}");
+        let params = json!({ "path": path, "content": "x", "overwrite": true });
+        assert_eq!(bad(&mut host, "files/write", params).0, 1002, "{path}");
+        let moved = json!({ "from": path, "to": "elsewhere" });
+        if path != "alias" {
+            assert_eq!(bad(&mut host, "files/move", moved).0, 1002, "{path}");
+            let params = json!({ "path": path, "recursive": true });
+            assert_eq!(bad(&mut host, "files/delete", params).0, 1002, "{path}");
+        }
+    }
+    let listed = good(&mut host, "files/list", json!({}));
+    let names: Vec<&str> = listed["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|e| e["name"].as_str())
+        .collect();
+    assert!(
+        !names.contains(&"callgate.toml") && !names.contains(&"state"),
+        "{names:?}"
+    );
+    assert_eq!(folder.read("callgate.toml"), before);
+}
+
+/// a folder that is swapped for a link while we walk it.
+#[test]
+fn a_swapped_folder_leads_nowhere() {
+    let outside = Folder::new();
+    outside.write("a", "outside");
+    let folder = Folder::new();
+    folder.write("real/a", "inside");
+    symlink(outside.path(), folder.join("link")).unwrap();
+    let done = AtomicBool::new(false);
+    let (real, link, spare) = (
+        folder.join("real"),
+        folder.join("link"),
+        folder.join("spare"),
+    );
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let exchange = |a: &std::path::Path, b: &std::path::Path| {
+                    let flags = rustix::fs::RenameFlags::EXCHANGE;
+                    rustix::fs::renameat_with(rustix::fs::CWD, a, rustix::fs::CWD, b, flags)
+                };
+                exchange(&real, &link).unwrap();
+            }
+        });
+        let mut host = rpc(&folder);
+        let until = Instant::now() + Duration::from_secs(5);
+        let (mut inside, mut refused) = (0, 0);
+        while Instant::now() < until || inside == 0 || refused == 0 {
+            let answer = ask(&mut host, "files/read", json!({ "path": "real/a" }));
+            match answer["result"]["content"].as_str() {
+                Some("inside") => inside += 1,
+                Some(other) => panic!("read {other}"),
+                None => refused += 1,
+            }
+            let params = json!({ "path": "real/new", "content": "x", "overwrite": true });
+            ask(&mut host, "files/write", params);
+            assert!(!outside.join("new").exists(), "wrote outside");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Must-show of writes: of two who name the same etag one wins, over and over, in two processes.
+#[test]
+fn one_of_two_writers_wins() {
+    let folder = Folder::new();
+    folder.write("n", "0");
+    let wins: Vec<usize> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|who| {
+                let folder = &folder;
+                scope.spawn(move || {
+                    let mut host = rpc(folder);
+                    let mut wins = 0;
+                    while wins < 50 {
+                        let now = good(&mut host, "files/read", json!({ "path": "n" }));
+                        let next = now["content"].as_str().unwrap().len() + 1;
+                        let content = char::from(b'a' + who).to_string().repeat(next);
+                        let params =
+                            json!({ "path": "n", "content": content, "etag": now["etag"] });
+                        match ask(&mut host, "files/write", params)["error"]["code"].as_i64() {
+                            None => wins += 1,
+                            Some(code) => assert_eq!(code, 1005),
+                        }
+                    }
+                    wins
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap())
+            .collect()
+    });
+    // Each win made it longer by one: had two won over the same, it would be shorter.
+    let length = folder.read("n").unwrap().len();
+    assert_eq!(length, 1 + wins.iter().sum::<usize>());
+}
+
+/// A kill at any moment leaves each file old or new, and nothing beside it.
+#[test]
+fn killed_writers_leave_whole_files() {
+    let folder = Folder::new();
+    folder.write("f", &"0".repeat(50_000));
+    for round in 1..=20_u32 {
+        let mut host = rpc(&folder);
+        let digit = char::from_digit(round % 10, 10).unwrap();
+        let params =
+            json!({ "path": "f", "content": digit.to_string().repeat(50_000), "overwrite": true });
+        for id in 0..50 {
+            let request =
+                json!({ "jsonrpc": "2.0", "id": id, "method": "files/write", "params": params });
+            if !host.send(&request) {
+                break;
+            }
+        }
+        host.reply();
+        host.kill();
+        let text = folder.read("f").unwrap();
+        let first = text.as_bytes()[0];
+        assert_eq!(text.len(), 50_000);
+        assert!(text.bytes().all(|byte| byte == first), "torn");
+    }
+}
+
+/// `files/edit`: exact texts, patches, and neither where the file is another.
+#[test]
+fn editing() {
+    let folder = Folder::new();
+    folder.write("a.rs", "fn a() {}\nfn b() {}\nfn b() {}\n");
+    let mut host = rpc(&folder);
+    let edits = json!([{ "old": "fn a", "new": "fn first" }, { "old": "fn b", "new": "fn c", "all": true }]);
+    let done = good(
+        &mut host,
+        "files/edit",
+        json!({ "path": "a.rs", "edits": edits }),
+    );
+    assert_eq!(done["changes"], 3);
+    assert_eq!(
+        folder.read("a.rs").unwrap(),
+        "fn first() {}\nfn c() {}\nfn c() {}\n"
+    );
+    for (old, reason) in [
+        ("nothing", "is not in the file"),
+        ("fn c", "is in the file 2 times"),
+    ] {
+        let params = json!({ "path": "a.rs", "edits": [{ "old": old, "new": "x" }] });
+        let (code, data) = bad(&mut host, "files/edit", params);
+        assert_eq!((code, &data["field"]), (1003, &json!("edits.0.old")));
+        assert!(data["reason"].as_str().unwrap().starts_with(reason));
+    }
+    let patch = "@@ -1,2 +1,2 @@\n-fn first() {}\n+fn one() {}\n fn c() {}\n";
+    let params = json!({ "path": "a.rs", "patch": patch, "etag": done["etag"] });
+    good(&mut host, "files/edit", params.clone());
+    assert!(
+        folder
+            .read("a.rs")
+            .unwrap()
+            .starts_with("fn one() {}\nfn c")
+    );
+    assert_eq!(
+        bad(&mut host, "files/edit", params).0,
+        1005,
+        "the etag is old"
+    );
+}
+
+/// `files/list`, `files/stat`, `files/move`, `files/delete`; cursors of R-4.
+#[test]
+fn listing_moving_deleting() {
+    let folder = Folder::new();
+    for name in ["a", "b", "c"] {
+        folder.write(&format!("d/{name}"), name);
+    }
+    let mut host = rpc(&folder);
+    let first = good(&mut host, "files/list", json!({ "path": "d", "limit": 2 }));
+    folder.write("d/aa", "new, before the cursor");
+    let cursor = first["next_cursor"].clone();
+    let next = good(
+        &mut host,
+        "files/list",
+        json!({ "path": "d", "limit": 2, "cursor": cursor }),
+    );
+    assert_eq!(
+        (
+            next["entries"].as_array().unwrap().len(),
+            &next["entries"][0]["path"]
+        ),
+        (1, &json!("d/c"))
+    );
+    assert_eq!(next["next_cursor"], Value::Null);
+    let (code, data) = bad(
+        &mut host,
+        "files/list",
+        json!({ "path": "d", "cursor": "!" }),
+    );
+    assert_eq!((code, &data["field"]), (-32602, &json!("cursor")));
+    assert_eq!(
+        bad(
+            &mut host,
+            "files/move",
+            json!({ "from": "d/a", "to": "d/b" })
+        )
+        .0,
+        1005
+    );
+    let moved = good(
+        &mut host,
+        "files/move",
+        json!({ "from": "d/a", "to": "d/b", "overwrite": true }),
+    );
+    assert_eq!(moved["overwritten"], true);
+    assert_eq!(folder.read("d/b").as_deref(), Some("a"));
+    assert_eq!(
+        bad(&mut host, "files/move", json!({ "from": "d", "to": "d/x" })).0,
+        1003
+    );
+    good(
+        &mut host,
+        "files/move",
+        json!({ "from": "d", "to": "x/y/d" }),
+    );
+    assert_eq!(
+        bad(&mut host, "files/delete", json!({ "path": "x" })).0,
+        1005
+    );
+    good(
+        &mut host,
+        "files/delete",
+        json!({ "path": "x", "recursive": true }),
+    );
+    assert!(!folder.join("x").exists());
+    assert_eq!(
+        bad(&mut host, "files/delete", json!({ "path": "x" })).0,
+        1001
+    );
+}

@@ -1,0 +1,312 @@
+//! The workspace contract: JSON-RPC 2.0 whose methods are tools. `files/read` is the tool of that
+//! name, and so is any other; `tools/list` and `rpc/discover` tell of them. Contract
+//! `docs/contracts/json-rpc.md`, decisions R.
+
+mod discover;
+mod errors;
+pub mod http;
+mod list;
+pub mod stdio;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Scope, Wire,
+};
+use callgate_gate::Gate;
+use callgate_wires::jsonrpc::{self, Batch, METHOD_NOT_FOUND, Malformed, Message, RpcError};
+use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
+use tokio_util::task::TaskTracker;
+
+pub use errors::error_of;
+
+/// Messages of one batch. R-2.
+pub const BATCH_MAX: usize = 64;
+
+/// Who asks, and by which wire.
+#[derive(Clone)]
+pub struct Peer {
+    /// Who.
+    pub caller: Caller,
+    /// What they may see and call, where that is bounded.
+    pub scope: Option<Arc<Scope>>,
+    /// Which rules apply.
+    pub wire: Wire,
+}
+
+/// How a client reached us, as `tools/list` tells it. R-14.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// By pipes.
+    Stdio,
+    /// At this address.
+    Http(Option<String>),
+}
+
+/// The methods, whoever carries them.
+pub struct Rpc {
+    gate: Arc<Gate>,
+    calls: TaskTracker,
+    end: Cancel,
+}
+
+impl Rpc {
+    /// `calls` are answered before the door closes; `end` ends them.
+    #[must_use]
+    pub fn new(gate: Arc<Gate>, calls: TaskTracker, end: Cancel) -> Arc<Self> {
+        Arc::new(Self { gate, calls, end })
+    }
+
+    /// Answers what came at once; nothing where nobody waits for an answer.
+    pub async fn answer(
+        self: &Arc<Self>,
+        peer: &Peer,
+        reached: &Reached,
+        came: Batch,
+    ) -> Option<Vec<u8>> {
+        match came {
+            Batch::One(message) => self.message(peer, reached, message, &self.end).await,
+            Batch::Many(messages) => self.many(peer, reached, messages).await,
+        }
+    }
+
+    /// All of a batch at the same time; answers in the order of their requests.
+    async fn many(
+        self: &Arc<Self>,
+        peer: &Peer,
+        reached: &Reached,
+        messages: Vec<Result<Message, Malformed>>,
+    ) -> Option<Vec<u8>> {
+        let mut answers: Vec<Option<Vec<u8>>> = messages.iter().map(|_| None).collect();
+        let mut work = JoinSet::new();
+        for (index, message) in messages.into_iter().enumerate() {
+            let (rpc, peer, reached) = (Arc::clone(self), peer.clone(), reached.clone());
+            work.spawn(async move {
+                let answer = rpc.message(&peer, &reached, message, &rpc.end).await;
+                (index, answer)
+            });
+        }
+        while let Some(done) = work.join_next().await {
+            if let Ok((index, answer)) = done {
+                answers[index] = answer;
+            }
+        }
+        let answers: Vec<Vec<u8>> = answers.into_iter().flatten().collect();
+        if answers.is_empty() {
+            return None;
+        }
+        let mut all = vec![b'['];
+        all.extend_from_slice(&answers.join(&b','));
+        all.push(b']');
+        Some(all)
+    }
+
+    /// One message. `end` is the cancellation its call is under.
+    async fn message(
+        self: &Arc<Self>,
+        peer: &Peer,
+        reached: &Reached,
+        message: Result<Message, Malformed>,
+        end: &Cancel,
+    ) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        match message {
+            Ok(Message::Request {
+                id,
+                method,
+                params,
+                ours,
+            }) => {
+                let asked = Asked {
+                    method,
+                    params,
+                    ours,
+                };
+                match self.request(peer, reached, asked, end).await {
+                    Ok(result) => jsonrpc::write_result(&id, &result, &mut out),
+                    Err(error) => jsonrpc::write_error(Some(&id), &error, &mut out),
+                }
+            }
+            // It is carried out like any other; only its answer is nobody's.
+            Ok(Message::Notification { method, params }) => {
+                let asked = Asked {
+                    method,
+                    params,
+                    ours: None,
+                };
+                let _ = self.request(peer, reached, asked, end).await;
+                return None;
+            }
+            // We ask nothing.
+            Ok(Message::Response { .. }) => return None,
+            Err(malformed) => {
+                let error = RpcError::new(malformed.code, malformed.message);
+                jsonrpc::write_error(malformed.id.as_ref(), &error, &mut out);
+            }
+        }
+        Some(out)
+    }
+
+    async fn request(
+        self: &Arc<Self>,
+        peer: &Peer,
+        reached: &Reached,
+        asked: Asked,
+        end: &Cancel,
+    ) -> Result<Value, RpcError> {
+        let params = match asked.params {
+            None => Map::new(),
+            Some(Value::Object(params)) => params,
+            Some(_) => return Err(bad_params("", "params must be an object")),
+        };
+        let method = unversioned(&asked.method)?;
+        match method {
+            "tools/list" => list::tools(&self.gate, peer, reached, &params),
+            "rpc/discover" => Ok(discover::document(&self.gate, peer)),
+            _ => self.call(peer, method, params, asked.ours, end).await,
+        }
+    }
+
+    /// A tool's call, in a task of its own, so that its end is recorded whatever becomes of the
+    /// connection.
+    async fn call(
+        self: &Arc<Self>,
+        peer: &Peer,
+        method: &str,
+        params: Map<String, Value>,
+        ours: Option<Value>,
+        end: &Cancel,
+    ) -> Result<Value, RpcError> {
+        let ours = Ours::read(ours.as_ref())?;
+        let input = Document::from_value(Value::Object(params));
+        let cancel = Arc::new(end.child_token());
+        let (id, caller) = (self.gate.next_id(), peer.caller.clone());
+        let mut call = Call::new(id, method, input, caller, peer.wire, Arc::clone(&cancel));
+        call.scope.clone_from(&peer.scope);
+        call.key = ours.key.as_deref().and_then(IdempotencyKey::new);
+        call.lease = ours.lease.as_deref().map(LeaseToken::new);
+        call.trace_id = ours.trace_id;
+        if let Some(timeout) = ours.timeout {
+            call.default_timeout = timeout;
+            call.timeout_max = Some(timeout);
+        }
+        // With a key its caller will come back and ask; without, nobody is left to tell.
+        let _ends_with_connection = call
+            .key
+            .is_none()
+            .then(|| Cancel::clone(&cancel).drop_guard());
+        let gate = Arc::clone(&self.gate);
+        let outcome = self
+            .calls
+            .spawn(async move { gate.call(&call).await })
+            .await;
+        match outcome {
+            Ok(outcome) => told(outcome),
+            Err(_) => Err(error_of(&Fault::Internal {
+                message: "the call's task ended early".to_owned(),
+            })),
+        }
+    }
+}
+
+/// A method and what it is asked with.
+struct Asked {
+    method: String,
+    params: Option<Value>,
+    ours: Option<Value>,
+}
+
+fn told(outcome: Outcome) -> Result<Value, RpcError> {
+    match outcome.result {
+        Ok(output) => Ok(output.json.into_value()),
+        Err(fault) => Err(error_of(&fault)),
+    }
+}
+
+/// What a request may bring beside its params, in a member `callgate` of its own: the params of
+/// this contract are closed.
+#[derive(Default)]
+struct Ours {
+    key: Option<String>,
+    lease: Option<String>,
+    trace_id: Option<String>,
+    timeout: Option<Duration>,
+}
+
+impl Ours {
+    fn read(given: Option<&Value>) -> Result<Self, RpcError> {
+        let Some(given) = given else {
+            return Ok(Self::default());
+        };
+        let Value::Object(members) = given else {
+            return Err(bad_params("callgate", "must be an object"));
+        };
+        let text = |name: &str| match members.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(bad_params(&format!("callgate.{name}"), "must be a string")),
+        };
+        let known = ["idempotency_key", "lease_token", "trace_id", "timeout_ms"];
+        if let Some(other) = members.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(bad_params(&format!("callgate.{other}"), "is not known"));
+        }
+        let timeout = match members.get("timeout_ms") {
+            None | Some(Value::Null) => None,
+            Some(given) => match given.as_u64().filter(|ms| *ms > 0) {
+                Some(ms) => Some(Duration::from_millis(ms)),
+                None => {
+                    let words = "must be a whole number above 0";
+                    return Err(bad_params("callgate.timeout_ms", words));
+                }
+            },
+        };
+        Ok(Self {
+            key: text("idempotency_key")?,
+            lease: text("lease_token")?,
+            trace_id: text("trace_id")?,
+            timeout,
+        })
+    }
+}
+
+fn bad_params(field: &str, reason: &str) -> RpcError {
+    error_of(&Fault::BadInput {
+        field: field.to_owned(),
+        reason: reason.to_owned(),
+    })
+}
+
+/// `X.v1` is `X`; other versions are not there. R-16.
+fn unversioned(method: &str) -> Result<&str, RpcError> {
+    let Some((name, version)) = method.rsplit_once(".v") else {
+        return Ok(method);
+    };
+    if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(method);
+    }
+    if version == "1" {
+        return Ok(name);
+    }
+    let words = format!("there is no version {version} of {name}");
+    let supported = json!({ "supported": [format!("{name}.v1")] });
+    Err(RpcError::new(METHOD_NOT_FOUND, words).with(supported))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    ///
+    #[test]
+    fn versions() {
+        assert_eq!(unversioned("files/read.v1"), Ok("files/read"));
+        assert_eq!(unversioned("files/read"), Ok("files/read"));
+        assert_eq!(unversioned("a.vx"), Ok("a.vx"));
+        assert_eq!(unversioned("a.v"), Ok("a.v"));
+        let error = unversioned("files/read.v2").unwrap_err();
+        assert_eq!(error.code, -32601);
+        assert_eq!(error.data, Some(json!({ "supported": ["files/read.v1"] })));
+    }
+}

@@ -1,0 +1,162 @@
+//! `tools/list`: exactly the contract's fields..
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use callgate_call::Tool;
+use callgate_gate::Gate;
+use callgate_wires::jsonrpc::RpcError;
+use serde_json::{Map, Value, json};
+
+use super::{Peer, Reached, bad_params};
+
+const LIMIT_DEFAULT: u64 = 50;
+const LIMIT_MAX: u64 = 200;
+/// Before the name in a cursor, so that not every text is one.
+const CURSOR: &str = "after:";
+
+pub(super) fn tools(
+    gate: &Gate,
+    peer: &Peer,
+    reached: &Reached,
+    params: &Map<String, Value>,
+) -> Result<Value, RpcError> {
+    let asked = Asked::read(params)?;
+    let entries = gate.visible_tools(&peer.caller, peer.scope.as_deref());
+    let mut wanted = entries
+        .iter()
+        .map(|entry| &entry.tool)
+        .filter(|tool| asked.fits(tool))
+        .filter(|tool| {
+            asked
+                .after
+                .as_deref()
+                .is_none_or(|after| tool.name.as_str() > after)
+        });
+    let page: Vec<&Tool> = wanted.by_ref().take(asked.limit).collect();
+    let next_cursor = match (wanted.next(), page.last()) {
+        (Some(_), Some(last)) => json!(URL_SAFE_NO_PAD.encode(format!("{CURSOR}{}", last.name))),
+        _ => Value::Null,
+    };
+    let tools: Vec<Value> = page
+        .into_iter()
+        .map(|tool| {
+            described(
+                tool,
+                gate.asks_leave(tool, &peer.caller, peer.wire),
+                reached,
+            )
+        })
+        .collect();
+    Ok(json!({ "tools": tools, "next_cursor": next_cursor }))
+}
+
+fn described(tool: &Tool, auth_required: bool, reached: &Reached) -> Value {
+    let (transport, endpoint) = match reached {
+        Reached::Stdio => ("stdio", None),
+        Reached::Http(endpoint) => ("http", endpoint.as_deref()),
+    };
+    let rate_limit = tool
+        .rate_limit
+        .map(|rate| json!({ "per_second": rate.per_second, "burst": rate.burst }));
+    json!({
+        "name": tool.name,
+        "title": tool.face.title.as_deref().unwrap_or(&tool.name),
+        "description": tool.description,
+        "version": "1.0.0",
+        "input_schema": tool.input_schema,
+        "output_schema": tool.output_schema,
+        "tags": tool.tags,
+        "auth_required": auth_required,
+        "rate_limit": rate_limit,
+        "server": { "id": "callgate", "transport": transport, "endpoint": endpoint },
+        "enabled": true,
+    })
+}
+
+/// The params, checked as the contract has them.
+struct Asked {
+    names: Option<Vec<String>>,
+    tags: Option<Vec<String>>,
+    enabled: Option<bool>,
+    after: Option<String>,
+    limit: usize,
+}
+
+impl Asked {
+    fn read(params: &Map<String, Value>) -> Result<Self, RpcError> {
+        closed(params, &["filter", "cursor", "limit"], "")?;
+        let none = Map::new();
+        let filter = match params.get("filter") {
+            None => &none,
+            Some(Value::Object(filter)) => filter,
+            Some(_) => return Err(bad_params("filter", "must be an object")),
+        };
+        closed(filter, &["names", "tags", "enabled"], "filter.")?;
+        let enabled = match filter.get("enabled") {
+            None => None,
+            Some(Value::Bool(enabled)) => Some(*enabled),
+            Some(_) => return Err(bad_params("filter.enabled", "must be true or false")),
+        };
+        let after = match params.get("cursor") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(cursor)) => Some(after(cursor)?),
+            Some(_) => return Err(bad_params("cursor", "must be a string or null")),
+        };
+        let limit = match params.get("limit") {
+            None => LIMIT_DEFAULT,
+            Some(limit) => match limit.as_u64() {
+                Some(limit) if (1..=LIMIT_MAX).contains(&limit) => limit,
+                _ => return Err(bad_params("limit", "must be a whole number from 1 to 200")),
+            },
+        };
+        Ok(Self {
+            names: texts(filter, "names")?,
+            tags: texts(filter, "tags")?,
+            enabled,
+            after,
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Any of the tags is enough. Every tool we have is enabled.
+    fn fits(&self, tool: &Tool) -> bool {
+        let named = |names: &Vec<String>| names.contains(&tool.name);
+        let tagged = |tags: &Vec<String>| tags.iter().any(|tag| tool.tags.contains(tag));
+        self.names.as_ref().is_none_or(named)
+            && self.tags.as_ref().is_none_or(tagged)
+            && self.enabled != Some(false)
+    }
+}
+
+fn after(cursor: &str) -> Result<String, RpcError> {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.as_deref()
+        .and_then(|text| text.strip_prefix(CURSOR))
+        .map(str::to_owned)
+        .ok_or_else(|| bad_params("cursor", "is none of ours"))
+}
+
+fn closed(members: &Map<String, Value>, known: &[&str], prefix: &str) -> Result<(), RpcError> {
+    match members.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(other) => Err(bad_params(&format!("{prefix}{other}"), "is not known")),
+        None => Ok(()),
+    }
+}
+
+fn texts(filter: &Map<String, Value>, name: &str) -> Result<Option<Vec<String>>, RpcError> {
+    let Some(given) = filter.get(name) else {
+        return Ok(None);
+    };
+    let texts = given.as_array().and_then(|items| {
+        let text = |item: &Value| item.as_str().map(str::to_owned);
+        items.iter().map(text).collect::<Option<Vec<String>>>()
+    });
+    match texts {
+        Some(texts) => Ok(Some(texts)),
+        None => Err(bad_params(
+            &format!("filter.{name}"),
+            "must be an array of strings",
+        )),
+    }
+}

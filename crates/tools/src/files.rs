@@ -1,0 +1,397 @@
+//! The workspace's files, as tools. Every path is resolved by the kernel beneath the workspace
+//! (`place.rs`), every write is whole or not there (`write.rs`), and nothing of the gate's own is
+//! reached (G-9).
+
+mod edit;
+mod entries;
+mod etag;
+mod patch;
+mod place;
+mod read;
+mod write;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use callgate_call::{Clock, Fault, Job, Output, RunFuture, Runner, Tier, Tool};
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
+
+use crate::builtin;
+use etag::Etags;
+use place::Ground;
+
+/// Bounds of what is read and written at once.
+#[derive(Clone, Copy, Debug)]
+pub struct FilesLimits {
+    /// Content of one answer.
+    pub read_bytes_max: u64,
+    /// Content of one write, and of a file that is edited.
+    pub write_bytes_max: u64,
+}
+
+impl Default for FilesLimits {
+    fn default() -> Self {
+        Self {
+            read_bytes_max: 8 * 1024 * 1024,
+            write_bytes_max: 16 * 1024 * 1024,
+        }
+    }
+}
+
+/// What the tools share.
+pub struct Files {
+    ground: Ground,
+    etags: Etags,
+    clock: Arc<dyn Clock>,
+    limits: FilesLimits,
+    /// Held while a name changes hands, by one of all processes of the workspace.
+    lock: Mutex<Option<File>>,
+}
+
+impl Files {
+    /// The files of `workspace`, but for those in `own`. `lock` is a file beside our state.
+    pub fn open(
+        workspace: &Path,
+        own: Vec<PathBuf>,
+        lock: &Path,
+        clock: Arc<dyn Clock>,
+        limits: FilesLimits,
+    ) -> std::io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).mode(0o600);
+        Ok(Self {
+            ground: Ground::open(workspace, own)?,
+            etags: Etags::default(),
+            clock,
+            limits,
+            // Where there is no state there are no writes; reading needs none.
+            lock: Mutex::new(options.open(lock).ok()),
+        })
+    }
+
+    fn lock(&self) -> Result<Locked<'_>, Fault> {
+        let file = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(held) = file.as_ref() else {
+            return Err(Fault::Unavailable {
+                reason: "there is no state folder to lock the workspace's files by".to_owned(),
+            });
+        };
+        flock(held, FlockOperation::LockExclusive).map_err(|error| Fault::Internal {
+            message: format!("lock the workspace's files: {error}"),
+        })?;
+        Ok(Locked(file))
+    }
+}
+
+struct Locked<'a>(MutexGuard<'a, Option<File>>);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.as_ref() {
+            let _ = flock(held, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// How content is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Utf8,
+    Base64,
+}
+
+impl Encoding {
+    fn of(input: &Value) -> Self {
+        match input["encoding"].as_str() {
+            Some("base64") => Self::Base64,
+            _ => Self::Utf8,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Utf8 => "utf-8",
+            Self::Base64 => "base64",
+        }
+    }
+
+    fn field(self) -> &'static str {
+        match self {
+            Self::Utf8 => "content",
+            Self::Base64 => "content_base64",
+        }
+    }
+}
+
+type Function = fn(&Files, &Value) -> Result<Value, Fault>;
+
+/// A function over the files, off the gate's own thread: disks may be slow.
+struct FileRunner {
+    files: Arc<Files>,
+    function: Function,
+}
+
+impl Runner for FileRunner {
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        let (files, function) = (Arc::clone(&self.files), self.function);
+        let input = job.call.input.value().clone();
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || function(&files, &input)).await;
+            match done {
+                Ok(done) => done.map(Output::from_value),
+                Err(_) => Err(Fault::Internal {
+                    message: "the file's task ended early".to_owned(),
+                }),
+            }
+        })
+    }
+
+    fn kind(&self) -> &'static str {
+        "builtin"
+    }
+}
+
+/// Every tool of this module.
+#[must_use]
+pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
+    let tool = |name: &str, title: &str, about: &str, function: Function, schemas: [Value; 2]| {
+        let runner = FileRunner {
+            files: Arc::clone(files),
+            function,
+        };
+        let [input, output] = schemas;
+        let aid = format!("AID.{}.v1", name.replace('/', ".").to_uppercase());
+        let mut tool = builtin(name, &aid, about, input, Arc::new(runner));
+        tool.output_schema = Some(output);
+        tool.face.title = Some(title.to_owned());
+        tool.tags.push("fs".to_owned());
+        tool
+    };
+    let reads = |tool: Tool| Tool {
+        idempotent: true,
+        ..tool
+    };
+    let writes = |tool: Tool| Tool {
+        tier: Tier::Write,
+        side_effects: vec!["filesystem_write".to_owned()],
+        ..tool
+    };
+    vec![
+        reads(tool(
+            "files/read",
+            "Read File",
+            "Read a file from the workspace",
+            read::read,
+            read_schemas(),
+        )),
+        writes(tool(
+            "files/write",
+            "Write File",
+            "Write a file of the workspace, whole",
+            write::write,
+            write_schemas(),
+        )),
+        writes(tool(
+            "files/edit",
+            "Edit File",
+            "Replace exact texts in a file, or apply a unified patch",
+            edit::edit,
+            edit_schemas(),
+        )),
+        reads(tool(
+            "files/list",
+            "List Folder",
+            "List what is in a folder",
+            entries::list,
+            list_schemas(),
+        )),
+        reads(tool(
+            "files/stat",
+            "Describe File",
+            "Tell what a path is, how large and how old",
+            entries::stat,
+            stat_schemas(),
+        )),
+        writes(tool(
+            "files/delete",
+            "Delete File",
+            "Delete a file, or a folder",
+            entries::delete,
+            delete_schemas(),
+        )),
+        writes(tool(
+            "files/move",
+            "Move File",
+            "Move or rename a file or a folder",
+            entries::rename,
+            move_schemas(),
+        )),
+    ]
+}
+
+fn closed(properties: Value, required: &[&str]) -> Value {
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn read_schemas() -> [Value; 2] {
+    let input = json!({
+        "path": { "type": "string" },
+        "encoding": { "type": "string", "enum": ["utf-8", "base64"], "default": "utf-8" },
+        "max_bytes": { "type": "integer", "minimum": 1 },
+        "etag": { "type": ["string", "null"] },
+        "offset": { "type": "integer", "minimum": 0 },
+        "length": { "type": "integer", "minimum": 1 },
+    });
+    let output = json!({
+        "path": { "type": "string" },
+        "content": { "type": ["string", "null"] },
+        "content_base64": { "type": ["string", "null"] },
+        "encoding": { "type": "string" },
+        "size": { "type": "integer" },
+        "etag": { "type": "string" },
+        "mtime": { "type": "string", "description": "ISO-8601" },
+    });
+    [
+        closed(input, &["path"]),
+        closed(output, &["path", "encoding", "size", "etag", "mtime"]),
+    ]
+}
+
+fn write_schemas() -> [Value; 2] {
+    let input = json!({
+        "path": { "type": "string" },
+        "content": { "type": ["string", "null"] },
+        "content_base64": { "type": ["string", "null"] },
+        "encoding": { "type": "string", "enum": ["utf-8", "base64"], "default": "utf-8" },
+        "create": { "type": "boolean", "default": true },
+        "overwrite": { "type": "boolean", "default": false },
+        "etag": { "type": ["string", "null"] },
+        "mode": { "type": ["integer", "null"], "description": "POSIX file mode" },
+        "mkdirs": { "type": "boolean", "default": true },
+    });
+    let output = json!({
+        "path": { "type": "string" },
+        "size": { "type": "integer" },
+        "etag": { "type": "string" },
+        "mtime": { "type": "string" },
+        "created": { "type": "boolean" },
+        "overwritten": { "type": "boolean" },
+    });
+    [
+        closed(input, &["path"]),
+        closed(
+            output,
+            &["path", "size", "etag", "mtime", "created", "overwritten"],
+        ),
+    ]
+}
+
+fn edit_schemas() -> [Value; 2] {
+    let one = closed(
+        json!({
+            "old": { "type": "string", "minLength": 1 },
+            "new": { "type": "string" },
+            "all": { "type": "boolean", "default": false },
+        }),
+        &["old", "new"],
+    );
+    let input = json!({
+        "path": { "type": "string" },
+        "etag": { "type": ["string", "null"] },
+        "edits": { "type": "array", "items": one, "minItems": 1, "maxItems": 1000 },
+        "patch": { "type": "string", "description": "Hunks of a unified diff" },
+    });
+    let output = json!({
+        "path": { "type": "string" },
+        "size": { "type": "integer" },
+        "etag": { "type": "string" },
+        "mtime": { "type": "string" },
+        "changes": { "type": "integer" },
+    });
+    [
+        closed(input, &["path"]),
+        closed(output, &["path", "size", "etag", "mtime", "changes"]),
+    ]
+}
+
+fn list_schemas() -> [Value; 2] {
+    let input = json!({
+        "path": { "type": "string", "default": "." },
+        "cursor": { "type": ["string", "null"] },
+        "limit": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 200 },
+    });
+    let entry = closed(
+        json!({
+            "name": { "type": "string" },
+            "path": { "type": "string" },
+            "type": { "type": "string", "enum": ["file", "directory", "symlink", "other"] },
+            "size": { "type": "integer" },
+            "mtime": { "type": "string" },
+        }),
+        &["name", "path", "type", "size", "mtime"],
+    );
+    let output = json!({
+        "path": { "type": "string" },
+        "entries": { "type": "array", "items": entry },
+        "next_cursor": { "type": ["string", "null"] },
+    });
+    [
+        closed(input, &[]),
+        closed(output, &["path", "entries", "next_cursor"]),
+    ]
+}
+
+fn stat_schemas() -> [Value; 2] {
+    let output = json!({
+        "path": { "type": "string" },
+        "type": { "type": "string", "enum": ["file", "directory", "symlink", "other"] },
+        "size": { "type": "integer" },
+        "mtime": { "type": "string" },
+        "mode": { "type": "integer" },
+        "etag": { "type": "string" },
+    });
+    [
+        closed(json!({ "path": { "type": "string" } }), &["path"]),
+        closed(output, &["path", "type", "size", "mtime", "mode"]),
+    ]
+}
+
+fn delete_schemas() -> [Value; 2] {
+    let input = json!({
+        "path": { "type": "string" },
+        "etag": { "type": ["string", "null"] },
+        "recursive": { "type": "boolean", "default": false },
+    });
+    let output = json!({ "path": { "type": "string" }, "deleted": { "type": "boolean" } });
+    [
+        closed(input, &["path"]),
+        closed(output, &["path", "deleted"]),
+    ]
+}
+
+fn move_schemas() -> [Value; 2] {
+    let input = json!({
+        "from": { "type": "string" },
+        "to": { "type": "string" },
+        "etag": { "type": ["string", "null"] },
+        "overwrite": { "type": "boolean", "default": false },
+        "mkdirs": { "type": "boolean", "default": true },
+    });
+    let output = json!({
+        "from": { "type": "string" },
+        "to": { "type": "string" },
+        "overwritten": { "type": "boolean" },
+    });
+    [
+        closed(input, &["from", "to"]),
+        closed(output, &["from", "to", "overwritten"]),
+    ]
+}

@@ -1,0 +1,101 @@
+//! `files/edit`: exact replacements, or a unified patch, of what an etag says is there.
+
+use std::io::Read as _;
+
+use callgate_call::Fault;
+use serde_json::{Value, json};
+
+use super::Files;
+use super::etag::{modified, size};
+use super::patch;
+use super::place::{Outside, fault, shown};
+use super::write::{Terms, existing, replace};
+
+pub fn edit(files: &Files, input: &Value) -> Result<Value, Fault> {
+    let asked = input["path"].as_str().unwrap_or_default();
+    let path = files.ground.within(asked, Outside::BadValue)?;
+    let spot = files.ground.spot(&path, false)?;
+    let (file, about) = existing(&spot)?.ok_or_else(|| fault(rustix::io::Errno::NOENT, &path))?;
+    let cap = files.limits.write_bytes_max;
+    if size(&about) > cap {
+        return Err(Fault::too_large("file", cap).with("bytes", size(&about)));
+    }
+    // What is read is what is replaced: the etag of these very bytes guards the write.
+    let mut before = Vec::new();
+    (&file)
+        .take(cap)
+        .read_to_end(&mut before)
+        .map_err(|error| fault(errno(&error), &path))?;
+    let etag = files.etags.of(&file, &about, &*files.clock, &path)?;
+    if let Some(wanted) = input["etag"].as_str().filter(|wanted| **wanted != *etag) {
+        let words = format!(
+            "{} is not what it was ({wanted}): its etag is {etag}",
+            path.display()
+        );
+        return Err(Fault::conflict(words)
+            .with("field", "etag")
+            .with("etag", etag));
+    }
+    let before = String::from_utf8(before).map_err(|_| Fault::BadInput {
+        field: "path".to_owned(),
+        reason: format!("{} is not UTF-8", path.display()),
+    })?;
+    let (after, changes) = match (input["edits"].as_array(), input["patch"].as_str()) {
+        (Some(edits), None) => replaced(before, edits)?,
+        (None, Some(text)) => patch::apply(&before, text)?,
+        _ => {
+            return Err(Fault::bad_value("one of edits and patch is needed").with("field", "edits"));
+        }
+    };
+    if after.len() as u64 > cap {
+        return Err(Fault::too_large("content", cap).with("bytes", after.len()));
+    }
+    let terms = Terms {
+        create: false,
+        overwrite: true,
+        etag: Some(&etag),
+        mode: None,
+    };
+    let written = replace(files, &spot, after.as_bytes(), &terms)?;
+    Ok(json!({
+        "path": shown(&written.path),
+        "size": size(&written.about),
+        "etag": written.etag,
+        "mtime": modified(&written.about).rfc3339(),
+        "changes": changes,
+    }))
+}
+
+/// One edit after the other; each text must be there exactly as often as said.
+fn replaced(mut text: String, edits: &[Value]) -> Result<(String, usize), Fault> {
+    let mut changes = 0;
+    for (index, edit) in edits.iter().enumerate() {
+        let old = edit["old"].as_str().unwrap_or_default();
+        let new = edit["new"].as_str().unwrap_or_default();
+        let all = edit["all"].as_bool().unwrap_or(false);
+        let found = text.matches(old).count();
+        let bad = |reason: &str| {
+            let field = format!("edits.{index}.old");
+            Fault::bad_value(format!("{field}: {reason}"))
+                .with("field", field)
+                .with("reason", reason)
+        };
+        match found {
+            0 => return Err(bad("is not in the file")),
+            1 => {}
+            _ if all => {}
+            more => {
+                return Err(bad(&format!(
+                    "is in the file {more} times: say more of it, or all"
+                )));
+            }
+        }
+        text = text.replace(old, new);
+        changes += found;
+    }
+    Ok((text, changes))
+}
+
+fn errno(error: &std::io::Error) -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO)
+}

@@ -1,0 +1,268 @@
+//! `files/list`, `files/stat`, `files/delete` and `files/move`, in the style of the contract. R-8.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use callgate_call::Fault;
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, RenameFlags, Stat, statat};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+use super::Files;
+use super::etag::{modified, size};
+use super::place::{Outside, Spot, fault, shown};
+use super::write::{existing, sync_folder};
+
+/// Names of one folder that are looked at; more are refused.
+const NAMES_MAX: usize = 100_000;
+const LIMIT_DEFAULT: u64 = 200;
+/// Folders that a removal goes down.
+const DEPTH_MAX: usize = 128;
+
+pub fn list(files: &Files, input: &Value) -> Result<Value, Fault> {
+    let asked = input["path"].as_str().unwrap_or(".");
+    let path = files.ground.within(asked, Outside::BadValue)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let (folder, real) = files.ground.find(&path, flags)?;
+    let after = input["cursor"].as_str().map(name_of_cursor).transpose()?;
+    let limit = input["limit"].as_u64().unwrap_or(LIMIT_DEFAULT);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let names = names(&folder, &path)?;
+    let first = after.map_or(0, |after| names.partition_point(|name| *name <= after));
+    let mut entries = Vec::new();
+    let mut rest = names[first..].iter();
+    for name in rest.by_ref() {
+        let spot = real.join(name);
+        if files.ground.is_own(&spot) {
+            continue;
+        }
+        // One that has gone meanwhile is not there.
+        if let Ok(about) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            entries.push(entry(&spot, &about));
+        }
+        if entries.len() >= limit {
+            break;
+        }
+    }
+    let last = entries.last().and_then(|entry| entry["name"].as_str());
+    let next_cursor = match (rest.next(), last) {
+        (Some(_), Some(last)) => json!(URL_SAFE_NO_PAD.encode(last)),
+        _ => Value::Null,
+    };
+    Ok(json!({ "path": shown(&real), "entries": entries, "next_cursor": next_cursor }))
+}
+
+/// In order, so that a cursor is a place among names and stays one when others come or go.
+fn names(folder: &OwnedFd, path: &Path) -> Result<Vec<String>, Fault> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder).map_err(|error| fault(error, path))? {
+        let entry = entry.map_err(|error| fault(error, path))?;
+        // What is not UTF-8 could not be asked for.
+        if let Ok(name) = entry.file_name().to_str()
+            && !matches!(name, "." | "..")
+        {
+            names.push(name.to_owned());
+        }
+        if names.len() > NAMES_MAX {
+            return Err(Fault::bad_value(format!(
+                "{} holds more than {NAMES_MAX} names",
+                path.display()
+            ))
+            .with("field", "path"));
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn name_of_cursor(cursor: &str) -> Result<String, Fault> {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
+    bytes
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(|| Fault::BadInput {
+            field: "cursor".to_owned(),
+            reason: "is none of ours".to_owned(),
+        })
+}
+
+fn entry(path: &Path, about: &Stat) -> Value {
+    json!({
+        "name": path.file_name().unwrap_or_default().to_string_lossy(),
+        "path": shown(path),
+        "type": kind(about),
+        "size": size(about),
+        "mtime": modified(about).rfc3339(),
+    })
+}
+
+fn kind(about: &Stat) -> &'static str {
+    match FileType::from_raw_mode(about.st_mode) {
+        FileType::RegularFile => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        _ => "other",
+    }
+}
+
+/// A link is described itself, so that a caller can see that it is one.
+pub fn stat(files: &Files, input: &Value) -> Result<Value, Fault> {
+    let asked = input["path"].as_str().unwrap_or_default();
+    let path = files.ground.within(asked, Outside::BadValue)?;
+    let (found, real) = files.ground.find(&path, OFlags::PATH | OFlags::NOFOLLOW)?;
+    let about = rustix::fs::fstat(&found).map_err(|error| fault(error, &path))?;
+    let mut answer = json!({
+        "path": shown(&real),
+        "type": kind(&about),
+        "size": size(&about),
+        "mtime": modified(&about).rfc3339(),
+        "mode": about.st_mode & 0o7777,
+    });
+    if kind(&about) == "file"
+        && let Ok((readable, _)) = files.ground.find(&path, OFlags::RDONLY | OFlags::NOFOLLOW)
+        && let Ok(about) = rustix::fs::fstat(&readable)
+    {
+        let etag = files
+            .etags
+            .of(&File::from(readable), &about, &*files.clock, &path)?;
+        answer["etag"] = etag.into();
+    }
+    Ok(answer)
+}
+
+pub fn delete(files: &Files, input: &Value) -> Result<Value, Fault> {
+    let asked = input["path"].as_str().unwrap_or_default();
+    let path = files.ground.within(asked, Outside::BadValue)?;
+    let spot = files.ground.spot(&path, false)?;
+    files.ground.check_holds_none(&spot.path, &path)?;
+    let _lock = files.lock()?;
+    let about = look(&spot)?.ok_or_else(|| fault(Errno::NOENT, &path))?;
+    if let Some(etag) = input["etag"].as_str() {
+        check_etag(files, &spot, etag)?;
+    }
+    match kind(&about) {
+        "directory" if input["recursive"] == json!(true) => {
+            remove_folder(&spot.folder, spot.name.as_os_str(), 0)
+        }
+        "directory" => rustix::fs::unlinkat(&spot.folder, &spot.name, AtFlags::REMOVEDIR),
+        _ => rustix::fs::unlinkat(&spot.folder, &spot.name, AtFlags::empty()),
+    }
+    .map_err(|error| match error {
+        Errno::NOTEMPTY => Fault::conflict(format!(
+            "{} is not empty: pass recursive to remove all that is in it",
+            path.display()
+        ))
+        .with("field", "recursive"),
+        other => fault(other, &path),
+    })?;
+    sync_folder(&spot).map_err(|error| fault(error, &path))?;
+    Ok(json!({ "path": shown(&spot.path), "deleted": true }))
+}
+
+/// Removes a folder by its own descriptor, so that a link swapped in for it is removed and not
+/// followed.
+fn remove_folder(parent: &OwnedFd, name: &OsStr, depth: usize) -> Result<(), Errno> {
+    if depth > DEPTH_MAX {
+        return Err(Errno::NAMETOOLONG);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = match rustix::fs::openat(parent, name, flags, rustix::fs::Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return rustix::fs::unlinkat(parent, name, AtFlags::empty());
+        }
+        folder => folder?,
+    };
+    for entry in Dir::read_from(&folder)? {
+        let entry = entry?;
+        let inner = entry.file_name();
+        if inner == c"." || inner == c".." {
+            continue;
+        }
+        use std::os::unix::ffi::OsStrExt as _;
+        let inner = OsStr::from_bytes(inner.to_bytes());
+        match rustix::fs::unlinkat(&folder, inner, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => remove_folder(&folder, inner, depth + 1)?,
+            Err(Errno::NOENT) => {}
+            removed => removed?,
+        }
+    }
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+pub fn rename(files: &Files, input: &Value) -> Result<Value, Fault> {
+    let spot_of = |field: &str, make: bool| -> Result<(Spot, PathBuf), Fault> {
+        let asked = input[field].as_str().unwrap_or_default();
+        let named = |fault: Fault| fault.with("field", field);
+        let path = files
+            .ground
+            .within(asked, Outside::BadValue)
+            .map_err(named)?;
+        let spot = files.ground.spot(&path, make).map_err(named)?;
+        files
+            .ground
+            .check_holds_none(&spot.path, &path)
+            .map_err(named)?;
+        Ok((spot, path))
+    };
+    let (from, from_path) = spot_of("from", false)?;
+    let (to, _) = spot_of("to", input["mkdirs"].as_bool().unwrap_or(true))?;
+    let _lock = files.lock()?;
+    look(&from)?.ok_or_else(|| fault(Errno::NOENT, &from_path))?;
+    if let Some(etag) = input["etag"].as_str() {
+        check_etag(files, &from, etag)?;
+    }
+    let overwrite = input["overwrite"].as_bool().unwrap_or(false);
+    let replaced = overwrite && look(&to)?.is_some();
+    let flags = if overwrite {
+        RenameFlags::empty()
+    } else {
+        RenameFlags::NOREPLACE
+    };
+    rustix::fs::renameat_with(&from.folder, &from.name, &to.folder, &to.name, flags).map_err(
+        |error| match error {
+            Errno::EXIST | Errno::NOTEMPTY => {
+                Fault::conflict(format!("{} is there: pass overwrite", to.path.display()))
+                    .with("field", "overwrite")
+            }
+            Errno::INVAL => {
+                Fault::bad_value("a folder can not be moved into itself").with("field", "to")
+            }
+            other => fault(other, &to.path),
+        },
+    )?;
+    for spot in [&from, &to] {
+        sync_folder(spot).map_err(|error| fault(error, &spot.path))?;
+    }
+    Ok(json!({
+        "from": shown(&from.path),
+        "to": shown(&to.path),
+        "overwritten": replaced,
+    }))
+}
+
+/// What is at a name, links themselves.
+fn look(spot: &Spot) -> Result<Option<Stat>, Fault> {
+    match statat(&spot.folder, &spot.name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(about) => Ok(Some(about)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(fault(error, &spot.path)),
+    }
+}
+
+fn check_etag(files: &Files, spot: &Spot, wanted: &str) -> Result<(), Fault> {
+    let (file, about) = existing(spot)?.ok_or_else(|| fault(Errno::NOENT, &spot.path))?;
+    let current = files.etags.of(&file, &about, &*files.clock, &spot.path)?;
+    if current == wanted {
+        return Ok(());
+    }
+    let words = format!(
+        "{} is not what it was: its etag is {current}",
+        spot.path.display()
+    );
+    Err(Fault::conflict(words)
+        .with("field", "etag")
+        .with("etag", current))
+}

@@ -1,0 +1,292 @@
+//! Names of files, resolved by the kernel beneath the workspace. What a caller says is only ever
+//! walked from the root's own descriptor, so that no link, and no link that is swapped in while
+//! we walk, leads out; where it led to is asked of the kernel afterwards. R-8.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use callgate_call::Fault;
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::io::Errno;
+
+/// Times that a walk is begun anew when somebody renames folders under it.
+const WALKS_MAX: usize = 64;
+/// Longest path.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// What `files/*` may reach.
+#[derive(Debug)]
+pub struct Ground {
+    root: OwnedFd,
+    path: PathBuf,
+    /// The gate's own things. G-9.
+    own: Vec<PathBuf>,
+}
+
+/// Why a path is refused differs by method, since the contract gives each its own codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outside {
+    /// As something that may not be done.
+    Denied,
+    /// As something that makes no sense.
+    BadValue,
+}
+
+/// A name in a folder that is known to be beneath the root.
+#[derive(Debug)]
+pub struct Spot {
+    pub folder: OwnedFd,
+    pub name: PathBuf,
+    /// Where that is, from the root.
+    pub path: PathBuf,
+}
+
+impl Ground {
+    /// The folder at `path`, without what is in `own`.
+    pub fn open(path: &Path, own: Vec<PathBuf>) -> std::io::Result<Self> {
+        let path = path.canonicalize()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = open(&path, flags, Mode::empty())?;
+        // Links on the way to our own things must not hide them.
+        let own = own
+            .into_iter()
+            .map(|own| own.canonicalize().unwrap_or(own))
+            .collect();
+        Ok(Self { root, path, own })
+    }
+
+    /// A caller's path as one from the root that does not climb out of it by its letters.
+    pub fn within(&self, asked: &str, outside: Outside) -> Result<PathBuf, Fault> {
+        if asked.is_empty() || asked.contains('\0') || asked.len() > PATH_BYTES_MAX {
+            return Err(Fault::bad_value(format!(
+                "path must have 1 to {PATH_BYTES_MAX} bytes, none of them zero"
+            ))
+            .with("field", "path")
+            .with("reason", "not a path"));
+        }
+        let asked = Path::new(asked);
+        let relative = match asked.strip_prefix(&self.path) {
+            Ok(relative) => relative,
+            Err(_) if asked.is_absolute() => return Err(left(outside)),
+            Err(_) => asked,
+        };
+        let mut depth = 0_usize;
+        for part in relative.components() {
+            match part {
+                Component::Normal(_) => depth += 1,
+                Component::ParentDir => match depth.checked_sub(1) {
+                    Some(less) => depth = less,
+                    None => return Err(left(outside)),
+                },
+                Component::CurDir => {}
+                Component::RootDir | Component::Prefix(_) => return Err(left(outside)),
+            }
+        }
+        let relative = if relative.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            relative
+        };
+        Ok(relative.to_owned())
+    }
+
+    /// Opens what is there, and says where that is.
+    pub fn find(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, PathBuf), Fault> {
+        let found = self.walk(path, flags)?;
+        let real = self.real(&found, path)?;
+        self.check_own(&real, path)?;
+        Ok((found, real))
+    }
+
+    /// The folder that holds a name, which itself may not be there, and is never followed.
+    pub fn spot(&self, path: &Path, make_folders: bool) -> Result<Spot, Fault> {
+        let Some(name) = path.file_name().filter(|_| ends_in_name(path)) else {
+            return Err(bad_name(path));
+        };
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let folder = match self.walk(parent, flags) {
+            Err(Fault::NotFound { .. }) if make_folders => self.make(parent)?,
+            folder => folder?,
+        };
+        let real = self.real(&folder, parent)?.join(name);
+        self.check_own(&real, path)?;
+        Ok(Spot {
+            folder,
+            name: PathBuf::from(name),
+            path: real,
+        })
+    }
+
+    /// Makes a folder, and those it is in, one after the other: each is walked to from the root,
+    /// so that none is made outside.
+    fn make(&self, path: &Path) -> Result<OwnedFd, Fault> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let (mut walked, mut folder) = (PathBuf::new(), self.walk(Path::new("."), flags)?);
+        for part in path.components() {
+            let real = self.real(&folder, &walked)?.join(part);
+            self.check_own(&real, path)?;
+            walked.push(part);
+            if let Component::Normal(name) = part {
+                match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(fault(error, &walked)),
+                }
+            }
+            folder = self.walk(&walked, flags)?;
+        }
+        Ok(folder)
+    }
+
+    fn walk(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Fault> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..WALKS_MAX {
+            match openat2(&self.root, path, flags, Mode::empty(), how) {
+                // Something on the way was renamed meanwhile.
+                Err(Errno::AGAIN) => {}
+                found => return found.map_err(|error| fault(error, path)),
+            }
+        }
+        Err(Fault::Unavailable {
+            reason: format!(
+                "{}: folders are renamed faster than we walk",
+                path.display()
+            ),
+        })
+    }
+
+    /// Where the kernel says something is, from the root.
+    fn real(&self, found: &impl AsFd, asked: &Path) -> Result<PathBuf, Fault> {
+        use std::os::fd::AsRawFd as _;
+        use std::os::unix::ffi::OsStringExt as _;
+        let link = format!("/proc/self/fd/{}", found.as_fd().as_raw_fd());
+        let real = rustix::fs::readlink(link, Vec::new()).map_err(|error| fault(error, asked))?;
+        let real = PathBuf::from(std::ffi::OsString::from_vec(real.into_bytes()));
+        match real.strip_prefix(&self.path) {
+            Ok(real) => Ok(real.to_owned()),
+            // The workspace itself was moved, or what we found was, right after.
+            Err(_) => Err(no_such(asked)),
+        }
+    }
+
+    /// Neither the gate's own things nor what holds them. G-9.
+    fn check_own(&self, real: &Path, asked: &Path) -> Result<(), Fault> {
+        let real = self.path.join(real);
+        let is_own = |own: &PathBuf| real.starts_with(own);
+        if self.own.iter().any(is_own) {
+            return Err(gates_own(asked));
+        }
+        Ok(())
+    }
+
+    /// True if something of the gate's is in this folder: it may be neither moved nor removed.
+    pub fn check_holds_none(&self, real: &Path, asked: &Path) -> Result<(), Fault> {
+        let real = self.path.join(real);
+        if self.own.iter().any(|own| own.starts_with(&real)) {
+            return Err(gates_own(asked));
+        }
+        Ok(())
+    }
+
+    /// True if this may not be shown.
+    pub fn is_own(&self, real: &Path) -> bool {
+        self.check_own(real, real).is_err()
+    }
+}
+
+/// True unless a path ends with something that only a folder can be called.
+fn ends_in_name(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt as _;
+    let bytes = path.as_os_str().as_bytes();
+    !bytes.ends_with(b"/") && !bytes.ends_with(b"/.") && bytes != b"."
+}
+
+fn bad_name(path: &Path) -> Fault {
+    Fault::bad_value(format!("{} names no file", path.display()))
+        .with("field", "path")
+        .with("reason", "not a file's name")
+}
+
+fn gates_own(asked: &Path) -> Fault {
+    Fault::denied(format!("{} is the gate's own", asked.display()))
+        .with("field", "path")
+        .with("reason", "the gate's own")
+}
+
+fn left(outside: Outside) -> Fault {
+    const WORDS: &str = "Path outside workspace";
+    match outside {
+        Outside::Denied => Fault::denied(WORDS),
+        Outside::BadValue => Fault::bad_value(WORDS),
+    }
+    .with("field", "path")
+    .with("reason", WORDS)
+}
+
+fn no_such(path: &Path) -> Fault {
+    Fault::NotFound {
+        message: format!("{}: no such file or folder", path.display()),
+    }
+}
+
+/// What the kernel said of a path, in the words of faults.
+pub fn fault(error: Errno, path: &Path) -> Fault {
+    let shown = path.display();
+    let path_fault =
+        |fault: Fault, reason: &str| fault.with("field", "path").with("reason", reason);
+    match error {
+        Errno::NOENT | Errno::NOTDIR => no_such(path),
+        Errno::XDEV | Errno::LOOP => path_fault(
+            Fault::denied(format!("{shown} leads out of the workspace by a link")),
+            "a link leads out of the workspace",
+        ),
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => path_fault(
+            Fault::denied(format!("{shown}: {error}")),
+            "the system does not allow it",
+        ),
+        Errno::ISDIR => path_fault(
+            Fault::bad_value(format!("{shown} is a folder")),
+            "is a folder",
+        ),
+        Errno::NAMETOOLONG | Errno::INVAL => path_fault(
+            Fault::bad_value(format!("{shown}: {error}")),
+            "not a usable name",
+        ),
+        Errno::NOSPC | Errno::DQUOT | Errno::NFILE | Errno::MFILE | Errno::NOMEM => {
+            Fault::Unavailable {
+                reason: format!("{shown}: {error}"),
+            }
+        }
+        other => Fault::Internal {
+            message: format!("{shown}: {other}"),
+        },
+    }
+}
+
+/// Refuses everything but plain files.
+pub fn plain(found: &OwnedFd, path: &Path) -> Result<rustix::fs::Stat, Fault> {
+    let about = fstat(found).map_err(|error| fault(error, path))?;
+    match rustix::fs::FileType::from_raw_mode(about.st_mode) {
+        rustix::fs::FileType::RegularFile => Ok(about),
+        rustix::fs::FileType::Directory => Err(fault(Errno::ISDIR, path)),
+        _ => Err(
+            Fault::bad_value(format!("{} is no plain file", path.display()))
+                .with("field", "path")
+                .with("reason", "is no plain file"),
+        ),
+    }
+}
+
+/// A path as answers have it; what is not UTF-8 could not be asked for again.
+pub fn shown(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    if text.is_empty() {
+        ".".to_owned()
+    } else {
+        text.into_owned()
+    }
+}

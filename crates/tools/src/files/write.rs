@@ -1,0 +1,310 @@
+//! `files/write`: the new content is made whole and safe beside the old, and then takes its
+//! name. Whoever reads sees the one or the other; whoever has the old file open keeps it. R-7.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use callgate_call::Fault;
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fstat, openat};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+use super::etag::{modified, size};
+use super::place::{Outside, Spot, fault, plain, shown};
+use super::{Encoding, Files};
+
+/// Mode of a file that has none yet, before the umask.
+const MODE_NEW: u32 = 0o666;
+const MODE_MAX: u64 = 0o777;
+
+/// How a file is to be written.
+pub struct Terms<'a> {
+    pub create: bool,
+    pub overwrite: bool,
+    /// What must be there.
+    pub etag: Option<&'a str>,
+    pub mode: Option<u32>,
+}
+
+/// What became of it.
+pub struct Written {
+    pub path: PathBuf,
+    pub about: Stat,
+    pub etag: String,
+    pub created: bool,
+}
+
+pub fn write(files: &Files, input: &Value) -> Result<Value, Fault> {
+    let asked = input["path"].as_str().unwrap_or_default();
+    let path = files.ground.within(asked, Outside::BadValue)?;
+    let content = content(input)?;
+    let cap = files.limits.write_bytes_max;
+    if content.len() as u64 > cap {
+        return Err(Fault::too_large("content", cap).with("bytes", content.len()));
+    }
+    let terms = Terms {
+        create: input["create"].as_bool().unwrap_or(true),
+        overwrite: input["overwrite"].as_bool().unwrap_or(false),
+        etag: input["etag"].as_str(),
+        mode: mode(input)?,
+    };
+    // Before a folder is made for nothing.
+    let may_be_new = terms.create && terms.etag.is_none();
+    let mkdirs = may_be_new && input["mkdirs"].as_bool().unwrap_or(true);
+    let spot = files.ground.spot(&path, mkdirs)?;
+    let written = replace(files, &spot, &content, &terms)?;
+    Ok(json!({
+        "path": shown(&written.path),
+        "size": size(&written.about),
+        "etag": written.etag,
+        "mtime": modified(&written.about).rfc3339(),
+        "created": written.created,
+        "overwritten": !written.created,
+    }))
+}
+
+/// Gives a name new content, if what is there is what the terms say.
+pub fn replace(
+    files: &Files,
+    spot: &Spot,
+    content: &[u8],
+    terms: &Terms<'_>,
+) -> Result<Written, Fault> {
+    let path = spot.path.as_path();
+    let failed = |error: Errno| fault(error, path);
+    // Once here, so that nothing is written for nothing; and again under the lock.
+    let before = check(files, spot, terms)?;
+    let fresh = Fresh::make(spot).map_err(failed)?;
+    (&fresh.file)
+        .write_all(content)
+        .map_err(|error| failed(errno(&error)))?;
+    fresh.dress(before.as_ref(), terms.mode).map_err(failed)?;
+    fresh
+        .file
+        .sync_all()
+        .map_err(|error| failed(errno(&error)))?;
+    let _lock = files.lock()?;
+    let before = check(files, spot, terms)?;
+    let created = before.is_none();
+    fresh
+        .take_place(spot, created)
+        .map_err(|error| match error {
+            Errno::EXIST => taken(files, spot),
+            other => failed(other),
+        })?;
+    let about = fstat(&fresh.file).map_err(failed)?;
+    let etag = files.etags.of_whole(content, &about, &*files.clock);
+    Ok(Written {
+        path: path.to_owned(),
+        about,
+        etag,
+        created,
+    })
+}
+
+/// What is there now, if the terms allow it to be replaced; nothing if it may be made.
+fn check(files: &Files, spot: &Spot, terms: &Terms<'_>) -> Result<Option<Stat>, Fault> {
+    let path = spot.path.as_path();
+    let Some((file, about)) = existing(spot)? else {
+        return match (terms.etag, terms.create) {
+            (Some(_), _) => Err(Fault::conflict(format!("{} is gone", path.display()))
+                .with("field", "etag")
+                .with("etag", Value::Null)),
+            (None, false) => Err(fault(Errno::NOENT, path)),
+            (None, true) => Ok(None),
+        };
+    };
+    match terms.etag {
+        None if terms.overwrite => Ok(Some(about)),
+        None => Err(taken(files, spot)),
+        Some(etag) => {
+            let current = files.etags.of(&file, &about, &*files.clock, path)?;
+            if current == etag {
+                return Ok(Some(about));
+            }
+            let words = format!(
+                "{} is not what it was: its etag is {current}",
+                path.display()
+            );
+            Err(Fault::conflict(words)
+                .with("field", "etag")
+                .with("etag", current))
+        }
+    }
+}
+
+/// The file at a name. A link is never followed, and so never written through.
+pub fn existing(spot: &Spot) -> Result<Option<(File, Stat)>, Fault> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match openat(&spot.folder, &spot.name, flags, Mode::empty()) {
+        Ok(found) => {
+            let about = plain(&found, &spot.path)?;
+            Ok(Some((File::from(found), about)))
+        }
+        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::LOOP) => Err(Fault::denied(format!("{} is a link", spot.path.display()))
+            .with("field", "path")
+            .with("reason", "is a link")),
+        Err(error) => Err(fault(error, &spot.path)),
+    }
+}
+
+fn taken(files: &Files, spot: &Spot) -> Fault {
+    let fault = Fault::conflict(format!(
+        "{} is there: pass its etag, or overwrite",
+        spot.path.display()
+    ))
+    .with("field", "overwrite");
+    let current = existing(spot).ok().flatten().and_then(|(file, about)| {
+        let etag = files.etags.of(&file, &about, &*files.clock, &spot.path);
+        etag.ok()
+    });
+    match current {
+        Some(etag) => fault.with("etag", etag),
+        None => fault,
+    }
+}
+
+fn content(input: &Value) -> Result<Vec<u8>, Fault> {
+    let bad = |field: &str, reason: &str| {
+        Err(Fault::bad_value(format!("{field}: {reason}"))
+            .with("field", field)
+            .with("reason", reason))
+    };
+    match (input["content"].as_str(), input["content_base64"].as_str()) {
+        (Some(text), None) if Encoding::of(input) == Encoding::Utf8 => Ok(text.as_bytes().to_vec()),
+        // The encoding may also say how `content` is meant.
+        (Some(coded), None) | (None, Some(coded)) => match STANDARD.decode(coded) {
+            Ok(bytes) => Ok(bytes),
+            Err(error) => bad("content_base64", &format!("not base64: {error}")),
+        },
+        (None, None) => bad("content", "one of content and content_base64 is needed"),
+        (Some(_), Some(_)) => bad("content", "only one of content and content_base64"),
+    }
+}
+
+fn mode(input: &Value) -> Result<Option<u32>, Fault> {
+    match &input["mode"] {
+        Value::Null => Ok(None),
+        given => match given.as_u64() {
+            Some(mode) if mode <= MODE_MAX => Ok(u32::try_from(mode).ok()),
+            _ => Err(Fault::bad_value("mode must be from 0 to 0777 (511)")
+                .with("field", "mode")
+                .with("reason", "beyond 0777")),
+        },
+    }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// New content without a name, or under one of its own where the file system has no such thing.
+struct Fresh<'a> {
+    file: File,
+    /// Removed, unless it took its place.
+    name: Option<Temporary<'a>>,
+}
+
+/// A name that goes with us.
+struct Temporary<'a> {
+    spot: &'a Spot,
+    name: String,
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        // Where it took its place, it is no longer there.
+        let _ = rustix::fs::unlinkat(&self.spot.folder, &self.name, AtFlags::empty());
+    }
+}
+
+impl<'a> Temporary<'a> {
+    fn new(spot: &'a Spot) -> Result<Self, Errno> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
+        let name = format!(".callgate-{:016x}.tmp", u64::from_ne_bytes(random));
+        Ok(Self { spot, name })
+    }
+}
+
+impl<'a> Fresh<'a> {
+    fn make(spot: &'a Spot) -> Result<Self, Errno> {
+        let mode = Mode::from_raw_mode(MODE_NEW);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        match openat(&spot.folder, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(file) => Ok(Self {
+                file: File::from(file),
+                name: None,
+            }),
+            // The file system, or the kernel, knows no files without a name.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {
+                let name = Temporary::new(spot)?;
+                let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+                let file = File::from(openat(&spot.folder, &name.name, flags, mode)?);
+                Ok(Self {
+                    file,
+                    name: Some(name),
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As what it replaces was dressed, or as asked.
+    fn dress(&self, before: Option<&Stat>, mode: Option<u32>) -> Result<(), Errno> {
+        if let Some(before) = before {
+            let own = fstat(&self.file)?;
+            if (own.st_uid, own.st_gid) != (before.st_uid, before.st_gid) {
+                // Only root can give files away.
+                let (uid, gid) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+                let _ = rustix::fs::fchown(&self.file, Some(uid), Some(gid));
+            }
+        }
+        // Neither setuid nor setgid outlives a change of content.
+        let mode = mode.or(before.map(|before| before.st_mode & 0o777));
+        match mode {
+            Some(mode) => rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the name, from whoever has it unless it is to be new.
+    fn take_place(&self, spot: &Spot, is_new: bool) -> Result<(), Errno> {
+        if is_new && self.name.is_none() {
+            self.link(spot, &spot.name)?;
+            return sync_folder(spot);
+        }
+        let linked;
+        let temporary = match &self.name {
+            Some(name) => name,
+            None => {
+                linked = Temporary::new(spot)?;
+                self.link(spot, Path::new(&linked.name))?;
+                &linked
+            }
+        };
+        let flags = if is_new {
+            RenameFlags::NOREPLACE
+        } else {
+            RenameFlags::empty()
+        };
+        let folder = &spot.folder;
+        rustix::fs::renameat_with(folder, &temporary.name, folder, &spot.name, flags)?;
+        sync_folder(spot)
+    }
+
+    fn link(&self, spot: &Spot, name: &Path) -> Result<(), Errno> {
+        let fd = format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd());
+        rustix::fs::linkat(CWD, fd, &spot.folder, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+/// So that the name outlives a loss of power as well.
+pub fn sync_folder(spot: &Spot) -> Result<(), Errno> {
+    rustix::fs::fsync(&spot.folder)
+}
