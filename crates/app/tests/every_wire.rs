@@ -24,7 +24,9 @@ use serde_json::{Value, json};
 use support::bridge::Frames;
 use support::drive::{Host, Serve, chain, cli, post_bytes, run_with, signal, verified};
 use support::mcp::{initialize, legacy_call, mcp, modern_call, post_mcp, post_open};
-use support::seen::{Seen, bridge_seen, gate_seen, mcp_seen, protocol_seen, toolhost_seen};
+use support::seen::{
+    Seen, bridge_seen, gate_seen, mcp_seen, protocol_seen, rpc_seen, toolhost_seen,
+};
 use support::web::{Request, hear};
 use support::workspace::{effects, trusted_with};
 use support::{callgate, wait_for};
@@ -101,7 +103,7 @@ fn config() -> String {
     config
 }
 
-const WIRES: [&str; 8] = [
+const WIRES: [&str; 10] = [
     "toolhost",
     "gate",
     "mcp",
@@ -110,6 +112,8 @@ const WIRES: [&str; 8] = [
     "bridge",
     "tool",
     "service",
+    "rpc",
+    "rpc-http",
 ];
 
 /// One open conversation on each wire, all of one user.
@@ -121,6 +125,7 @@ struct Wires<'a> {
     modern: Host,
     legacy: Host,
     bridge: Frames,
+    rpc: Host,
     serve: Serve,
     port: u16,
     token: String,
@@ -146,6 +151,7 @@ impl<'a> Wires<'a> {
             modern: mcp(folder, &["--standalone"]),
             legacy,
             bridge: Frames::connect(&folder.join("state/bridge.sock")),
+            rpc: Host::spawn(callgate(folder).arg("rpc")),
             serve,
             port: port.expect("a port"),
             token: token.trim().to_owned(),
@@ -227,8 +233,25 @@ impl<'a> Wires<'a> {
                 assert_eq!(reply.status, 200, "{reply:?}");
                 protocol_seen(&reply.json())
             }
+            "rpc" => rpc_seen(&self.rpc.ask(&rpc_request(tool, input, key, lease))),
+            "rpc-http" => {
+                let mut stream = self.post_rpc(&rpc_request(tool, input, key, lease));
+                let reply = hear(&mut stream);
+                assert_eq!(reply.status, 200, "{reply:?}");
+                rpc_seen(&reply.json())
+            }
             other => panic!("no wire {other}"),
         }
+    }
+
+    /// `POST /rpc` with the owner's token, to be answered.
+    fn post_rpc(&self, request: &Value) -> std::net::TcpStream {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).expect("connect");
+        let bytes = Request::new("POST /rpc", request.to_string().as_bytes())
+            .by(&self.token)
+            .bytes("connection: close\r\n");
+        stream.write_all(&bytes).expect("write");
+        stream
     }
 
     /// `POST /tools` with the owner's token, to be answered.
@@ -245,6 +268,18 @@ impl<'a> Wires<'a> {
         stream.write_all(&bytes).expect("write");
         stream
     }
+}
+
+/// A tool's name is its method; what is ours stands beside the params.
+fn rpc_request(tool: &str, input: &Value, key: &str, lease: &str) -> Value {
+    let mut ours = json!({});
+    if !key.is_empty() {
+        ours["idempotency_key"] = key.into();
+    }
+    if !lease.is_empty() {
+        ours["lease_token"] = lease.into();
+    }
+    json!({ "jsonrpc": "2.0", "id": 1, "method": tool, "params": input, "callgate": ours })
 }
 
 /// What `callgate tool` takes. A tool that has no entry is meant by its name.
@@ -264,7 +299,7 @@ fn no_asking(mut meta: Value) -> Value {
     meta
 }
 
-/// F, F-15, F-16, G-3, G-11: a tool registered once is callable over every wire under the same rules.
+/// F, F-15, F-16, G-3, G-11, JR-17, JR-21, JR-23, R-13: a tool registered once is callable over every wire under the same rules.
 #[test]
 fn the_same_rules_on_every_wire() {
     let config = config();
@@ -377,10 +412,11 @@ fn the_same_rules_on_every_wire() {
         legacy,
         serve,
         bridge,
+        rpc,
         ..
     } = wires;
     drop(bridge);
-    for host in [toolhost, builtins, modern, legacy] {
+    for host in [toolhost, builtins, modern, legacy, rpc] {
         assert!(host.end().success());
     }
     assert!(serve.stop().success());
@@ -533,6 +569,18 @@ fn cancel(folder: &support::Folder, wires: &mut Wires<'_>, wire: &str) {
             runs();
             drop(open);
         }
+        "rpc" => {
+            let mut host = Host::spawn(callgate(folder).arg("rpc"));
+            host.send(&rpc_request("work", &input, "", ""));
+            runs();
+            signal(host.pid(), rustix::process::Signal::TERM);
+            assert!(host.end().success());
+        }
+        "rpc-http" => {
+            let open = wires.post_rpc(&rpc_request("work", &input, "", ""));
+            runs();
+            drop(open);
+        }
         other => panic!("no wire {other}"),
     }
 }
@@ -561,7 +609,9 @@ fn cancelled_on_every_wire() {
         (ended.values().sum::<usize>() == WIRES.len()).then_some(ended)
     });
     // Both eras are one wire.
-    let once = ["bridge", "gate", "mcp-http", "service", "tool", "toolhost"];
+    let once = [
+        "bridge", "gate", "mcp-http", "rpc", "rpc-http", "service", "tool", "toolhost",
+    ];
     let once = once.map(|wire| (wire.to_owned(), 1));
     let twice = ("mcp".to_owned(), 2);
     assert_eq!(ended, once.into_iter().chain([twice]).collect());
@@ -633,7 +683,7 @@ fn same_records(records: &[Value]) {
     }
     assert_eq!(shapes.len(), 1, "{shapes:#?}");
     let wanted = [
-        "bridge", "gate", "mcp", "mcp-http", "service", "tool", "toolhost",
+        "bridge", "gate", "mcp", "mcp-http", "rpc", "rpc-http", "service", "tool", "toolhost",
     ];
     assert!(wires.iter().eq(wanted), "{wires:?}");
 }

@@ -43,7 +43,8 @@ fn bad(host: &mut Host, method: &str, params: Value) -> (i64, Value) {
     )
 }
 
-/// JR-46 to JR-58, R-5, R-6: content, ranges, encodings, etags.
+/// JR-18, JR-24, JR-26, JR-46, JR-47, JR-48, JR-49, JR-50, JR-51, JR-52, JR-53, JR-54, JR-55,
+/// JR-56, JR-57, JR-58, JR-59, R-5, R-6: content, ranges, encodings, etags.
 #[test]
 fn reading() {
     let folder = Folder::new();
@@ -119,7 +120,8 @@ fn reading() {
     );
 }
 
-/// JR-60 to JR-75, R-7.
+/// JR-11, JR-20, JR-22, JR-60, JR-61, JR-62, JR-63, JR-64, JR-65, JR-66, JR-67, JR-68, JR-69,
+/// JR-70, JR-71, JR-72, JR-73, JR-74, JR-75, R-7.
 #[test]
 fn writing() {
     let folder = Folder::new();
@@ -204,7 +206,7 @@ fn writing() {
     assert_eq!(names.len(), 1, "nothing is left beside it");
 }
 
-/// out of the workspace by letters, by links, by what the kernel offers.
+/// JR-12, JR-19, R-8: out of the workspace by letters, by links, by what the kernel offers.
 #[test]
 fn nothing_leads_out() {
     let outside = Folder::new();
@@ -284,7 +286,7 @@ fn nothing_leads_out() {
     assert_eq!(outside.read("secret").as_deref(), Some("s"));
 }
 
-/// G-9: state, configuration and the code of tools are the gate's own.
+/// G-9, G-9c: state, configuration and the code of tools are the gate's own.
 #[test]
 fn the_gate_s_own_is_refused() {
     let folder = trusted(ONE);

@@ -15,12 +15,15 @@ use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Scope, Wire,
 };
 use callgate_gate::Gate;
+use callgate_wires::json;
 use callgate_wires::jsonrpc::{self, Batch, METHOD_NOT_FOUND, Malformed, Message, RpcError};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 pub use errors::error_of;
+
+use crate::enforcement::enforcement_body;
 
 /// Messages of one batch. R-2.
 pub const BATCH_MAX: usize = 64;
@@ -124,10 +127,12 @@ impl Rpc {
                     params,
                     ours,
                 };
-                match self.request(peer, reached, asked, end).await {
+                let mut beside = Beside::of(&asked);
+                match self.request(peer, reached, asked, end, &mut beside).await {
                     Ok(result) => jsonrpc::write_result(&id, &result, &mut out),
                     Err(error) => jsonrpc::write_error(Some(&id), &error, &mut out),
                 }
+                beside.write(&mut out);
             }
             // It is carried out like any other; only its answer is nobody's.
             Ok(Message::Notification { method, params }) => {
@@ -136,7 +141,9 @@ impl Rpc {
                     params,
                     ours: None,
                 };
-                let _ = self.request(peer, reached, asked, end).await;
+                let _ = self
+                    .request(peer, reached, asked, end, &mut Beside::default())
+                    .await;
                 return None;
             }
             // We ask nothing.
@@ -155,6 +162,7 @@ impl Rpc {
         reached: &Reached,
         asked: Asked,
         end: &Cancel,
+        beside: &mut Beside,
     ) -> Result<Value, RpcError> {
         let params = match asked.params {
             None => Map::new(),
@@ -165,7 +173,12 @@ impl Rpc {
         match method {
             "tools/list" => list::tools(&self.gate, peer, reached, &params),
             "rpc/discover" => Ok(discover::document(&self.gate, peer)),
-            _ => self.call(peer, method, params, asked.ours, end).await,
+            _ => {
+                let (params, ours) = (Document::from_value(Value::Object(params)), asked.ours);
+                let outcome = self.call(peer, method, params, ours, end).await?;
+                beside.tell(&outcome);
+                told(outcome)
+            }
         }
     }
 
@@ -175,12 +188,11 @@ impl Rpc {
         self: &Arc<Self>,
         peer: &Peer,
         method: &str,
-        params: Map<String, Value>,
+        input: Document,
         ours: Option<Value>,
         end: &Cancel,
-    ) -> Result<Value, RpcError> {
+    ) -> Result<Outcome, RpcError> {
         let ours = Ours::read(ours.as_ref())?;
-        let input = Document::from_value(Value::Object(params));
         let cancel = Arc::new(end.child_token());
         let (id, caller) = (self.gate.next_id(), peer.caller.clone());
         let mut call = Call::new(id, method, input, caller, peer.wire, Arc::clone(&cancel));
@@ -202,12 +214,11 @@ impl Rpc {
             .calls
             .spawn(async move { gate.call(&call).await })
             .await;
-        match outcome {
-            Ok(outcome) => told(outcome),
-            Err(_) => Err(error_of(&Fault::Internal {
+        outcome.map_err(|_| {
+            error_of(&Fault::Internal {
                 message: "the call's task ended early".to_owned(),
-            })),
-        }
+            })
+        })
     }
 }
 
@@ -216,6 +227,50 @@ struct Asked {
     method: String,
     params: Option<Value>,
     ours: Option<Value>,
+}
+
+/// What is told of a call beside its answer, to whoever brought something beside their request.
+#[derive(Default)]
+struct Beside {
+    wanted: bool,
+    told: Option<Value>,
+}
+
+impl Beside {
+    fn of(asked: &Asked) -> Self {
+        Self {
+            wanted: asked.ours.is_some(),
+            told: None,
+        }
+    }
+
+    fn tell(&mut self, outcome: &Outcome) {
+        if !self.wanted {
+            return;
+        }
+        let mut told = json!({
+            "call": outcome.call.to_string(),
+            "enforcement": enforcement_body(&outcome.enforcement),
+        });
+        if outcome.replayed {
+            told["idempotent_hit"] = json!(true);
+        }
+        if let Err(fault) = &outcome.result {
+            told["fault"] = json!(fault.kind());
+        }
+        self.told = Some(told);
+    }
+
+    /// Adds a member to a whole answer.
+    fn write(&self, answer: &mut Vec<u8>) {
+        if let Some(told) = &self.told
+            && answer.pop() == Some(b'}')
+        {
+            answer.extend_from_slice(b",\"callgate\":");
+            json::write_value(told, answer);
+            answer.push(b'}');
+        }
+    }
 }
 
 fn told(outcome: Outcome) -> Result<Value, RpcError> {

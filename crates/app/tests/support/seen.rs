@@ -84,6 +84,47 @@ pub fn protocol_seen(reply: &Value) -> Seen {
     Seen::Fault(kind.to_owned())
 }
 
+/// The fault's own name is told beside the contract's code, which must fit it. Table F.
+pub fn rpc_seen(reply: &Value) -> Seen {
+    let call = &reply["callgate"];
+    let Some(kind) = call["fault"].as_str() else {
+        let result = reply.get("result");
+        return Seen::Output {
+            value: result.unwrap_or_else(|| panic!("{reply}")).clone(),
+            replayed: call["idempotent_hit"] == true,
+        };
+    };
+    let wanted = match kind {
+        "unknown_tool" => -32601,
+        "bad_input" => -32602,
+        "bad_value" => 1003,
+        "not_found" => 1001,
+        "denied" | "needs_approval" | "lease_required" | "lease_rejected" | "unenforceable"
+        | "guarantee_blocked" => 1002,
+        "conflict" | "outcome_unknown" => 1005,
+        "rate_limited" => 1004,
+        "breaker_open" | "unavailable" => 1006,
+        "too_large" => 1007,
+        "timeout" | "crash" | "bad_output" | "tool_failed" | "cancelled" | "internal" => -32603,
+        other => panic!("fault {other}: {reply}"),
+    };
+    assert_eq!(reply["error"]["code"], wanted, "{reply}");
+    let data = &reply["error"]["data"];
+    match kind {
+        "bad_input" => assert!(
+            data["field"].is_string() && data["reason"].is_string(),
+            "{reply}"
+        ),
+        "needs_approval" => assert!(data["approval"].is_string(), "{reply}"),
+        "lease_required" | "lease_rejected" => assert!(data["reason"].is_string(), "{reply}"),
+        "outcome_unknown" => assert_eq!(data["outcome"], "unknown"),
+        "rate_limited" => assert!(data["retry_after_ms"].is_u64(), "{reply}"),
+        _ if wanted == -32603 => assert_eq!(data["kind"], kind, "{reply}"),
+        _ => {}
+    }
+    Seen::Fault(kind.to_owned())
+}
+
 /// Several faults share a type here; the message tells them apart.
 pub fn bridge_seen(reply: &Value) -> Seen {
     let Some(error) = reply.get("error") else {

@@ -92,6 +92,8 @@ impl Ground {
 
     /// Opens what is there, and says where that is.
     pub fn find(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, PathBuf), Fault> {
+        // Nor is it told what of the gate's own is not there.
+        self.check_own(path, path)?;
         let found = self.walk(path, flags)?;
         let real = self.real(&found, path)?;
         self.check_own(&real, path)?;
@@ -142,7 +144,12 @@ impl Ground {
     }
 
     fn walk(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Fault> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        // A pipe that nobody writes to must not hold us up.
+        let quick = match flags.contains(OFlags::PATH) {
+            true => OFlags::CLOEXEC,
+            false => OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
+        };
+        let flags = flags | quick;
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..WALKS_MAX {
             match openat2(&self.root, path, flags, Mode::empty(), how) {

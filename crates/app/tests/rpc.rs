@@ -1,0 +1,284 @@
+//! JSON-RPC on pipes and over HTTP: the envelope, batches, `tools/list`, `rpc/discover` and what
+//! an existing client of the contract can live with. R-1, R-2, R-4, R-14, R-16.
+
+mod support;
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+use support::drive::Host;
+use support::mcp::serve_http;
+use support::web::{Reply, Request, hear};
+use support::workspace::{ONE, trusted};
+use support::{Folder, callgate};
+
+fn rpc(folder: &Folder) -> Host {
+    Host::spawn(callgate(folder).arg("rpc"))
+}
+
+fn request(id: Value, method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+/// JR-1, JR-2, JR-3, JR-4, JR-5, JR-6, JR-7, JR-8, JR-13, JR-14, JR-15, JR-16: what is no request,
+/// what has no method, what has wrong params.
+#[test]
+fn the_envelope() {
+    let folder = trusted(ONE);
+    let mut host = rpc(&folder);
+    let raw = |host: &mut Host, line: &str| {
+        assert!(host.send_bytes(format!("{line}\n").as_bytes()));
+        host.reply()
+    };
+    for (line, id, code) in [
+        ("{", json!(null), -32700),
+        ("7", json!(null), -32600),
+        ("[]", json!(null), -32600),
+        (r#"{"jsonrpc":"1.0","id":1,"method":"a"}"#, json!(1), -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, json!(1), -32600),
+        (
+            r#"{"jsonrpc":"2.0","id":"x","method":"no/such"}"#,
+            json!("x"),
+            -32601,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":2,"method":"one","params":[1]}"#,
+            json!(2),
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":3,"method":"files/read","params":{}}"#,
+            json!(3),
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":4,"method":"one.v2"}"#,
+            json!(4),
+            -32601,
+        ),
+    ] {
+        let reply = raw(&mut host, line);
+        assert_eq!(
+            (&reply["id"], &reply["error"]["code"]),
+            (&id, &json!(code)),
+            "{line}"
+        );
+    }
+    // Ids come back as they were written.
+    assert!(host.send_bytes(
+        b"{\"jsonrpc\":\"2.0\",\"id\":1.50,\"method\":\"one.v1\",\"params\":{\"n\":1}}\n"
+    ));
+    let reply = host.reply();
+    assert_eq!(
+        (&reply["jsonrpc"], &reply["id"]),
+        (&json!("2.0"), &json!(1.5))
+    );
+    assert!(reply.get("result").is_some() && reply.get("error").is_none());
+    // A notification is carried out and not answered.
+    assert!(host.send(&json!({
+        "jsonrpc": "2.0", "method": "files/write", "params": { "path": "told", "content": "x" },
+    })));
+    support::wait_for("the file", || folder.join("told").exists().then_some(()));
+    let next = host.ask(&request(json!(9), "files/stat", json!({ "path": "told" })));
+    assert_eq!(next["id"], 9, "nothing came before it");
+    assert!(host.end().success());
+}
+
+/// R-2: up to 64 at once, answered in their order; one too many is refused whole.
+#[test]
+fn batches() {
+    let folder = trusted(ONE);
+    let mut host = rpc(&folder);
+    let many = |count: usize| -> Vec<Value> {
+        (0..count)
+            .map(|id| request(json!(id), "one", json!({ "n": id })))
+            .collect()
+    };
+    for count in [1, 63, 64] {
+        let replies = host.ask(&Value::Array(many(count)));
+        let ids: Vec<u64> = replies
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|r| r["id"].as_u64())
+            .collect();
+        assert_eq!(ids, (0..count as u64).collect::<Vec<_>>());
+    }
+    assert_eq!(host.ask(&Value::Array(many(65)))["error"]["code"], -32600);
+    // Requests, notifications and nonsense in one: answers for all but the notifications.
+    let mixed = json!([
+        request(json!(1), "one", json!({ "n": 1 })),
+        { "jsonrpc": "2.0", "method": "one", "params": { "n": 2 } },
+        7,
+        [request(json!(2), "one", json!({}))],
+    ]);
+    let replies = host.ask(&mixed);
+    let codes: Vec<Value> = replies
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["error"]["code"].clone())
+        .collect();
+    assert_eq!(codes, [Value::Null, json!(-32600), json!(-32600)]);
+}
+
+/// JR-10, JR-27, JR-28, JR-29, JR-30, JR-31, JR-32, JR-33, JR-34, JR-35, JR-36, JR-37, JR-38,
+/// JR-39, JR-40, JR-41, JR-42, JR-43, JR-44, JR-45, R-4, R-14.
+#[test]
+fn tools_are_listed() {
+    let folder = trusted(ONE);
+    let mut host = rpc(&folder);
+    let mut list = |params: Value| host.ask(&request(json!(1), "tools/list", params));
+    let all = list(json!({}))["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let read = all
+        .iter()
+        .find(|tool| tool["name"] == "files/read")
+        .unwrap();
+    let fields = [
+        "name",
+        "title",
+        "description",
+        "version",
+        "input_schema",
+        "output_schema",
+        "tags",
+        "auth_required",
+        "rate_limit",
+        "server",
+        "enabled",
+    ];
+    let found: Vec<&str> = read
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert!(fields.iter().all(|field| found.contains(field)) && found.len() == fields.len());
+    assert_eq!(
+        (&read["title"], &read["auth_required"]),
+        (&json!("Read File"), &json!(false))
+    );
+    assert_eq!(
+        read["server"],
+        json!({ "id": "callgate", "transport": "stdio", "endpoint": null })
+    );
+    assert_eq!(read["input_schema"]["additionalProperties"], false);
+    // One after the other, by cursor, is the same list.
+    let (mut paged, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let page = list(json!({ "limit": 2, "cursor": cursor }))["result"].clone();
+        paged.extend(page["tools"].as_array().unwrap().clone());
+        cursor = page["next_cursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert_eq!(paged, all);
+    let names = |reply: Value| -> Vec<String> {
+        let tools = reply["result"]["tools"].as_array().unwrap().clone();
+        tools
+            .iter()
+            .filter_map(|tool| tool["name"].as_str().map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(
+        names(list(json!({ "filter": { "names": ["one", "none"] } }))),
+        ["one"]
+    );
+    assert!(names(list(json!({ "filter": { "tags": ["fs", "none"] } }))).len() >= 7);
+    assert!(names(list(json!({ "filter": { "enabled": false } }))).is_empty());
+    for (params, field) in [
+        (json!({ "limit": 0 }), "limit"),
+        (json!({ "limit": 201 }), "limit"),
+        (json!({ "cursor": "abc" }), "cursor"),
+        (json!({ "cursor": 7 }), "cursor"),
+        (json!({ "filter": { "names": "one" } }), "filter.names"),
+        (json!({ "filter": { "x": 1 } }), "filter.x"),
+        (json!({ "x": 1 }), "x"),
+    ] {
+        let error = list(params)["error"].clone();
+        assert_eq!(
+            (&error["code"], &error["data"]["field"]),
+            (&json!(-32602), &json!(field))
+        );
+    }
+}
+
+/// `rpc/discover` tells of the very schemas that calls are checked by.
+#[test]
+fn discovered() {
+    let folder = trusted(ONE);
+    let mut host = rpc(&folder);
+    let found = host.ask(&request(json!(1), "rpc/discover", json!({})))["result"].clone();
+    let methods = found["methods"].as_array().unwrap();
+    let write = methods
+        .iter()
+        .find(|method| method["name"] == "files/write")
+        .unwrap();
+    let params = write["params"].as_array().unwrap();
+    let path = params.iter().find(|param| param["name"] == "path").unwrap();
+    assert_eq!(
+        (&path["required"], &path["schema"]["type"]),
+        (&json!(true), &json!("string"))
+    );
+    assert_eq!(params.len(), 9);
+    assert!(methods.iter().any(|method| method["name"] == "tools/list"));
+}
+
+fn post(port: u16, path: &str, body: &[u8]) -> Reply {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connect");
+    let bytes = Request::new(&format!("POST {path}"), body).bytes("connection: close\r\n");
+    stream.write_all(&bytes).expect("write");
+    hear(&mut stream)
+}
+
+/// R-1, R-2: whatever has an id is answered with 200, at either path; what only tells gets 204.
+#[test]
+fn over_http() {
+    let folder = trusted(ONE);
+    let (_serve, port) = serve_http(&folder);
+    for path in ["/", "/rpc"] {
+        let good = request(json!(1), "one", json!({ "n": 1 })).to_string();
+        let bad = request(json!(2), "files/read", json!({ "path": "none" })).to_string();
+        let told = json!({ "jsonrpc": "2.0", "method": "one", "params": { "n": 1 } }).to_string();
+        let reply = post(port, path, good.as_bytes());
+        assert_eq!(
+            (reply.status, &reply.json()["id"]),
+            (200, &json!(1)),
+            "{path}"
+        );
+        let reply = post(port, path, bad.as_bytes());
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["code"]),
+            (200, &json!(1001))
+        );
+        assert_eq!(post(port, path, told.as_bytes()).status, 204);
+        let reply = post(port, path, b"{");
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["code"]),
+            (200, &json!(-32700))
+        );
+        let large = vec![b' '; 16 * 1024 * 1024 + 1];
+        let reply = post(port, path, &large);
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["code"]),
+            (200, &json!(1007))
+        );
+    }
+    let reply = post(
+        port,
+        "/rpc",
+        request(json!(1), "tools/list", json!({}))
+            .to_string()
+            .as_bytes(),
+    );
+    let server = reply.json()["result"]["tools"][0]["server"].clone();
+    assert_eq!(server["transport"], "http");
+    assert!(
+        server["endpoint"].as_str().unwrap().ends_with("/rpc"),
+        "{server}"
+    );
+}
