@@ -454,7 +454,7 @@ fn on_the_gate() {
                 .is_some_and(|m| m.contains("POST /v1/call"))
         );
     }
-    for path in ["/", "/v1", "/v1/calls", "/../v1/call"] {
+    for path in ["/none", "/v1", "/v1/calls", "/../v1/call"] {
         assert_eq!(serve.get(path).0, 404, "{path}");
     }
     assert_eq!(serve.call(&good)["ok"], true);

@@ -232,7 +232,19 @@ fn the_schema_file_follows_the_catalog() {
     };
     assert_eq!(
         names(),
-        ["builtin_echo", "memory_append", "memory_query", "one"]
+        [
+            "builtin_echo",
+            "files_delete",
+            "files_edit",
+            "files_list",
+            "files_move",
+            "files_read",
+            "files_stat",
+            "files_write",
+            "memory_append",
+            "memory_query",
+            "one"
+        ]
     );
     folder.write("callgate.toml", &ONE.replace("\"one\"", "\"two\""));
     cli(&folder, &["trust"]).good();
@@ -491,7 +503,7 @@ fn the_client_entry_works() {
             .map(|tool| tool["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(listed(&["bridge-config"]).len(), 4);
+    assert_eq!(listed(&["bridge-config"]).len(), 11);
     assert_eq!(listed(&["bridge-config", "one"]), ["one"]);
     let named = [
         "bridge-config",

@@ -26,33 +26,38 @@ fn a_token_opens_its_own_tools() {
     let web = Web::start(&folder, &[]);
     let reader = token(
         &folder,
-        &["reader", "--tools", "files/*", "--tier-max", "0"],
+        &["reader", "--tools", "papers/*", "--tier-max", "0"],
     );
-    let writer = token(&folder, &["writer", "--tools", "files/*", "memory/*"]);
-    assert_eq!(web.tools(&reader), ["files_read"]);
+    let writer = token(&folder, &["writer", "--tools", "papers/*", "memory/*"]);
+    assert_eq!(web.tools(&reader), ["papers_read"]);
     assert_eq!(
         web.tools(&writer),
-        ["files_read", "files_write", "memory_append", "memory_query"]
+        [
+            "memory_append",
+            "memory_query",
+            "papers_read",
+            "papers_write"
+        ]
     );
-    assert_eq!(web.tools(&owner(&folder)).len(), 7);
-    let got = web.call(&reader, "files_read", json!({ "n": 1 }));
+    assert_eq!(web.tools(&owner(&folder)).len(), 14);
+    let got = web.call(&reader, "papers_read", json!({ "n": 1 }));
     assert_eq!(got.text(), r#"{"got":{"n":1}}"#);
-    let outside = web.call(&reader, "files_write", json!({}));
+    let outside = web.call(&reader, "papers_write", json!({}));
     let nowhere = web.call(&reader, "files_nope", json!({}));
     assert_eq!(code(&outside), -32602);
     assert_eq!(outside.status, nowhere.status);
     assert_eq!(
-        outside.body.replace("files_write", "files_nope"),
+        outside.body.replace("papers_write", "files_nope"),
         nowhere.body,
         "what one may not know of looks like what is not there"
     );
 
     let slow = token(&folder, &["slow", "--rate", "0.001/s,2"]);
     for _ in 0..2 {
-        let good = web.call(&slow, "files_read", json!({})).json();
+        let good = web.call(&slow, "papers_read", json!({})).json();
         assert_eq!(good["result"]["isError"], false);
     }
-    let limited = web.call(&slow, "files_write", json!({})).json();
+    let limited = web.call(&slow, "papers_write", json!({})).json();
     let fault = limited.pointer("/result/_meta/callgate~1call/fault");
     assert_eq!(fault, Some(&json!("rate_limited")), "{limited}");
 
@@ -102,12 +107,12 @@ fn the_owners_token_is_the_owner() {
         .mode();
     assert_eq!(mode & 0o777, 0o600);
     let params = json!({
-        "name": "files_write", "arguments": {},
+        "name": "papers_write", "arguments": {},
         "_meta": { "callgate/idempotencyKey": "k" },
     });
     let first = web.ask(Some(&mine), "tools/call", params.clone()).json();
     assert_eq!(first["result"]["isError"], false, "{first}");
-    let again = cli(&folder, &["call", "files/write", "--key", "k", "--json"]);
+    let again = cli(&folder, &["call", "papers/write", "--key", "k", "--json"]);
     assert_eq!(again.good().json()["idempotent_hit"], true);
     // G-5: on TCP a lease is asked for from tier 2 on.
     let deploy = web.call(&mine, "deploy", json!({})).json();
@@ -227,7 +232,7 @@ fn bad_requests_are_refused_one_by_one() {
     let mine = owner(&folder);
     let list = || modern(Some(&mine), "tools/list", json!({}));
     let call = || {
-        let params = json!({ "name": "files_read", "arguments": {} });
+        let params = json!({ "name": "papers_read", "arguments": {} });
         modern(Some(&mine), "tools/call", params)
     };
     let chunked = |bytes: usize| {
@@ -437,7 +442,7 @@ fn ports_and_no_auth() {
     let request = modern(
         None,
         "tools/call",
-        json!({ "name": "files_read", "arguments": {} }),
+        json!({ "name": "papers_read", "arguments": {} }),
     );
     assert_eq!(web.send(&request).text(), r#"{"got":{}}"#);
     assert_eq!(
@@ -499,7 +504,7 @@ callers = ["token:trusted"]
 decision = "ask"
 approve_by_client = true
 [[policy]]
-tools = ["deploy", "files/write"]
+tools = ["deploy", "papers/write"]
 decision = "ask"
 "#,
     );
@@ -523,7 +528,7 @@ decision = "ask"
     };
     let yes = json!({ "action": "accept", "content": { "approve": true } });
     let no = json!({ "action": "decline" });
-    for (token, name) in [(&plain, "files_write"), (&named, "deploy")] {
+    for (token, name) in [(&plain, "papers_write"), (&named, "deploy")] {
         let asked = ask(token, name, 0);
         assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
         let state = &asked["result"]["requestState"];
@@ -550,7 +555,7 @@ decision = "ask"
     assert_eq!(
         ran,
         [
-            (&json!("token:plain"), &json!("files/write")),
+            (&json!("token:plain"), &json!("papers/write")),
             (&json!("token:trusted"), &json!("deploy")),
         ]
     );

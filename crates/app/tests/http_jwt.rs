@@ -57,18 +57,18 @@ fn a_token_of_the_issuer_opens_its_scopes() {
     let folder = with_issuer(&issuer);
     let web = Web::start(&folder, &[]);
     let token = |scope: &str| issuer.token(&issuer.claims(scope));
-    assert_eq!(web.tools(&token("openid tools:files/*")), ["files_read"]);
+    assert_eq!(web.tools(&token("openid tools:papers/*")), ["papers_read"]);
     assert_eq!(
-        web.tools(&token("tools:files/* tools:slow tier:1")),
-        ["files_read", "files_write", "slow"]
+        web.tools(&token("tools:papers/* tools:slow tier:1")),
+        ["papers_read", "papers_write", "slow"]
     );
     let mut several = issuer.claims("tools:slow");
     several["aud"] = json!(["https://other.test", "https://gate.test/mcp"]);
     assert_eq!(web.tools(&issuer.token(&several)), ["slow"]);
-    let got = web.call(&token("tools:*"), "files_read", json!({}));
+    let got = web.call(&token("tools:*"), "papers_read", json!({}));
     assert_eq!(got.text(), r#"{"got":{}}"#);
     assert_eq!(
-        code(&web.call(&token("tools:*"), "files_write", json!({}))),
+        code(&web.call(&token("tools:*"), "papers_write", json!({}))),
         -32602
     );
     assert_eq!(issuer.asked.load(Ordering::SeqCst), 1, "keys are kept");
@@ -157,7 +157,7 @@ fn tokens_that_are_not_the_issuers_are_refused() {
         })
     };
     let tampered = {
-        let token = issuer.token(&issuer.claims("tools:files/*"));
+        let token = issuer.token(&issuer.claims("tools:papers/*"));
         let more = issuer.token(&good);
         let (signature, claims) = (token.rsplit('.').next(), more.split('.').nth(1));
         let head = token.split('.').next().expect("a header");
@@ -228,8 +228,8 @@ fn tokens_that_are_not_the_issuers_are_refused() {
     }
     assert!(issuer.asked.load(Ordering::SeqCst) <= 2, "asked for each");
     let token = issuer.token(&good);
-    assert_eq!(web.tools(&token).len(), 7, "a good one is let in");
-    heard.keep(web.call(&token, "files_read", json!({})));
+    assert_eq!(web.tools(&token).len(), 14, "a good one is let in");
+    heard.keep(web.call(&token, "papers_read", json!({})));
 
     let mine = owner(&folder);
     let made = token_and_uses(&folder, &web, &heard);
@@ -260,7 +260,7 @@ fn tokens_that_are_not_the_issuers_are_refused() {
 /// A token of the store, used well and badly.
 fn token_and_uses(folder: &Folder, web: &Web, heard: &Heard) -> String {
     let made = token(folder, &["leaky"]);
-    heard.keep(web.call(&made, "files_read", json!({})));
+    heard.keep(web.call(&made, "papers_read", json!({})));
     heard.keep(web.call(&made, "nope", json!({})));
     heard.keep(web.send(&modern(Some(&made), "tools/list", json!({})).with("host", "x")));
     cli(folder, &["token", "revoke", "leaky"]).good();
@@ -286,7 +286,11 @@ fn a_silent_issuer_is_no_reason_to_throw_a_token_away() {
         assert!(reply.header("retry-after").is_some());
         assert!(reply.header("www-authenticate").is_none());
     }
-    assert_eq!(web.tools(&owner(&folder)).len(), 7, "the others are let in");
+    assert_eq!(
+        web.tools(&owner(&folder)).len(),
+        14,
+        "the others are let in"
+    );
     assert!(web.serve.stop().success());
 }
 

@@ -63,8 +63,8 @@ fn strangers_are_refused() {
     let folder = trusted("");
     let web = Web::start(&folder, &[]);
     let good = owner(&folder);
-    let call = post(&request("files/read", &json!({})));
-    for request in [call.clone(), shake("files/read")] {
+    let call = post(&request("papers/read", &json!({})));
+    for request in [call.clone(), shake("papers/read")] {
         let none = web.send(&request);
         web::assert_refused(&none, "");
         assert_eq!(error_of(&none).0, "PermissionError");
@@ -104,13 +104,13 @@ fn strangers_are_refused() {
 fn a_token_opens_its_own_tools() {
     let folder = trusted("");
     let web = Web::start(&folder, &[]);
-    let reader = token(&folder, &["reader", "--tools", "files/read"]);
+    let reader = token(&folder, &["reader", "--tools", "papers/read"]);
     let ask = |tool: &str| web.send(&post(&request(tool, &json!({}))).by(&reader));
     assert_eq!(
-        ask("files/read").json(),
+        ask("papers/read").json(),
         json!({ "ok": true, "result": { "got": {} } })
     );
-    for hidden in ["files/write", "nobody"] {
+    for hidden in ["papers/write", "nobody"] {
         let reply = ask(hidden);
         assert_eq!(
             (reply.status, error_of(&reply).0),
@@ -120,7 +120,7 @@ fn a_token_opens_its_own_tools() {
         assert_eq!(reply["error"]["type"], "ToolNotFoundError", "{reply}");
     }
     // Not even by the wrong entry can it learn of a tool.
-    let mut other = request("files/write", &json!({}));
+    let mut other = request("papers/write", &json!({}));
     other["entry"] = json!("tools.x:y");
     let reply = web.send(&post(&other).by(&reader));
     assert_eq!(error_of(&reply).0, "ToolNotFoundError");
@@ -253,7 +253,7 @@ fn a_path_of_its_own() {
 fn traces_are_tied() {
     let folder = trusted("");
     let web = Web::start(&folder, &["--no-auth"]);
-    let mut body = request("files/read", &json!({}));
+    let mut body = request("papers/read", &json!({}));
     body["trace_id"] = json!("0123-trace");
     assert_eq!(web.send(&post(&body)).json()["ok"], true);
     assert!(web.serve.stop().success());

@@ -31,7 +31,18 @@ fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-const BUILTINS: [&str; 3] = ["builtin/echo", "memory/append", "memory/query"];
+const BUILTINS: [&str; 10] = [
+    "builtin/echo",
+    "files/delete",
+    "files/edit",
+    "files/list",
+    "files/move",
+    "files/read",
+    "files/stat",
+    "files/write",
+    "memory/append",
+    "memory/query",
+];
 
 fn listed(folder: &Folder) -> Vec<String> {
     let list = cli(folder, &["tools", "--json"]).good().json();
@@ -87,7 +98,7 @@ fn only_a_trusted_configuration_counts() {
         (&trusted["trusted"], &trusted["tools"][0]["name"]),
         (&json!(true), &json!("one"))
     );
-    assert_eq!(listed(&folder).len(), 4);
+    assert_eq!(listed(&folder).len(), 11);
     assert_eq!(
         cli(&folder, &["call", "one", "{}"]).good().json(),
         json!({ "got": {} })
@@ -97,7 +108,7 @@ fn only_a_trusted_configuration_counts() {
     folder.write("callgate.toml", &ONE.replace("tier = 1", "tier = 0"));
     check("changed since it was trusted");
     folder.write("callgate.toml", ONE);
-    assert_eq!(listed(&folder).len(), 4, "the trusted form counts again");
+    assert_eq!(listed(&folder).len(), 11, "the trusted form counts again");
     cli(&folder, &["trust", "--revoke"]).good();
     check("not trusted yet");
     assert_eq!(effects(&folder), 1, "nothing ran untrusted");
@@ -127,7 +138,7 @@ fn files_it_refers_to_are_trusted_with_it() {
         folder.write("in.json", schema);
         folder.write("pack.json", &pack.to_string());
         cli(&folder, &["trust"]).good();
-        assert_eq!(listed(&folder).len(), 5);
+        assert_eq!(listed(&folder).len(), 12);
         folder.write(name, &format!("{text} "));
         assert_eq!(listed(&folder), BUILTINS, "{name} changed by a blank");
         let told = cli(&folder, &["tools"]).good();

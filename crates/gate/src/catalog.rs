@@ -15,6 +15,8 @@ use crate::schema::{Schema, SchemaError};
 pub struct Catalog {
     entries: Vec<Arc<Entry>>,
     by_name: HashMap<String, usize>,
+    /// So many of the first are built in.
+    builtins: usize,
 }
 
 /// One tool, ready to be called.
@@ -93,16 +95,34 @@ pub enum CatalogError {
 }
 
 impl Catalog {
-    /// Adds a tool under all its names.
+    /// Adds a tool under all its names. A built-in tool of the same name gives way.
     pub fn add(&mut self, tool: Tool) -> Result<(), CatalogError> {
-        self.enter(Entry::new(tool)?)
+        let entry = Entry::new(tool)?;
+        let known = self.by_name.get(&entry.tool.name);
+        if let Some(&index) = known.filter(|index| **index < self.builtins)
+            && self.entries[index].tool.name == entry.tool.name
+        {
+            self.remove_builtin(index);
+        }
+        self.enter(entry)
+    }
+
+    fn remove_builtin(&mut self, index: usize) {
+        self.entries.remove(index);
+        self.builtins -= 1;
+        self.by_name.retain(|_, at| *at != index);
+        for at in self.by_name.values_mut().filter(|at| **at > index) {
+            *at -= 1;
+        }
     }
 
     /// Adds a built-in tool, whose schemas are compiled when they are first needed.
     pub fn add_builtin(&mut self, tool: Tool) -> Result<(), CatalogError> {
         let input = Schema::builtin(&tool.input_schema);
         let output = tool.output_schema.as_ref().map(Schema::builtin);
-        self.enter(Entry::with(tool, input, output))
+        self.enter(Entry::with(tool, input, output))?;
+        self.builtins += 1;
+        Ok(())
     }
 
     fn enter(&mut self, entry: Entry) -> Result<(), CatalogError> {

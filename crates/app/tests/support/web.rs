@@ -386,12 +386,12 @@ impl Heard {
 
 const TOOLS: &str = r#"
 [[tool]]
-name = "files/read"
+name = "papers/read"
 tier = 0
 writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 [[tool]]
-name = "files/write"
+name = "papers/write"
 tier = 1
 writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
