@@ -1,6 +1,12 @@
 //! The workspace's files over JSON-RPC: what is read and written, what is refused, and that
 //! nothing leads out., G-9.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
 mod support;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -328,11 +334,7 @@ fn a_swapped_folder_leads_nowhere() {
     folder.write("real/a", "inside");
     symlink(outside.path(), folder.join("link")).unwrap();
     let done = AtomicBool::new(false);
-    let (real, link, spare) = (
-        folder.join("real"),
-        folder.join("link"),
-        folder.join("spare"),
-    );
+    let (real, link) = (folder.join("real"), folder.join("link"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
@@ -534,5 +536,20 @@ fn listing_moving_deleting() {
     assert_eq!(
         bad(&mut host, "files/delete", json!({ "path": "x" })).0,
         1001
+    );
+}
+
+/// A tool of the configuration takes the place of a built-in one of its name, and no other does.
+#[test]
+fn a_configured_tool_takes_the_place() {
+    let own = ONE.replace("name = \"one\"", "name = \"files/read\"");
+    let folder = trusted(&own);
+    let mut host = rpc(&folder);
+    let answer = good(&mut host, "files/read", json!({ "n": 1 }));
+    assert_eq!(answer.get("etag"), None, "{answer}");
+    folder.write("a", "x");
+    assert_eq!(
+        good(&mut host, "files/stat", json!({ "path": "a" }))["size"],
+        1
     );
 }

@@ -1,6 +1,12 @@
 //! JSON-RPC on pipes and over HTTP: the envelope, batches, `tools/list`, `rpc/discover` and what
 //! an existing client of the contract can live with..
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
 mod support;
 
 use std::io::Write as _;

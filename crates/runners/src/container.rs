@@ -176,7 +176,7 @@ impl ContainerRunner {
     async fn call(&self, job: Job<'_>) -> Result<Output, Fault> {
         let deadline = Instant::now() + job.timeout.until();
         let turn = self.turns.take(job, deadline).await?;
-        let mut ready = within(job, deadline, self.ready(job.tool)).await??;
+        let mut ready = Box::pin(within(job, deadline, self.ready(job.tool))).await??;
         self.tell_facts(job, &ready.seen);
         if let Some(short) = self.short_of(&ready.seen, job) {
             self.state().known = None;
