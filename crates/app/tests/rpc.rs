@@ -128,6 +128,32 @@ fn batches() {
     assert_eq!(codes, [Value::Null, json!(-32600), json!(-32600)]);
 }
 
+/// Many lines at once are all answered, however few run at the same time.
+#[test]
+fn many_lines_at_once() {
+    let folder = trusted(ONE);
+    let mut host = rpc(&folder);
+    let lines: String = (0..2000)
+        .map(|id| {
+            format!(
+                "{}\n",
+                request(json!(id), "builtin/echo", json!({ "n": id }))
+            )
+        })
+        .collect();
+    assert!(host.send_bytes(lines.as_bytes()));
+    let mut ids: Vec<u64> = (0..2000)
+        .map(|_| {
+            let reply = host.reply();
+            assert_eq!(reply["result"]["n"], reply["id"]);
+            reply["id"].as_u64().unwrap()
+        })
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..2000).collect::<Vec<_>>());
+    assert!(host.end().success());
+}
+
 /// JR-10, JR-27, JR-28, JR-29, JR-30, JR-31, JR-32, JR-33, JR-34, JR-35, JR-36, JR-37, JR-38,
 /// JR-39, JR-40, JR-41, JR-42, JR-43, JR-44, JR-45, R-4, R-14.
 #[test]

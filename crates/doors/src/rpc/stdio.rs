@@ -31,23 +31,26 @@ pub async fn serve<E: Ends>(
         work.spawn(async move { rpc.answer(&peer, &Reached::Stdio, came).await });
     };
     loop {
-        tokio::select! {
-            read = ends.read(&mut chunk), if work.len() < IN_FLIGHT_MAX => {
-                let read = read?;
-                if read == 0 {
-                    break;
-                }
-                splitter.feed(&chunk[..read]);
-                while let Some(line) = splitter.next_line() {
-                    match line {
-                        Line::Text(line) if line.trim_ascii().is_empty() => {}
-                        Line::Text(line) => take(line, &mut work),
-                        Line::TooLong => ends.write(&too_long()).await?,
-                    }
-                }
+        while work.len() < IN_FLIGHT_MAX
+            && let Some(line) = splitter.next_line()
+        {
+            match line {
+                Line::Text(line) if line.trim_ascii().is_empty() => {}
+                Line::Text(line) => take(line, &mut work),
+                Line::TooLong => ends.write(&too_long()).await?,
             }
+        }
+        tokio::select! {
+            read = ends.read(&mut chunk), if work.len() < IN_FLIGHT_MAX => match read? {
+                0 => break,
+                read => splitter.feed(&chunk[..read]),
+            },
             Some(done) = work.join_next() => say(&mut ends, done.ok().flatten()).await?,
-            () = stop.cancelled() => break,
+            () = stop.cancelled() => {
+                // Half a line is nothing that was asked for.
+                splitter = LineSplitter::new(LINE_BYTES_MAX);
+                break;
+            }
         }
     }
     if let Some(rest) = splitter
