@@ -159,9 +159,14 @@ fn word() -> String {
 
 /// An arena whose tools may reach `site`.
 fn arena(users: Users, site: &Site) -> Arena {
-    let node = std::env::var("CALLGATE_TEST_NODE").unwrap_or_else(|_| "node".to_owned());
     let config = CONFIG.replace("API", &site.port.to_string());
-    let arena = Arena::new(users, &config.replace("NODE", &node));
+    let arena = Arena::new(users, &config);
+    let config = arena
+        .folder
+        .read("ws/callgate.toml")
+        .expect("it was laid out");
+    let config = config.replace("NODE", &arena.node());
+    arena.folder.write("ws/callgate.toml", &config);
     arena.put("ws/net.py", NET);
     arena.put("ws/net.mjs", NET_OF_NODE);
     arena.put("ws/hold.sh", "echo '{}'\n");

@@ -121,9 +121,20 @@ impl Arena {
 
     /// Puts the program where its user can get at it.
     pub fn place_program(&self, to: &Path) {
-        if std::fs::hard_link(super::program(), to).is_err() {
-            std::fs::copy(super::program(), to).expect("copy the program");
+        place(super::program(), to);
+    }
+
+    /// A Node that its user can get at: the one the tests were given may be in root's own folder.
+    pub fn node(&self) -> String {
+        let Some(given) = std::env::var_os("CALLGATE_TEST_NODE") else {
+            return "node".to_owned();
+        };
+        let to = self.folder.join("node");
+        if !to.exists() {
+            let real = Path::new(&given).canonicalize().expect("Node is there");
+            place(&real, &to);
         }
+        to.to_str().expect("a text path").to_owned()
     }
 
     /// A file of the owner's.
@@ -320,5 +331,12 @@ impl Referee {
 
     pub fn end(self) {
         assert!(self.0.end().success(), "the referee ends in order");
+    }
+}
+
+/// A program in another place, too.
+fn place(from: &Path, to: &Path) {
+    if std::fs::hard_link(from, to).is_err() {
+        std::fs::copy(from, to).expect("copy a program");
     }
 }
