@@ -81,17 +81,32 @@ fn send_some(
 
 /// Nannies with nothing to do.
 #[derive(Debug, Default)]
-pub(crate) struct Idle(Mutex<Vec<Leash>>);
+pub(crate) struct Idle(Mutex<Vec<Kept>>);
+
+/// A leash that belongs to no runtime: whoever takes it next may be on another than whoever
+/// had it, and that one may be gone.
+#[derive(Debug)]
+struct Kept {
+    stream: std::os::unix::net::UnixStream,
+    link: Arc<Link>,
+    confined: bool,
+}
 
 impl Idle {
     /// The one for such children that was busy last. Those of a spawner that has died are let
     /// go: they are about to end.
     pub fn take(&self, confined: bool) -> Option<Leash> {
         let mut idle = self.lock();
-        while let Some(at) = idle.iter().rposition(|leash| leash.confined == confined) {
-            let leash = idle.remove(at);
-            if leash.link.is_alive() {
-                return Some(leash);
+        while let Some(at) = idle.iter().rposition(|kept| kept.confined == confined) {
+            let Kept { stream, link, .. } = idle.remove(at);
+            if link.is_alive()
+                && let Ok(stream) = UnixStream::from_std(stream)
+            {
+                return Some(Leash {
+                    stream,
+                    link,
+                    confined,
+                });
             }
         }
         None
@@ -99,14 +114,26 @@ impl Idle {
 
     /// Keeps one for later. Where there are enough, the one that waited longest goes.
     pub fn put(&self, leash: Leash) {
+        let Leash {
+            stream,
+            link,
+            confined,
+        } = leash;
+        let Ok(stream) = stream.into_std() else {
+            return;
+        };
         let mut idle = self.lock();
         if idle.len() >= IDLE_MAX {
             idle.remove(0);
         }
-        idle.push(leash);
+        idle.push(Kept {
+            stream,
+            link,
+            confined,
+        });
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Leash>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -50,6 +50,26 @@ async fn exits_and_signals_are_told() {
     }
 }
 
+/// A nanny that is kept serves whoever comes next, on whichever runtime, and outlives those.
+#[test]
+fn one_spawner_on_several_runtimes() {
+    for trees in BOTH {
+        let spawner = spawner(trees);
+        for code in 0..3 {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let started = runtime.block_on(async {
+                let child = run(&spawner, sh(&format!("exit {code}")));
+                tokio::time::timeout(std::time::Duration::from_secs(60), child).await
+            });
+            let (_, exit) = started.expect("it is heard of");
+            assert_eq!(exit.ending, Ending::Code(code), "{trees:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn usage_is_of_the_whole_tree() {
     let spawner = spawner(BOTH[0]);
