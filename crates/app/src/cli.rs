@@ -15,7 +15,7 @@ use crate::show;
 
 /// The tool runtime that can prove what happened.
 ///
-/// Every call is checked, leased, run at most once and recorded in a hash chain anyone can
+/// Every call is checked, leased, confined, run at most once and recorded in a hash chain anyone can
 /// verify. With no configuration the built-in tools are served; tools of your own come from
 /// `callgate.toml`, once you have said `callgate trust`.
 #[derive(Parser)]

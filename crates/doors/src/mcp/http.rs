@@ -553,7 +553,7 @@ fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {
 
 /// The answer to any other path of a port.
 pub async fn unknown_path() -> Response {
-    let words = "no such path: MCP is at /mcp, the tool protocol at /tools";
+    let words = "no such path: MCP is at /mcp, the tool protocol at /tools, JSON-RPC at /rpc";
     let error = RpcError::new(METHOD_NOT_FOUND, words);
     refuse(StatusCode::NOT_FOUND, None, &error)
 }

@@ -63,7 +63,7 @@ pub(super) fn document(
 /// Adds the time the call's record took to be safe.
 pub(super) fn settle(document: &mut Map<String, Value>, took_us: u64) {
     if let Some(Value::Array(stages)) = document.get_mut("stages") {
-        stages.push(stage(Stage::Settle, took_us));
+        stages.push(stage(STAGES[Stage::Settle as usize], took_us));
     }
 }
 
@@ -315,30 +315,16 @@ fn held_body(held: &Held, secrets: &Secrets) -> Value {
     body
 }
 
+/// Those that were reached; the last is added once it is over.
 fn stages(seen: &Seen) -> Vec<Value> {
-    use Stage::{
-        Admit, Authorise, Begin, CheckInput, CheckOutput, Find, Finish, Lease, Plan, Replay, Run,
-    };
-    [
-        Find,
-        CheckInput,
-        Authorise,
-        Replay,
-        Lease,
-        Admit,
-        Plan,
-        Begin,
-        Run,
-        CheckOutput,
-        Finish,
-    ]
-    .into_iter()
-    .filter_map(|one| seen.took_us[one as usize].map(|took_us| stage(one, took_us)))
-    .collect()
+    let reached = STAGES.iter().zip(seen.took_us);
+    reached
+        .filter_map(|(name, took_us)| took_us.map(|took_us| stage(name, took_us)))
+        .collect()
 }
 
-fn stage(stage: Stage, took_us: u64) -> Value {
-    json!({ "stage": STAGES[stage as usize], "us": took_us })
+fn stage(name: &str, took_us: u64) -> Value {
+    json!({ "stage": name, "us": took_us })
 }
 
 /// What may be said of a value without saying it. TP-85.

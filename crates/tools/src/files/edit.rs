@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::Files;
 use super::etag::{modified, size};
 use super::patch;
-use super::place::{Outside, fault, shown};
-use super::write::{Terms, existing, replace};
+use super::place::{Outside, errno, fault, shown};
+use super::write::{Terms, existing, replace, stale};
 
 pub fn edit(files: &Files, input: &Value) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or_default();
@@ -26,15 +26,9 @@ pub fn edit(files: &Files, input: &Value) -> Result<Value, Fault> {
         .take(cap)
         .read_to_end(&mut before)
         .map_err(|error| fault(errno(&error), &path))?;
-    let etag = files.etags.of(&file, &about, &*files.clock, &path)?;
-    if let Some(wanted) = input["etag"].as_str().filter(|wanted| **wanted != *etag) {
-        let words = format!(
-            "{} is not what it was ({wanted}): its etag is {etag}",
-            path.display()
-        );
-        return Err(Fault::conflict(words)
-            .with("field", "etag")
-            .with("etag", etag));
+    let etag = files.etags.of_whole(&before, &about, &*files.clock);
+    if input["etag"].as_str().is_some_and(|wanted| wanted != etag) {
+        return Err(stale(&path, &etag));
     }
     let before = String::from_utf8(before).map_err(|_| Fault::BadInput {
         field: "path".to_owned(),
@@ -94,8 +88,4 @@ fn replaced(mut text: String, edits: &[Value]) -> Result<(String, usize), Fault>
         changes += found;
     }
     Ok((text, changes))
-}
-
-fn errno(error: &std::io::Error) -> rustix::io::Errno {
-    rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO)
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::Files;
 use super::etag::{modified, size};
 use super::place::{Outside, Spot, fault, shown};
-use super::write::{existing, sync_folder};
+use super::write::{existing, stale, sync_folder};
 
 /// Names of one folder that are looked at; more are refused.
 const NAMES_MAX: usize = 100_000;
@@ -258,11 +258,5 @@ fn check_etag(files: &Files, spot: &Spot, wanted: &str) -> Result<(), Fault> {
     if current == wanted {
         return Ok(());
     }
-    let words = format!(
-        "{} is not what it was: its etag is {current}",
-        spot.path.display()
-    );
-    Err(Fault::conflict(words)
-        .with("field", "etag")
-        .with("etag", current))
+    Err(stale(&spot.path, &current))
 }

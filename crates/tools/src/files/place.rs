@@ -274,6 +274,11 @@ pub fn fault(error: Errno, path: &Path) -> Fault {
     }
 }
 
+/// The kernel's own number of an error.
+pub fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
 /// Refuses everything but plain files.
 pub fn plain(found: &OwnedFd, path: &Path) -> Result<rustix::fs::Stat, Fault> {
     let about = fstat(found).map_err(|error| fault(error, path))?;

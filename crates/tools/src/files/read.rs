@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::etag::{modified, size};
-use super::place::{Outside, fault, plain, shown};
+use super::place::{Outside, errno, fault, plain, shown};
 use super::{Encoding, Files};
 
 /// A character is at most so long.
@@ -77,7 +77,7 @@ fn read_at(file: &File, range: Range<u64>) -> Result<Vec<u8>, Errno> {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            Err(error) => return Err(errno(&error)),
         }
     }
     bytes.truncate(filled);

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::etag::{modified, size};
-use super::place::{Outside, Spot, fault, plain, shown};
+use super::place::{Outside, Spot, errno, fault, plain, shown};
 use super::{Encoding, Files};
 
 /// Mode of a file that has none yet, before the umask.
@@ -126,13 +126,7 @@ fn check(files: &Files, spot: &Spot, terms: &Terms<'_>) -> Result<Option<Stat>, 
             if current == etag {
                 return Ok(Some(about));
             }
-            let words = format!(
-                "{} is not what it was: its etag is {current}",
-                path.display()
-            );
-            Err(Fault::conflict(words)
-                .with("field", "etag")
-                .with("etag", current))
+            Err(stale(path, &current))
         }
     }
 }
@@ -151,6 +145,14 @@ pub fn existing(spot: &Spot) -> Result<Option<(File, Stat)>, Fault> {
             .with("reason", "is a link")),
         Err(error) => Err(fault(error, &spot.path)),
     }
+}
+
+/// Another content than the caller thinks.
+pub fn stale(path: &Path, current: &str) -> Fault {
+    let path = path.display();
+    Fault::conflict(format!("{path} is not what it was: its etag is {current}"))
+        .with("field", "etag")
+        .with("etag", current)
 }
 
 fn taken(files: &Files, spot: &Spot) -> Fault {
@@ -197,10 +199,6 @@ fn mode(input: &Value) -> Result<Option<u32>, Fault> {
                 .with("reason", "beyond 0777")),
         },
     }
-}
-
-fn errno(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// New content without a name, or under one of its own where the file system has no such thing.

@@ -135,7 +135,7 @@ impl Tcp {
         let port = self.port;
         format!(
             "MCP on http://127.0.0.1:{port}/mcp, {who}\n\
-             the tool protocol on http://127.0.0.1:{port}/tools, the same way"
+             the tool protocol on http://127.0.0.1:{port}/tools, JSON-RPC on /rpc, the same way"
         )
     }
 
