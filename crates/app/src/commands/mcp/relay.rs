@@ -45,6 +45,8 @@ struct Input {
     stdin: PipeReader,
     lines: LineSplitter,
     chunk: Vec<u8>,
+    /// Whole lines no gate has all of yet. What a gate did not get can not have run.
+    unsent: Vec<u8>,
     is_over: bool,
 }
 
@@ -94,6 +96,7 @@ impl Relay {
             stdin: PipeReader::new(io::stdin().as_fd())?,
             lines: LineSplitter::new(LINE_BYTES_MAX),
             chunk: vec![0; 64 * 1024],
+            unsent: Vec::new(),
             is_over: false,
         };
         Ok(Self {
@@ -116,7 +119,8 @@ impl Relay {
             () = up => unreachable!("waits for the gate to hang up"),
         };
         // A gate that goes while its client waits for the last answers is lost like any other.
-        match gone || self.input.is_over && self.book.get_mut().is_quiet() {
+        let is_done = self.input.is_over && self.input.unsent.is_empty();
+        match gone || is_done && self.book.get_mut().is_quiet() {
             true => Ended::Client,
             false => Ended::Gate,
         }
@@ -125,7 +129,7 @@ impl Relay {
     /// Waits until there is something for another gate to do, which so long may take to start;
     /// false if there will be nothing.
     pub async fn wait(&mut self) -> bool {
-        let kept = !self.book.get_mut().in_flight.is_empty();
+        let kept = !self.book.get_mut().in_flight.is_empty() || !self.input.unsent.is_empty();
         if !kept {
             self.input.hear().await;
         }
@@ -162,6 +166,50 @@ impl Input {
         self.lines.feed(&self.chunk[..count]);
         self.is_over = count == 0;
     }
+
+    /// Takes the whole lines that were heard.
+    fn take_lines(&mut self) {
+        while let Some(line) = self.lines.next_line() {
+            match line {
+                Line::Text(line) => self.unsent.extend_from_slice(line),
+                // The gate has the words for it: any line as long will do.
+                Line::TooLong => self
+                    .unsent
+                    .resize(self.unsent.len() + LINE_BYTES_MAX + 1, b'x'),
+            }
+            self.unsent.push(b'\n');
+        }
+        if self.is_over
+            && let Some(rest) = self.lines.finish()
+        {
+            self.unsent.extend_from_slice(rest);
+            self.unsent.push(b'\n');
+        }
+    }
+}
+
+/// Hands whole lines on and notes each as said once the gate has all of it: nothing waits in
+/// between, so that no answer comes first. What it did not get stays.
+async fn send(
+    unsent: &mut Vec<u8>,
+    book: &RefCell<Book>,
+    mut to: impl AsyncWrite + Unpin,
+) -> io::Result<()> {
+    let mut sent = 0;
+    while sent < unsent.len() {
+        match to.write(&unsent[sent..]).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => sent += count,
+        }
+        let newline = unsent[..sent].iter().rposition(|&byte| byte == b'\n');
+        let whole = newline.map_or(0, |at| at + 1);
+        for line in unsent[..whole].split_inclusive(|&byte| byte == b'\n') {
+            book.borrow_mut().said(&line[..line.len() - 1]);
+        }
+        unsent.drain(..whole);
+        sent -= whole;
+    }
+    to.flush().await
 }
 
 /// What the client says, to the gate: first what an earlier gate has heard already.
@@ -171,26 +219,11 @@ async fn up(
     stdout: &PipeWriter,
     mut to: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    let mut batch = book.borrow().again();
+    let again = book.borrow().again();
+    to.write_all(&again).await?;
     loop {
-        while let Some(line) = input.lines.next_line() {
-            match line {
-                Line::Text(line) => book.borrow_mut().said(line, &mut batch),
-                // The gate has the words for it: any line as long will do.
-                Line::TooLong => {
-                    batch.resize(batch.len() + LINE_BYTES_MAX + 1, b'x');
-                    batch.push(b'\n');
-                }
-            }
-        }
-        if input.is_over
-            && let Some(rest) = input.lines.finish()
-        {
-            book.borrow_mut().said(rest, &mut batch);
-        }
-        to.write_all(&batch).await?;
-        to.flush().await?;
-        batch.clear();
+        input.take_lines();
+        send(&mut input.unsent, book, &mut to).await?;
         if input.is_over {
             // The gate would end what runs; its client may still wait for it.
             tokio::select! {
@@ -231,10 +264,8 @@ async fn down(
 }
 
 impl Book {
-    /// Notes what the client said and hands it on.
-    fn said(&mut self, line: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(line);
-        out.push(b'\n');
+    /// Notes what the client said.
+    fn said(&mut self, line: &[u8]) {
         let Ok(message) = serde_json::from_slice::<Envelope<'_>>(line) else {
             return; // the gate will say what is wrong with it
         };
@@ -334,4 +365,54 @@ fn has_key(params: &RawValue) -> bool {
     params.get().contains(meta::KEY)
         && serde_json::from_str::<Value>(params.get())
             .is_ok_and(|params| params["_meta"][meta::KEY].is_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use super::*;
+
+    /// Takes so many bytes, at most three at a time, and then breaks.
+    struct Breaks(usize);
+
+    impl AsyncWrite for Breaks {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let count = bytes.len().min(self.0).min(3);
+            self.0 -= count;
+            Poll::Ready(match count {
+                0 => Err(io::ErrorKind::BrokenPipe.into()),
+                _ => Ok(count),
+            })
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// A call counts as made once the gate has its whole line, and is kept for the next gate
+    /// otherwise, wherever the gate went away.
+    #[tokio::test]
+    async fn what_no_gate_got_is_kept() {
+        let line = |id: u8| format!("{{\"id\":{id},\"method\":\"tools/call\"}}\n");
+        let all = line(1) + &line(2) + &line(3);
+        for taken in 0..=all.len() {
+            let (mut unsent, book) = (all.clone().into_bytes(), RefCell::<Book>::default());
+            let sent = send(&mut unsent, &book, Breaks(taken)).await;
+            assert_eq!(sent.is_ok(), taken == all.len(), "{taken}");
+            let whole = taken / line(1).len();
+            assert_eq!(book.borrow().in_flight.len(), whole, "{taken}");
+            assert_eq!(unsent, &all.as_bytes()[whole * line(1).len()..], "{taken}");
+        }
+    }
 }
