@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use callgate_call::chain;
-use callgate_call::{Clock, Secrets, Tier, Tool};
+use callgate_call::{Clock, Secrets, Tier, Tool, Topics};
 use callgate_dial::Dialer;
 use callgate_doors::service::is_path;
 use callgate_gate::{
@@ -51,6 +51,8 @@ pub struct Parts<'a> {
     pub containers: Arc<Containers>,
     /// Connections to services.
     pub dialer: Arc<Dialer>,
+    /// Events of tools, which outlive calls and setups.
+    pub topics: Topics,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
 }
@@ -115,6 +117,7 @@ impl<'a> Parts<'a> {
             spawner,
             containers,
             dialer: Arc::new(Dialer::new(issuer::roots)),
+            topics: Topics::default(),
             clock,
         })
     }
@@ -287,6 +290,7 @@ impl<'a> Parts<'a> {
             Arc::clone(&self.clock),
             seed,
         )
+        .with_topics(self.topics.clone())
     }
 }
 

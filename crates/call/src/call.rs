@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::{Cancel, Document, Fault, Guarantees, Output, Scope, Sink, Slots, Timestamp};
+use crate::{Cancel, Document, Fault, Guarantees, Hearer, Output, Scope, Sink, Slots, Timestamp};
 
 /// One request to run a tool. Not serialisable: each wire converts by hand.
 pub struct Call {
@@ -50,6 +50,8 @@ pub struct Call {
     pub answers: Option<Answers>,
     /// Where the tool's progress and words go while it runs.
     pub sink: Option<Arc<dyn Sink>>,
+    /// Who hears what this call lets follow it, where the wire has a way to tell.
+    pub hearer: Option<Hearer>,
     /// Ends the call early. Shared: a clone of a token takes its lock.
     pub cancel: Arc<Cancel>,
 }
@@ -94,6 +96,7 @@ impl Call {
             fits: |_, _| Ok(()),
             answers: None,
             sink: None,
+            hearer: None,
             cancel: cancel.into(),
         }
     }

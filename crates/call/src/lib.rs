@@ -17,6 +17,7 @@ mod secrets;
 mod shelf;
 mod slots;
 mod tool;
+mod topics;
 
 pub use call::{
     Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
@@ -40,3 +41,4 @@ pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, She
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};
 pub use tokio_util::sync::CancellationToken as Cancel;
 pub use tool::{Face, RateLimit, Tasks, Tier, Tool, ToolName, aid_of_name, host_name, is_name};
+pub use topics::{Audience, Event, Hearer, Subscription, Told, Topics};

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use callgate_call::{
     Artifact, Call, CallId, CallIds, Caller, Changes, Clock, Enforcement, Fault, Job, LeaseToken,
     NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp,
-    Tool, Wire, chain,
+    Tool, Topics, Wire, chain,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -54,6 +54,7 @@ pub struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     ids: CallIds,
     pub(crate) changes: Changes,
+    pub(crate) topics: Topics,
     /// What tokens with a rate have left.
     rates: Buckets,
     pub(crate) strangers: Strangers,
@@ -96,6 +97,7 @@ impl Gate {
             clock,
             ids: CallIds::new(seed),
             changes: Changes::default(),
+            topics: Topics::default(),
             rates: Buckets::default(),
             strangers: Strangers::default(),
             traces: Traces::default(),
@@ -108,6 +110,13 @@ impl Gate {
     #[must_use]
     pub fn with_changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
+        self
+    }
+
+    /// Has the events of tools of ours, which publish them there.
+    #[must_use]
+    pub fn with_topics(mut self, topics: Topics) -> Self {
+        self.topics = topics;
         self
     }
 

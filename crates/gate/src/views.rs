@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use callgate_call::{CallId, Caller, Change, Changes, Fault, Held, Scope, Shelf, Tool, Wire};
+use callgate_call::{
+    CallId, Caller, Change, Changes, Fault, Held, Scope, Shelf, Tool, Topics, Wire,
+};
 use callgate_store::{Filter, Store};
 use serde_json::Value;
 
@@ -134,6 +136,12 @@ impl Gate {
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.changes
+    }
+
+    /// Where events that outlive their call are heard.
+    #[must_use]
+    pub fn topics(&self) -> &Topics {
+        &self.topics
     }
 
     /// What the present configuration is, for people.
