@@ -7,17 +7,18 @@
 mod document;
 mod find;
 mod said;
+mod text;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use callgate_call::{Call, CallId, Clock, Enforcement, Fault, Output, Secrets, Stream, Tool};
 use callgate_store::Ticket;
-use serde_json::{Map, Value};
 
 use crate::catalog::Entry;
 use crate::invoke::{Gate, Setup};
 pub use find::{Found, find_trace, recent_traces};
 use said::Said;
+use text::Text;
 
 /// Facts of one call; more are dropped.
 const FACTS_MAX: usize = 24;
@@ -26,8 +27,8 @@ const WAITING_MAX: usize = 256;
 
 /// Takes the traces of calls somewhere else; must not wait.
 pub trait Spans: Send + Sync {
-    /// One more, whole and without secrets.
-    fn offer(&self, trace: Map<String, Value>);
+    /// One more, an object as JSON, whole and without secrets.
+    fn offer(&self, trace: &str);
 
     /// How many were not taken on, or not delivered.
     fn dropped(&self) -> u64;
@@ -104,7 +105,7 @@ pub(crate) struct Waiting {
     call: CallId,
     ended_us: u64,
     stored: bool,
-    document: Map<String, Value>,
+    document: Text,
 }
 
 impl<'a> Trace<'a> {
@@ -237,13 +238,13 @@ impl Gate {
         };
         let now_us = self.clock.micros();
         let mut texts: Vec<(CallId, String)> = Vec::new();
-        for mut one in ready {
-            document::settle(&mut one.document, now_us.saturating_sub(one.ended_us));
-            if one.stored {
-                texts.push((one.call, document::text(&one.document)));
-            }
+        for one in ready {
+            let text = document::settle(one.document, now_us.saturating_sub(one.ended_us));
             if let Some(spans) = &self.spans {
-                spans.offer(one.document);
+                spans.offer(&text);
+            }
+            if one.stored {
+                texts.push((one.call, text));
             }
         }
         let lines = texts.iter().map(|(call, text)| (*call, text.as_str()));

@@ -6,6 +6,7 @@
 //! is synced: a line that a dead process left torn is skipped. What can not be written is lost
 //! and counted, and no call fails for it.
 
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -210,7 +211,7 @@ impl Store {
                 ring.write_or_lose(&lines, count);
                 (lines, count) = (String::new(), 0);
             }
-            lines.push_str(&format!("{call} {trace}\n"));
+            let _ = writeln!(lines, "{call} {trace}"); // a String takes everything
             count += 1;
         }
         if count > 0 {

@@ -7,6 +7,7 @@ use callgate_call::{
 use callgate_store::TRACE_BYTES_MAX;
 use serde_json::{Map, Value, json};
 
+use super::text::Text;
 use super::{Ended, Open, STAGES, Seen, Stage};
 
 /// What one fact may say.
@@ -21,22 +22,22 @@ const PREVIEW_CHARS_MAX: usize = 80;
 /// TP-69.
 const PROTOCOL_VERSION: u64 = 1;
 
-/// All that is known once the call is over.
+/// All that is known once the call is over, but for the time its record takes to be safe.
 pub(super) fn document(
     open: &Open<'_>,
     seen: &Seen,
     ended: &Ended<'_>,
     stopped: Stage,
     ended_us: u64,
-) -> Map<String, Value> {
+) -> Text {
     let mut fields = Fields {
-        map: Map::new(),
+        text: Text::new(),
         secrets: open.secrets,
     };
     for (name, value) in &seen.facts {
         match (*name, value.as_str()) {
             // The contract has a yes or a no here. TP-81.
-            ("service_handshake", word @ ("true" | "false")) => fields.put(name, word == "true"),
+            ("service_handshake", word @ ("true" | "false")) => fields.flag(name, word == "true"),
             (name, value) => fields.word(name, value, FACT_BYTES_MAX),
         }
     }
@@ -49,35 +50,47 @@ pub(super) fn document(
         fields.put("stopped_at", STAGES[stopped as usize]);
     }
     let took_us = ended_us.saturating_sub(open.began_us);
-    fields.put("duration_ms", took_us / 1000);
-    fields.put("duration_us", took_us);
-    fields.put("stages", stages(seen));
+    fields.number("duration_ms", took_us / 1000);
+    fields.number("duration_us", took_us);
     for (name, said) in [("stdout_tail", &seen.stdout), ("stderr_tail", &seen.stderr)] {
         if let Some(shown) = said.shown(open.secrets) {
-            fields.put(name, shown);
+            fields.put(name, &shown);
         }
     }
-    fields.map
+    let mut text = fields.text;
+    text.name("stages").open_array();
+    // Those that were reached; the last is added once it is over.
+    for (name, took_us) in STAGES.iter().zip(seen.took_us) {
+        if let Some(took_us) = took_us {
+            stage(&mut text, name, took_us);
+        }
+    }
+    text
 }
 
-/// Adds the time the call's record took to be safe.
-pub(super) fn settle(document: &mut Map<String, Value>, took_us: u64) {
-    if let Some(Value::Array(stages)) = document.get_mut("stages") {
-        stages.push(stage(STAGES[Stage::Settle as usize], took_us));
+/// Adds the time the call's record took to be safe, and is text then.
+pub(super) fn settle(mut document: Text, took_us: u64) -> String {
+    stage(&mut document, STAGES[Stage::Settle as usize], took_us);
+    document.close_array();
+    let text = document.finish();
+    match text.len() <= TRACE_BYTES_MAX {
+        true => text,
+        false => shorter(&text),
     }
 }
 
-/// The document as text.
-pub(super) fn text(document: &Map<String, Value>) -> String {
+fn stage(text: &mut Text, name: &str, took_us: u64) {
+    text.object(|text| {
+        text.name("stage").string(name).name("us").number(took_us);
+    });
+}
+
+/// Each part has its bound; what has to go if they meet is what says least.
+fn shorter(text: &str) -> String {
+    let mut document: Map<String, Value> = serde_json::from_str(text).expect("just written");
+    document.insert("cut".to_owned(), json!(true));
     let write =
         |document: &Map<String, Value>| serde_json::to_string(document).expect("keys are texts");
-    let text = write(document);
-    if text.len() <= TRACE_BYTES_MAX {
-        return text;
-    }
-    // Each part has its bound; what has to go if they meet is what says least.
-    let mut document = document.clone();
-    document.insert("cut".to_owned(), json!(true));
     for part in [
         "stdout_tail",
         "stderr_tail",
@@ -104,17 +117,25 @@ pub(super) fn cut(text: &str, bytes_max: usize) -> &str {
 
 /// A document in the making.
 struct Fields<'a> {
-    map: Map<String, Value>,
+    text: Text,
     secrets: &'a Secrets,
 }
 
 impl Fields<'_> {
-    fn put(&mut self, name: &str, value: impl Into<Value>) {
-        self.map.insert(name.to_owned(), value.into());
+    fn put(&mut self, name: &'static str, words: &str) {
+        self.text.name(name).string(words);
+    }
+
+    fn number(&mut self, name: &'static str, number: u64) {
+        self.text.name(name).number(number);
+    }
+
+    fn flag(&mut self, name: &'static str, flag: bool) {
+        self.text.name(name).flag(flag);
     }
 
     /// Somebody's text: cleaned first, then cut, so that no half of a secret is left.
-    fn word(&mut self, name: &str, text: &str, bytes_max: usize) {
+    fn word(&mut self, name: &'static str, text: &str, bytes_max: usize) {
         let clean = self.secrets.clean(text);
         self.put(name, cut(&clean, bytes_max));
     }
@@ -124,13 +145,13 @@ fn call(fields: &mut Fields<'_>, open: &Open<'_>, ended: &Ended<'_>) {
     let call = ended.call;
     let name = ended.tool.map_or(call.tool.as_str(), |tool| &tool.name);
     fields.put("type", "tool_call");
-    fields.put("call_id", call.id.to_string());
-    fields.put("at_ms", open.at_ms);
+    fields.put("call_id", &call.id.to_string());
+    fields.number("at_ms", open.at_ms);
     fields.word("tool", name, WORD_BYTES_MAX);
     fields.word("tool_name", name, WORD_BYTES_MAX);
     fields.word("caller", call.caller.as_str(), WORD_BYTES_MAX);
     fields.put("wire", call.wire.as_str());
-    fields.put("protocol_version", PROTOCOL_VERSION);
+    fields.number("protocol_version", PROTOCOL_VERSION);
     if let Some(id) = &call.trace_id {
         fields.word("trace_id", id, WORD_BYTES_MAX);
     }
@@ -138,10 +159,9 @@ fn call(fields: &mut Fields<'_>, open: &Open<'_>, ended: &Ended<'_>) {
         fields.word("parent_span_id", id, WORD_BYTES_MAX);
     }
     for (name, words) in &call.remarks {
-        fields.put(name, *words);
+        fields.put(name, words);
     }
-    let input = summary(call.input.value(), fields.secrets);
-    fields.put("input_summary", input);
+    summary(fields, "input_summary", call.input.value());
 }
 
 fn tool_fields(fields: &mut Fields<'_>, ended: &Ended<'_>, tool: &Tool) {
@@ -150,10 +170,8 @@ fn tool_fields(fields: &mut Fields<'_>, ended: &Ended<'_>, tool: &Tool) {
     fields.put("kind", tool.runner.kind());
     fields.put("runner", runner);
     fields.put("resolved_source", source(tool));
-    fields.put(
-        "timeout_ms",
-        u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
-    );
+    let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    fields.number("timeout_ms", limit_ms);
     let is_pure = match &tool.origin {
         Some(origin) => origin.pure,
         None => tool.runner.is_pure(),
@@ -178,13 +196,12 @@ fn tool_fields(fields: &mut Fields<'_>, ended: &Ended<'_>, tool: &Tool) {
             let mut all = detail.held.iter().chain(&detail.writes);
             all.any(holds) || detail.network.as_ref().is_some_and(holds)
         });
-        fields.put("sandbox", confined);
+        fields.flag("sandbox", confined);
     }
     if ended.enforcement.is_override() {
-        fields.put("unsafe_override", true);
+        fields.flag("unsafe_override", true);
     }
-    let body = enforcement(ended.enforcement, fields.secrets);
-    fields.put("enforcement", body);
+    enforcement(fields, ended.enforcement);
 }
 
 /// Where it is carried out. TP-65.
@@ -225,12 +242,11 @@ fn end(fields: &mut Fields<'_>, ended: &Ended<'_>) {
         blocked.map_or("none", |check| check.guarantee.capability()),
     );
     if ended.replayed {
-        fields.put("replayed", true);
+        fields.flag("replayed", true);
     }
     match ended.result {
         Ok(output) => {
-            let output = summary(output.json.value(), fields.secrets);
-            fields.put("output_summary", output);
+            summary(fields, "output_summary", output.json.value());
             fields.put("reason", "ok");
         }
         Err(fault) => {
@@ -245,10 +261,11 @@ fn end(fields: &mut Fields<'_>, ended: &Ended<'_>) {
         }
     }
     if !checks.is_empty() {
-        let known = |name: &str| fields.map.get(name).cloned().unwrap_or_default();
-        let common = ["tool_name", "runner", "resolved_source"].map(|name| (name, known(name)));
-        let checks: Vec<Value> = checks.iter().map(|one| check(*one, &common)).collect();
-        fields.put("capability_checks", checks);
+        fields.text.name("capability_checks").open_array();
+        for known in checks {
+            check(fields, known, ended);
+        }
+        fields.text.close_array();
     }
 }
 
@@ -269,85 +286,99 @@ pub(super) fn status_of_kind(kind: &str) -> &'static str {
     }
 }
 
-fn check(known: CapabilityCheck, common: &[(&str, Value)]) -> Value {
-    let mut body = json!({
-        "type": "capability_check",
-        "capability": known.guarantee.capability(),
-        "allowed": known.allowed,
-        "guarantee_source": known.asker.as_str(),
-        "reason": known.reason,
-        "protocol_version": PROTOCOL_VERSION,
+fn check(fields: &mut Fields<'_>, known: CapabilityCheck, ended: &Ended<'_>) {
+    let name = ended.tool.map_or(&*ended.call.tool, |tool| &tool.name);
+    let name = fields.secrets.clean(name);
+    fields.text.object(|text| {
+        text.name("type").string("capability_check");
+        text.name("capability").string(known.guarantee.capability());
+        text.name("allowed").flag(known.allowed);
+        text.name("guarantee_source").string(known.asker.as_str());
+        text.name("reason").string(known.reason);
+        text.name("protocol_version").number(PROTOCOL_VERSION);
+        text.name("tool_name").string(cut(&name, WORD_BYTES_MAX));
+        if let Some(tool) = ended.tool {
+            text.name("runner").string(runner(tool));
+            text.name("resolved_source").string(source(tool));
+        }
     });
-    for (name, value) in common {
-        body[*name] = value.clone();
-    }
-    body
 }
 
-fn enforcement(enforcement: &Enforcement, secrets: &Secrets) -> Value {
-    let mut body = json!({ "level": enforcement.level.as_str() });
-    if let Some(detail) = enforcement.detail.as_deref() {
-        let held = detail.held.iter().map(|held| held_body(held, secrets));
-        body["isolation"] = json!(detail.isolation.as_str());
-        body["held"] = held.collect();
+fn enforcement(fields: &mut Fields<'_>, enforcement: &Enforcement) {
+    let secrets = fields.secrets;
+    fields.text.name("enforcement").object(|text| {
+        text.name("level").string(enforcement.level.as_str());
+        let Some(detail) = enforcement.detail.as_deref() else {
+            return;
+        };
+        text.name("isolation").string(detail.isolation.as_str());
+        text.name("held").array(|text| {
+            for held in &detail.held {
+                held_body(text, held.guarantee.name(), held, secrets);
+            }
+        });
         if let Some(writes) = &detail.writes {
-            body["writes"] = held_body(writes, secrets);
+            held_body(
+                text.name("writes"),
+                writes.guarantee.name(),
+                writes,
+                secrets,
+            );
         }
         if let Some(network) = &detail.network {
-            body["network"] = held_body(network, secrets);
             // It is not that it reaches nobody.
-            body["network"]["guarantee"] = json!("network.allow");
+            held_body(text.name("network"), "network.allow", network, secrets);
         }
-    }
-    body
-}
-
-fn held_body(held: &Held, secrets: &Secrets) -> Value {
-    let mut body = json!({
-        "guarantee": held.guarantee.name(),
-        "source": held.asker.as_str(),
-        "level": held.level.as_str(),
-        "mechanisms": held.mechanisms,
     });
-    if !held.missing.is_empty() {
-        body["missing"] = json!(cut(&secrets.clean(&held.missing), WORD_BYTES_MAX));
-    }
-    body
 }
 
-/// Those that were reached; the last is added once it is over.
-fn stages(seen: &Seen) -> Vec<Value> {
-    let reached = STAGES.iter().zip(seen.took_us);
-    reached
-        .filter_map(|(name, took_us)| took_us.map(|took_us| stage(name, took_us)))
-        .collect()
-}
-
-fn stage(name: &str, took_us: u64) -> Value {
-    json!({ "stage": name, "us": took_us })
+fn held_body(text: &mut Text, guarantee: &str, held: &Held, secrets: &Secrets) {
+    text.object(|text| {
+        text.name("guarantee").string(guarantee);
+        text.name("source").string(held.asker.as_str());
+        text.name("level").string(held.level.as_str());
+        text.name("mechanisms").array(|text| {
+            for mechanism in &held.mechanisms {
+                text.string(mechanism);
+            }
+        });
+        if !held.missing.is_empty() {
+            let clean = secrets.clean(&held.missing);
+            text.name("missing").string(cut(&clean, WORD_BYTES_MAX));
+        }
+    });
 }
 
 /// What may be said of a value without saying it. TP-85.
-fn summary(value: &Value, secrets: &Secrets) -> Value {
-    match value {
+fn summary(fields: &mut Fields<'_>, name: &'static str, value: &Value) {
+    let secrets = fields.secrets;
+    let preview = |text: &str| -> String {
+        let clean = secrets.clean(text);
+        clean.chars().take(PREVIEW_CHARS_MAX).collect()
+    };
+    fields.text.name(name).object(|text| match value {
         Value::Object(members) => {
             let mut keys: Vec<&String> = members.keys().collect();
             keys.sort_unstable();
-            let shown = |key: &&String| {
-                let clean = secrets.clean(key);
-                clean.chars().take(PREVIEW_CHARS_MAX).collect::<String>()
-            };
-            let shown: Vec<String> = keys.iter().take(KEYS_MAX).map(shown).collect();
-            json!({ "type": "object", "keys": shown, "count": members.len() })
+            text.name("type").string("object").name("keys");
+            text.array(|text| {
+                for key in keys.iter().take(KEYS_MAX) {
+                    text.string(&preview(key));
+                }
+            });
+            text.name("count").number(members.len() as u64);
         }
-        Value::Array(items) => json!({ "type": "list", "count": items.len() }),
-        Value::String(text) => {
-            let clean = secrets.clean(text);
-            let preview: String = clean.chars().take(PREVIEW_CHARS_MAX).collect();
-            json!({ "type": "text", "chars": text.chars().count(), "preview": preview })
+        Value::Array(items) => {
+            text.name("type").string("list");
+            text.name("count").number(items.len() as u64);
         }
-        Value::Number(_) => json!({ "type": "number" }),
-        Value::Bool(_) => json!({ "type": "boolean" }),
-        Value::Null => json!({ "type": "null" }),
-    }
+        Value::String(words) => {
+            text.name("type").string("text");
+            text.name("chars").number(words.chars().count() as u64);
+            text.name("preview").string(&preview(words));
+        }
+        Value::Number(_) => _ = text.name("type").string("number"),
+        Value::Bool(_) => _ = text.name("type").string("boolean"),
+        Value::Null => _ = text.name("type").string("null"),
+    });
 }
