@@ -105,7 +105,7 @@ async fn until_stopped(
     let caller = Caller::uid(environment.uid);
     let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
     let path = http::configured(parts)?.service.path;
-    let methods = Rpc::new(Arc::clone(&gate), calls.clone(), closing.end.clone());
+    let methods = Rpc::new(Arc::clone(&gate), calls.clone(), closing.clone());
     let doors = |entrance: Entrance, [mcp_wire, service_wire, rpc_wire]: [Wire; 3]| {
         let mcp = HttpDoor::new(Arc::clone(&server), entrance.clone(), mcp_wire);
         let settings = service::Settings {
@@ -173,6 +173,7 @@ async fn until_stopped(
         let bridge = bridge.serve(environment.uid, &closing);
         let (served, (), ()) = tokio::join!(on_socket, bridge, on_tcp);
         server.stop().await;
+        methods.unheard().await;
         gate.flush_strangers();
         ended.cancel();
         served
