@@ -36,6 +36,7 @@ async fn serve(environment: &Environment, parts: &Parts<'_>) -> Result<(), Strin
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = Arc::new(parts.gate(setup));
+    let plans = super::follow_plans(parts);
     let (calls, closing) = (TaskTracker::new(), Closing::default());
     let methods = Methods::new(Arc::clone(&gate), calls.clone(), closing.clone());
     let Closing { stop, end } = closing;
@@ -60,6 +61,7 @@ async fn serve(environment: &Environment, parts: &Parts<'_>) -> Result<(), Strin
         () = told => unreachable!("waits for the conversation to end"),
         () = watched.follow(parts, &gate, &|_| {}) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
+        () = plans => unreachable!("never ends"),
     };
     // What nobody waits for ends, and its end is recorded.
     end.cancel();

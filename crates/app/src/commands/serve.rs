@@ -99,6 +99,7 @@ async fn until_stopped(
     let (spans, exporter) = telemetry::exporter(telemetry, environment)?.unzip();
     let spans = spans.map(|queue| queue as Arc<dyn Spans>);
     let gate = Arc::new(parts.gate(setup).with_changes(changes).with_spans(spans));
+    let plans = super::follow_plans(parts);
     let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
@@ -199,6 +200,7 @@ async fn until_stopped(
         () = told => unreachable!("waits for the door to close"),
         () = watched.follow(parts, &gate, &follow_issuer) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
+        () = plans => unreachable!("never ends"),
     }
 }
 
