@@ -142,6 +142,11 @@ impl Draft {
             parent,
         }
     }
+
+    fn is_too_long(&self) -> bool {
+        let role = self.role.as_ref().map_or(0, String::len);
+        self.description.len() > TASK_BYTES_MAX || role > ROLE_BYTES_MAX
+    }
 }
 
 /// `planner/create_plan`, which may have to wait for a program.
@@ -161,6 +166,10 @@ impl Create {
         };
         if drafts.is_empty() {
             return Err(bad("user_request", "there is nothing to do in it"));
+        }
+        if drafts.iter().any(Draft::is_too_long) {
+            let words = format!("a task of it is longer than {TASK_BYTES_MAX} bytes");
+            return Err(bad("user_request", &words));
         }
         let role = input["assignee_default"].as_str().unwrap_or(ROLE_DEFAULT);
         let tasks = drafts.into_iter().map(|draft| self.task(draft, role));
