@@ -81,6 +81,8 @@ enum Command {
     Token(commands::token::Token),
     /// List calls that wait for a person, and decide
     Approvals(commands::approvals::Approvals),
+    /// List plans, show them, tick tasks off
+    Plan(commands::plan::Plan),
     /// Make, check, sign, verify, install, list and remove packs of tools
     Pack(commands::pack::Pack),
     /// Trust this workspace's configuration as it is now
@@ -186,6 +188,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),
         Command::Token(token) => commands::token::run(environment, place, &token),
         Command::Approvals(approvals) => commands::approvals::run(environment, place, &approvals),
+        Command::Plan(plan) => commands::plan::run(environment, place, &plan),
         Command::Pack(pack) => commands::pack::run(environment, place, &pack),
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),

@@ -19,6 +19,7 @@ use callgate_runners::Containers;
 use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
 use callgate_tools::files::{self, Files, FilesLimits};
+use callgate_tools::planner::{self, Program};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
@@ -216,6 +217,15 @@ impl<'a> Parts<'a> {
             remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
             pools: HashMap::new(),
         };
+        if builtins == Builtins::With {
+            let program = config.planner.tool().map(|tool| workshop.tool(tool));
+            let program = program.transpose().map_err(SetupError::Tools)?;
+            for tool in self.planner(&secrets, program) {
+                catalog
+                    .add_builtin(tool)
+                    .map_err(|error| SetupError::Tools(error.to_string()))?;
+            }
+        }
         for tool in tools {
             let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
             catalog
@@ -248,6 +258,16 @@ impl<'a> Parts<'a> {
             SetupError::Tools(format!("open the workspace {place}: {error}"))
         })?;
         Ok(files::tools(&Arc::new(files)))
+    }
+
+    /// The tools over plans; `program` makes the tasks, where there is one.
+    fn planner(&self, secrets: &Secrets, program: Option<Tool>) -> Vec<Tool> {
+        let program = program.map(|tool| Program {
+            runner: tool.runner,
+            needs: tool.needs,
+            timeout: tool.timeout,
+        });
+        planner::tools(&self.store, secrets, program)
     }
 
     fn remotes(&self, secrets: &SecretsConfig) -> Remotes {

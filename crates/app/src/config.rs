@@ -3,6 +3,7 @@
 
 mod confinement;
 mod http;
+mod planner;
 mod remote;
 mod runner;
 mod shelf;
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
 pub use http::{HttpConfig, JwtConfig, ServiceConfig};
+pub use planner::PlannerConfig;
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
@@ -71,6 +73,9 @@ pub struct Config {
     /// `[service]`.
     #[serde(default)]
     pub service: ServiceConfig,
+    /// `[planner]`.
+    #[serde(default)]
+    pub planner: PlannerConfig,
 }
 
 /// One tool.

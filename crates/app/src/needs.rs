@@ -40,6 +40,8 @@ impl Ground {
         let mut kept: Vec<PathBuf> = RESERVED.iter().map(|name| root.join(name)).collect();
         let runners = config.tools.iter().filter_map(|tool| tool.runner.as_ref());
         kept.extend(runners.flat_map(|runner| code(&root, runner)));
+        let planner = config.planner.runner();
+        kept.extend(planner.iter().flat_map(|runner| code(&root, runner)));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
         hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());

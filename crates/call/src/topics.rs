@@ -195,6 +195,12 @@ pub struct Subscription {
 }
 
 impl Subscription {
+    /// The first event it has not been past: to go on from there is to miss nothing.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        self.next
+    }
+
     /// What there is to be heard already.
     pub fn now(&mut self) -> Option<Told> {
         self.topics.ring().next(&self.hearer, &mut self.next)

@@ -2,17 +2,21 @@
 //! name, and so is any other; `tools/list` and `rpc/discover` tell of them. Contract
 //! `docs/contracts/json-rpc.md`, decisions R.
 
+mod conversation;
 mod discover;
 mod errors;
+mod events;
 pub mod http;
 mod list;
+mod news;
 pub mod stdio;
+mod ws;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Scope, Wire,
+    Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseToken, Outcome, Scope, Wire,
 };
 use callgate_gate::Gate;
 use callgate_wires::json;
@@ -23,7 +27,9 @@ use tokio_util::task::TaskTracker;
 
 pub use errors::error_of;
 
+use self::events::Listeners;
 use crate::enforcement::enforcement_body;
+use crate::http::Closing;
 
 /// Messages of one batch. R-2.
 pub const BATCH_MAX: usize = 64;
@@ -37,6 +43,8 @@ pub struct Peer {
     pub scope: Option<Arc<Scope>>,
     /// Which rules apply.
     pub wire: Wire,
+    /// Who hears what follows their calls; a conversation has its own.
+    pub hearer: Option<Hearer>,
 }
 
 /// How a client reached us, as `tools/list` tells it. R-14.
@@ -52,14 +60,34 @@ pub enum Reached {
 pub struct Rpc {
     gate: Arc<Gate>,
     calls: TaskTracker,
-    end: Cancel,
+    closing: Closing,
+    listeners: Listeners,
+    /// Tells the events of this process from those of others.
+    start: String,
 }
 
 impl Rpc {
-    /// `calls` are answered before the door closes; `end` ends them.
+    /// `calls` are answered before the door closes, which ends all listening first.
     #[must_use]
-    pub fn new(gate: Arc<Gate>, calls: TaskTracker, end: Cancel) -> Arc<Self> {
-        Arc::new(Self { gate, calls, end })
+    pub fn new(gate: Arc<Gate>, calls: TaskTracker, closing: Closing) -> Arc<Self> {
+        Arc::new(Self {
+            start: gate.next_id().to_string(),
+            gate,
+            calls,
+            closing,
+            listeners: Listeners::default(),
+        })
+    }
+
+    /// Ready when nobody listens any more, once the door is closing.
+    pub async fn unheard(&self) {
+        self.listeners.tasks.close();
+        self.listeners.tasks.wait().await;
+    }
+
+    /// Whoever comes as `caller`, without a connection that lasts.
+    fn hearer(caller: &Caller) -> Hearer {
+        Hearer::Caller(caller.as_str().into())
     }
 
     /// Answers what came at once; nothing where nobody waits for an answer.
@@ -70,7 +98,10 @@ impl Rpc {
         came: Batch,
     ) -> Option<Vec<u8>> {
         match came {
-            Batch::One(message) => self.message(peer, reached, message, &self.end).await,
+            Batch::One(message) => {
+                self.message(peer, reached, message, &self.closing.end)
+                    .await
+            }
             Batch::Many(messages) => self.many(peer, reached, messages).await,
         }
     }
@@ -87,7 +118,9 @@ impl Rpc {
         for (index, message) in messages.into_iter().enumerate() {
             let (rpc, peer, reached) = (Arc::clone(self), peer.clone(), reached.clone());
             work.spawn(async move {
-                let answer = rpc.message(&peer, &reached, message, &rpc.end).await;
+                let answer = rpc
+                    .message(&peer, &reached, message, &rpc.closing.end)
+                    .await;
                 (index, answer)
             });
         }
@@ -197,6 +230,7 @@ impl Rpc {
         let (id, caller) = (self.gate.next_id(), peer.caller.clone());
         let mut call = Call::new(id, method, input, caller, peer.wire, Arc::clone(&cancel));
         call.scope.clone_from(&peer.scope);
+        call.hearer.clone_from(&peer.hearer);
         call.key = ours.key.as_deref().and_then(IdempotencyKey::new);
         call.lease = ours.lease.as_deref().map(LeaseToken::new);
         call.trace_id = ours.trace_id;

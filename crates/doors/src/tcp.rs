@@ -5,10 +5,11 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::http::Request;
+use axum::body::Bytes;
+use axum::http::{Request, header};
 use axum::response::Response;
 use callgate_call::Cancel;
 use hyper::body::Incoming;
@@ -127,7 +128,12 @@ where
     A: Fn(Request<Incoming>) -> F + Unpin,
     F: Future<Output = Response>,
 {
-    let service = service_fn(move |request: Request<Incoming>| {
+    let leaves = Leaves::default();
+    let told = leaves.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if request.headers().contains_key(header::UPGRADE) {
+            request.extensions_mut().insert(told.clone());
+        }
         let answer = answer(request);
         Box::pin(async move { Ok::<_, Infallible>(answer.await) })
     });
@@ -145,7 +151,32 @@ where
         Pin::new(&mut connection).graceful_shutdown();
         let _ = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
     }
-    linger(connection.into_parts().io.into_inner()).await;
+    let http1::Parts { io, read_buf, .. } = connection.into_parts();
+    match leaves.next() {
+        Some(next) if !stopped => next(io.into_inner(), read_buf).await,
+        _ => linger(io.into_inner()).await,
+    }
+}
+
+/// How a connection goes on that leaves HTTP: with its stream and what was read of it.
+pub(crate) type Next =
+    Box<dyn FnOnce(TcpStream, Bytes) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// In a request that asks for another protocol: where its answer says how that one goes. It has
+/// the place of its connection, among those there may be, until its end.
+#[derive(Clone, Default)]
+pub(crate) struct Leaves(Arc<Mutex<Option<Next>>>);
+
+impl Leaves {
+    /// Once the answer is out, `next`.
+    pub fn then(&self, next: Next) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+    }
+
+    fn next(&self) -> Option<Next> {
+        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        next.take()
+    }
 }
 
 /// Says goodbye and lets the other side finish speaking, so that it gets to hear.

@@ -3,6 +3,7 @@
 
 mod admit;
 mod body;
+mod events;
 mod responses;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ pub use axum::Router;
 
 pub(crate) use admit::{Refused, kept_bearer, no_longer_good};
 pub(crate) use body::read_body;
+pub(crate) use events::{EVENTS_WAITING_MAX, HEARTBEAT, event_stream};
 pub(crate) use responses::{accepts, accepts_both, content_type_is_json, empty, json_response};
 
 /// Which names a server answers to.

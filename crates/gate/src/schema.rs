@@ -113,16 +113,21 @@ fn explain(error: &ValidationError<'_>) -> (String, String) {
         .to_string()
         .trim_start_matches('/')
         .to_owned();
+    let mut name = |name: &str| {
+        if !field.is_empty() {
+            field.push('/');
+        }
+        field.extend(name.chars().take(200));
+    };
     let reason = match error.kind() {
         ValidationErrorKind::Required { property } => {
-            let name = property.as_str().unwrap_or_default();
-            if !field.is_empty() {
-                field.push('/');
-            }
-            field.push_str(name);
+            name(property.as_str().unwrap_or_default());
             "is required".to_owned()
         }
         ValidationErrorKind::AdditionalProperties { unexpected } => {
+            if let Some(first) = unexpected.first() {
+                name(first);
+            }
             format!("unexpected: {}", unexpected.join(", "))
         }
         _ => {
@@ -168,8 +173,8 @@ mod tests {
         let (field, reason) = fault(schema.clone(), json!({"name": "a", "n": [3, 2]}));
         assert_eq!(field, "n/1");
         assert!(reason.contains('3'), "{reason}");
-        let (_, reason) = fault(schema, json!({"name": "a", "secret": 1}));
-        assert_eq!(reason, "unexpected: secret");
+        let (field, reason) = fault(schema, json!({"name": "a", "secret": 1}));
+        assert_eq!((&*field, &*reason), ("secret", "unexpected: secret"));
     }
 
     /// The schema of tools that give none is checked without the library, with its words.

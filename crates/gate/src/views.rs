@@ -106,6 +106,27 @@ impl Gate {
         entries
     }
 
+    /// True if a caller may hear events of this name: it may know of a tool of their family,
+    /// which is what stands before the `/`.
+    #[must_use]
+    pub fn may_hear(&self, event: &str, caller: &Caller, scope: Option<&Scope>) -> bool {
+        let setup = self.setup.load();
+        if scope.is_none() && setup.policy.rules.is_empty() {
+            return true;
+        }
+        let family = event.split_once('/').map_or(event, |(family, _)| family);
+        let is_of = |name: &str| {
+            let rest = name.strip_prefix(family);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        setup
+            .catalog
+            .entries()
+            .filter(|entry| is_of(&entry.tool.name))
+            .filter(|entry| scope.is_none_or(|scope| scope.allows(&entry.tool)))
+            .any(|entry| setup.policy.decide(caller, &entry.tool).is_ok())
+    }
+
     /// The chain's records of one call of `caller`, as JSON.
     pub fn trail(&self, call: CallId, caller: &Caller) -> Result<Vec<String>, Fault> {
         let filter = Filter {

@@ -105,6 +105,7 @@ struct Counts {
     leases: bool,
     approvals: bool,
     notes: bool,
+    plans: bool,
 }
 
 impl Counts {
@@ -114,6 +115,7 @@ impl Counts {
         mark.leases = self.leases;
         mark.approvals = self.approvals;
         mark.notes = self.notes;
+        mark.plans = self.plans;
     }
 }
 
@@ -132,6 +134,7 @@ fn write(
     runs::expire(db, alive_from, options.keys_max)?;
     expire_open(index, alive_from, alive)?;
     write_docs(db, overlay, folded_seq)?;
+    index.write_plans(&overlay.plans, folded_seq)?;
     let shown_from = now.0.saturating_sub(SHOWN_MS) as i64;
     db.prepare_cached("DELETE FROM leases WHERE expires_at < ?1")?
         .execute([shown_from])?;
@@ -148,6 +151,7 @@ fn write(
         leases: count("leases")? > 0,
         approvals: count("approvals")? > 0,
         notes: count("notes")? > 0,
+        plans: count("plans")? > 0,
     })
 }
 

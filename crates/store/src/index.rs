@@ -29,7 +29,8 @@ pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(100);
 const SIEVE_LOOKUPS: u32 = 32;
 
 /// The schema, one step after another; a step is never changed once released.
-const MIGRATIONS: &[&str] = &[concat!(
+const MIGRATIONS: &[&str] = &[
+    concat!(
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;",
     "CREATE TABLE open_keys (key BLOB PRIMARY KEY, entry BLOB NOT NULL) WITHOUT ROWID;",
     "CREATE TABLE leases (hash TEXT PRIMARY KEY, id TEXT NOT NULL, expires_at INTEGER NOT NULL,
@@ -42,7 +43,14 @@ const MIGRATIONS: &[&str] = &[concat!(
                          meta TEXT);",
     "CREATE VIRTUAL TABLE note_words USING fts5 (text, content = 'notes', content_rowid = 'id',
                                       tokenize = 'unicode61 remove_diacritics 0');",
-)];
+    ),
+    concat!(
+        "CREATE TABLE plans (id INTEGER PRIMARY KEY, updated_at INTEGER NOT NULL,
+                             head TEXT NOT NULL);",
+        "CREATE TABLE plan_tasks (plan INTEGER NOT NULL, place INTEGER NOT NULL,
+                                  doc TEXT NOT NULL, PRIMARY KEY (plan, place)) WITHOUT ROWID;",
+    ),
+];
 
 /// The watermark: how much of the journal the index holds, and what was true there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,9 +66,11 @@ pub(crate) struct Mark {
     pub(crate) leases: bool,
     pub(crate) approvals: bool,
     pub(crate) notes: bool,
+    /// Absent from marks written before there were plans; so are the tokens below.
+    #[serde(default)]
+    pub(crate) plans: bool,
     breakers: BTreeMap<String, (u32, u64)>,
     trust: BTreeMap<String, String>,
-    /// Absent from marks written before there were tokens.
     #[serde(default)]
     tokens: BTreeMap<String, TokenDoc>,
 }
@@ -78,6 +88,7 @@ impl Mark {
             leases: false,
             approvals: false,
             notes: false,
+            plans: false,
             breakers: small
                 .breakers
                 .iter()

@@ -38,6 +38,7 @@ mod memory;
 mod overlay;
 mod owner;
 mod pending;
+mod plans;
 mod records;
 mod runs;
 mod side;
@@ -74,6 +75,10 @@ pub use head::Head;
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
 pub use memory::{NOTE_BYTES_MAX, Note};
 pub use owner::OwnerId;
+pub use plans::{
+    NewPlan, PLAN_BYTES_MAX, PLANS_MAX, Plan, PlanEar, PlanHead, PlanId, PlanNews, TASKS_MAX, Task,
+    TaskPatch, TaskStatus,
+};
 pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};
 pub use traces::{TRACE_BYTES_MAX, TRACES_BYTES_MIN};
 pub use verify::{Bad, Verdict, verify_file};

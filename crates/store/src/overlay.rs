@@ -11,6 +11,7 @@ use callgate_call::{CallId, Digest, Timestamp};
 use crate::approvals::ApprovalDoc;
 use crate::journal::Place;
 use crate::leases::LeaseDoc;
+use crate::plans::Plans;
 use crate::side::{Change, Claim, Ended};
 use crate::tokens::{TOKENS_MAX, TokenDoc};
 use crate::{BreakerState, Health, KeyId, OwnerId, Ticket};
@@ -99,6 +100,7 @@ pub(crate) struct Overlay {
     /// By id.
     pub(crate) approvals: BTreeMap<String, (u64, ApprovalDoc)>,
     pub(crate) notes: Vec<NoteDoc>,
+    pub(crate) plans: Plans,
     /// What pending records will do to breakers.
     pending: BTreeMap<String, PendingHealth>,
     /// How many pending ends will count in a `View::Recent`.
@@ -139,6 +141,9 @@ impl Overlay {
                 };
             }
             Change::Token(doc) => self.small.token(doc),
+            Change::Plan(doc) => self.plans.made(seq, doc),
+            Change::PlanTask(doc) => self.plans.task(seq, doc),
+            Change::PlanGone(doc) => self.plans.gone(seq, &doc),
             Change::Note { at, meta, text } => self.notes.push(NoteDoc {
                 id: seq,
                 at,
@@ -297,6 +302,7 @@ impl Overlay {
         self.leases.retain(|_, (at, _)| *at > seq);
         self.approvals.retain(|_, (at, _)| *at > seq);
         self.notes.retain(|note| note.id > seq);
+        self.plans.trim(seq);
     }
 
     /// Starts over from the index.
@@ -305,9 +311,12 @@ impl Overlay {
         // the fold of a key does.
         let mut keys = std::mem::take(&mut self.keys);
         keys.clear();
+        let mut plans = std::mem::take(&mut self.plans);
+        plans.reset();
         *self = Self {
             small,
             keys,
+            plans,
             pending: std::mem::take(&mut self.pending),
             ..Self::default()
         };

@@ -7,6 +7,7 @@ use crate::approvals::ApprovalDoc;
 use crate::body::key;
 use crate::leases::LeaseDoc;
 use crate::pending::Pending;
+use crate::plans::{GoneDoc, PlanDoc, TaskDoc};
 use crate::side::{self, Change, Claim, Ended, TrustDoc};
 use crate::tokens::TokenDoc;
 use crate::{ApprovalId, End, Finish, LeaseId, Refusal, Replay, Start, Ticket};
@@ -377,6 +378,45 @@ pub(crate) fn memory_append(
         0,
         false,
     )
+}
+
+/// A plan was made.
+pub(crate) fn plan_create(pending: &mut Pending, now: Timestamp, doc: &PlanDoc) -> Ticket {
+    let id = format!("p{}", doc.id);
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind("plan.create")
+            .text(key!("plan"), &id)
+            .seq()
+            .number(key!("tasks"), doc.tasks.len() as u64);
+    };
+    pending.push(body, &Change::Plan(doc.clone()), 0, false)
+}
+
+/// A task of a plan was changed.
+pub(crate) fn plan_task(pending: &mut Pending, now: Timestamp, doc: &TaskDoc) -> Ticket {
+    let (plan, task) = (format!("p{}", doc.plan), format!("t{}", doc.index + 1));
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind("plan.task")
+            .text(key!("plan"), &plan)
+            .seq()
+            .text(key!("status"), doc.task.status.as_str())
+            .text(key!("task"), &task);
+    };
+    pending.push(body, &Change::PlanTask(doc.clone()), 0, false)
+}
+
+/// A plan was removed.
+pub(crate) fn plan_delete(pending: &mut Pending, now: Timestamp, doc: &GoneDoc) -> Ticket {
+    let plan = format!("p{}", doc.plan);
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .kind("plan.delete")
+            .text(key!("plan"), &plan)
+            .seq();
+    };
+    pending.push(body, &Change::PlanGone(doc.clone()), 0, false)
 }
 
 /// Records were given up because they could not be written.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::approvals::ApprovalDoc;
 use crate::body::cut;
 use crate::leases::LeaseDoc;
+use crate::plans::{GoneDoc, PlanDoc, TaskDoc};
 use crate::tokens::TokenDoc;
 use crate::{Health, KeyId, OwnerId, RecordedFault};
 
@@ -35,6 +36,12 @@ pub(crate) enum Change<'a> {
     Trust(TrustDoc),
     /// A bearer token is now so.
     Token(TokenDoc),
+    /// A plan was made; its id is the record's seq.
+    Plan(PlanDoc),
+    /// A task of a plan is now so.
+    PlanTask(TaskDoc),
+    /// A plan is no more.
+    PlanGone(GoneDoc),
     /// A note of the memory tool; its id is the record's seq.
     Note {
         at: u64,
@@ -109,6 +116,9 @@ const APPROVAL: u8 = 5;
 const TRUST: u8 = 6;
 const NOTE: u8 = 7;
 const TOKEN: u8 = 20;
+const PLAN: u8 = 21;
+const PLAN_TASK: u8 = 22;
+const PLAN_GONE: u8 = 23;
 
 /// Where the ordinal of an `End` with a key is, from the start of the side bytes.
 pub(crate) fn ordinal_at(tool: &str) -> usize {
@@ -131,6 +141,9 @@ impl Change<'_> {
             Self::Approval(doc) => encode_doc(APPROVAL, doc, out),
             Self::Trust(doc) => encode_doc(TRUST, doc, out),
             Self::Token(doc) => encode_doc(TOKEN, doc, out),
+            Self::Plan(doc) => encode_doc(PLAN, doc, out),
+            Self::PlanTask(doc) => encode_doc(PLAN_TASK, doc, out),
+            Self::PlanGone(doc) => encode_doc(PLAN_GONE, doc, out),
             Self::Note { at, meta, text } => {
                 out.push(NOTE);
                 out.extend_from_slice(&at.to_le_bytes());
@@ -157,6 +170,9 @@ impl<'a> Change<'a> {
             APPROVAL => return serde_json::from_slice(rest).ok().map(Self::Approval),
             TRUST => return serde_json::from_slice(rest).ok().map(Self::Trust),
             TOKEN => return serde_json::from_slice(rest).ok().map(Self::Token),
+            PLAN => return serde_json::from_slice(rest).ok().map(Self::Plan),
+            PLAN_TASK => return serde_json::from_slice(rest).ok().map(Self::PlanTask),
+            PLAN_GONE => return serde_json::from_slice(rest).ok().map(Self::PlanGone),
             NOTE => {
                 let at = from.u64()?;
                 let has_meta = from.u8()? == 1;
@@ -405,6 +421,7 @@ mod tests {
                 expires_at: Some(2),
                 revoked_at: None,
             }),
+            Change::PlanGone(GoneDoc { plan: 7, at: 2 }),
             Change::Note {
                 at: 1,
                 meta: None,

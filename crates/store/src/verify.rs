@@ -330,6 +330,9 @@ impl<'a> Walk<'a> {
             Change::Approval(_) => body.kind.starts_with("approval."),
             Change::Trust(_) => body.kind == "trust" || body.kind == "untrust",
             Change::Token(_) => body.kind.starts_with("token."),
+            Change::Plan(_) => body.kind == "plan.create",
+            Change::PlanTask(_) => body.kind == "plan.task",
+            Change::PlanGone(_) => body.kind == "plan.delete",
             Change::Nothing => true,
         };
         if fits {

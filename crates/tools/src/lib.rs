@@ -4,6 +4,7 @@ pub mod conformance;
 mod echo;
 pub mod files;
 mod memory;
+pub mod planner;
 
 use std::sync::Arc;
 

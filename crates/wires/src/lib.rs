@@ -11,3 +11,4 @@ pub mod mcp;
 pub mod sse;
 pub mod tool_protocol;
 pub mod toolhost;
+pub mod ws;

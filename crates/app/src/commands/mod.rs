@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod lease;
 pub mod mcp;
 pub mod pack;
+pub mod plan;
 pub mod rpc;
 pub mod serve;
 pub mod token;
@@ -18,9 +19,11 @@ pub mod tools;
 pub mod trace;
 pub mod trust;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_store::Store;
+use callgate_tools::planner::publisher;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
@@ -63,6 +66,26 @@ pub async fn tend(store: &Store) {
         tick.tick().await;
         if let Err(error) = store.maintain() {
             tracing::warn!(error = chain(&error), "tend the store");
+        }
+    }
+}
+
+/// How often what other processes wrote is looked at: a look is one system call.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Tells whoever listens here what becomes of plans from now on, in this process and in others.
+pub fn follow_plans(parts: &Parts<'_>) -> impl Future<Output = ()> {
+    let store = Arc::clone(&parts.store);
+    let mut looked = store.follow_plans(publisher(parts.topics.clone()));
+    async move {
+        let mut tick = tokio::time::interval(LOOK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if let Err(error) = looked {
+                tracing::debug!(error = chain(&error), "look at plans");
+            }
+            tick.tick().await;
+            looked = store.look();
         }
     }
 }

@@ -5,7 +5,8 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use callgate_call::{Caller, Cancel, Wire};
+use callgate_call::{Caller, Wire};
+use callgate_doors::http::Closing;
 use callgate_doors::mcp::stdio::Stdio;
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_doors::rpc::{self, Peer, Rpc as Methods};
@@ -35,8 +36,10 @@ async fn serve(environment: &Environment, parts: &Parts<'_>) -> Result<(), Strin
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = Arc::new(parts.gate(setup));
-    let (calls, end, stop) = (TaskTracker::new(), Cancel::new(), Cancel::new());
-    let methods = Methods::new(Arc::clone(&gate), calls.clone(), end.clone());
+    let plans = super::follow_plans(parts);
+    let (calls, closing) = (TaskTracker::new(), Closing::default());
+    let methods = Methods::new(Arc::clone(&gate), calls.clone(), closing.clone());
+    let Closing { stop, end } = closing;
     let stdin = PipeReader::new(io::stdin().as_fd())
         .map_err(|error| format!("read standard input: {error}"))?;
     let stdout = PipeWriter::new(io::stdout().as_fd())
@@ -45,6 +48,7 @@ async fn serve(environment: &Environment, parts: &Parts<'_>) -> Result<(), Strin
         caller: Caller::uid(environment.uid),
         scope: None,
         wire: Wire::Rpc,
+        hearer: None,
     };
     let told = async {
         signals.next().await;
@@ -57,6 +61,7 @@ async fn serve(environment: &Environment, parts: &Parts<'_>) -> Result<(), Strin
         () = told => unreachable!("waits for the conversation to end"),
         () = watched.follow(parts, &gate, &|_| {}) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
+        () = plans => unreachable!("never ends"),
     };
     // What nobody waits for ends, and its end is recorded.
     end.cancel();

@@ -99,13 +99,14 @@ async fn until_stopped(
     let (spans, exporter) = telemetry::exporter(telemetry, environment)?.unzip();
     let spans = spans.map(|queue| queue as Arc<dyn Spans>);
     let gate = Arc::new(parts.gate(setup).with_changes(changes).with_spans(spans));
+    let plans = super::follow_plans(parts);
     let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
     let caller = Caller::uid(environment.uid);
     let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
     let path = http::configured(parts)?.service.path;
-    let methods = Rpc::new(Arc::clone(&gate), calls.clone(), closing.end.clone());
+    let methods = Rpc::new(Arc::clone(&gate), calls.clone(), closing.clone());
     let doors = |entrance: Entrance, [mcp_wire, service_wire, rpc_wire]: [Wire; 3]| {
         let mcp = HttpDoor::new(Arc::clone(&server), entrance.clone(), mcp_wire);
         let settings = service::Settings {
@@ -173,6 +174,7 @@ async fn until_stopped(
         let bridge = bridge.serve(environment.uid, &closing);
         let (served, (), ()) = tokio::join!(on_socket, bridge, on_tcp);
         server.stop().await;
+        methods.unheard().await;
         gate.flush_strangers();
         ended.cancel();
         served
@@ -198,6 +200,7 @@ async fn until_stopped(
         () = told => unreachable!("waits for the door to close"),
         () = watched.follow(parts, &gate, &follow_issuer) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
+        () = plans => unreachable!("never ends"),
     }
 }
 

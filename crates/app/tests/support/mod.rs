@@ -13,6 +13,7 @@ pub mod mutate;
 pub mod outside;
 pub mod processes;
 pub mod random;
+pub mod rpc;
 pub mod seen;
 pub mod web;
 pub mod workspace;

@@ -11,13 +11,13 @@ use callgate_call::{Cancel, Timestamp};
 use callgate_wires::sse;
 use tokio::sync::{mpsc, watch};
 
+use crate::web::HEARTBEAT;
+
 /// Events and bytes of one stream that are kept.
 const EVENTS_MAX: usize = 256;
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// When a client that was hung up on should come back.
 const RETRY_MS: u64 = 100;
-/// How often a silent stream shows that it lives.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How long a call goes on for a client that vanished and may come back.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 

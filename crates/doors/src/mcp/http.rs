@@ -29,14 +29,13 @@ use tower_service::Service as _;
 
 use self::admit::metadata;
 use self::sessions::{Held, Sessions};
-use self::streams::event_stream;
-use super::eventlog::{EventLog, HEARTBEAT};
+use super::eventlog::EventLog;
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
 use crate::access::Identity;
 use crate::tcp::{self, Limits};
 use crate::web::{
-    Entrance, Names, accepts, accepts_both, content_type_is_json, empty, json_response,
-    kept_bearer, no_longer_good, read_body,
+    EVENTS_WAITING_MAX, Entrance, HEARTBEAT, Names, accepts, accepts_both, content_type_is_json,
+    empty, event_stream, json_response, kept_bearer, no_longer_good, read_body,
 };
 
 /// Where messages are sent.
@@ -45,8 +44,6 @@ const PATH: &str = "/mcp";
 const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
 pub const PIPE_PROTOCOL: &str = "callgate-mcp";
-/// Events that wait for a client that does not read; then whoever speaks waits.
-const EVENTS_WAITING_MAX: usize = 16;
 
 /// MCP at one listener.
 pub struct HttpDoor {

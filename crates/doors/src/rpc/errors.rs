@@ -43,6 +43,10 @@ pub fn error_of(fault: &Fault) -> RpcError {
         | Fault::Internal { .. } => (INTERNAL_ERROR, Some(("kind", fault.kind()))),
     };
     let mut data = fault.data();
+    // A field of a field is named as `tools/list` names its own: `patch.status`.
+    if let (Fault::BadInput { field, .. }, Value::Object(members)) = (fault, &mut data) {
+        members.insert("field".to_owned(), json!(field.replace('/', ".")));
+    }
     if let (Some((name, value)), Value::Object(members)) = (more, &mut data) {
         members.insert(name.to_owned(), json!(value));
     }

@@ -1,83 +1,78 @@
-//! JSON-RPC over a pair of pipes: one message, or one batch, a line. Requests run at the same
-//! time and are answered as they end; the end of input ends what still runs after a while.
+//! JSON-RPC over a pair of pipes: one message, or one batch, a line. The end of input ends what
+//! still runs after a while.
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use callgate_call::Cancel;
-use callgate_wires::jsonrpc::{self, INVALID_REQUEST, RpcError, parse_batch};
+use callgate_wires::jsonrpc::{self, INVALID_REQUEST, RpcError};
 use callgate_wires::line::{Line, LineSplitter};
-use tokio::task::JoinSet;
 
-use super::{BATCH_MAX, Peer, Reached, Rpc};
+use super::conversation::{self, Received, converse};
+use super::{Peer, Reached, Rpc};
 use crate::mcp::stdio::{Ends, LINE_BYTES_MAX};
 
-/// Lines at work at the same time; the next one waits.
-const IN_FLIGHT_MAX: usize = 256;
 const READ_BYTES: usize = 64 * 1024;
 
 /// Serves one conversation until its end, or until `stop`.
-pub async fn serve<E: Ends>(
-    rpc: &Arc<Rpc>,
-    peer: Peer,
-    mut ends: E,
-    stop: &Cancel,
-) -> io::Result<()> {
-    let mut splitter = LineSplitter::new(LINE_BYTES_MAX);
-    let mut chunk = vec![0; READ_BYTES];
-    let mut work: JoinSet<Option<Vec<u8>>> = JoinSet::new();
-    let take = |line: &[u8], work: &mut JoinSet<Option<Vec<u8>>>| {
-        let (rpc, peer, came) = (Arc::clone(rpc), peer.clone(), parse_batch(line, BATCH_MAX));
-        work.spawn(async move { rpc.answer(&peer, &Reached::Stdio, came).await });
+pub async fn serve<E: Ends>(rpc: &Arc<Rpc>, peer: Peer, ends: E, stop: &Cancel) -> io::Result<()> {
+    let lines = Lines {
+        ends,
+        splitter: LineSplitter::new(LINE_BYTES_MAX),
+        chunk: vec![0; READ_BYTES],
+        ended: false,
     };
-    loop {
-        while work.len() < IN_FLIGHT_MAX
-            && let Some(line) = splitter.next_line()
-        {
-            match line {
-                Line::Text(line) if line.trim_ascii().is_empty() => {}
-                Line::Text(line) => take(line, &mut work),
-                Line::TooLong => ends.write(&too_long()).await?,
-            }
-        }
-        tokio::select! {
-            read = ends.read(&mut chunk), if work.len() < IN_FLIGHT_MAX => match read? {
-                0 => break,
-                read => splitter.feed(&chunk[..read]),
-            },
-            Some(done) = work.join_next() => say(&mut ends, done.ok().flatten()).await?,
-            () = stop.cancelled() => {
-                // Half a line is nothing that was asked for.
-                splitter = LineSplitter::new(LINE_BYTES_MAX);
-                break;
-            }
-        }
-    }
-    if let Some(rest) = splitter
-        .finish()
-        .filter(|rest| !rest.trim_ascii().is_empty())
-    {
-        let rest = rest.to_vec();
-        take(&rest, &mut work);
-    }
-    let last = async {
-        while let Some(done) = work.join_next().await {
-            say(&mut ends, done.ok().flatten()).await?;
-        }
-        io::Result::Ok(())
-    };
-    // Whoever still runs after that has nobody to tell; dropping it ends it.
-    tokio::time::timeout(E::GRACE, last).await.unwrap_or(Ok(()))
+    converse(rpc, peer, Reached::Stdio, lines, stop).await
 }
 
-async fn say(ends: &mut impl Ends, answer: Option<Vec<u8>>) -> io::Result<()> {
-    match answer {
-        Some(mut answer) => {
-            answer.push(b'\n');
-            ends.write(&answer).await
+struct Lines<E> {
+    ends: E,
+    splitter: LineSplitter,
+    chunk: Vec<u8>,
+    ended: bool,
+}
+
+impl<E: Ends> conversation::Ends for Lines<E> {
+    const GRACE: Duration = E::GRACE;
+    // Whoever started us may be stopped for as long as they like.
+    const PATIENCE: Option<Duration> = None;
+
+    async fn receive(&mut self) -> io::Result<Received> {
+        loop {
+            while let Some(line) = self.splitter.next_line() {
+                match line {
+                    Line::Text(line) if line.trim_ascii().is_empty() => {}
+                    Line::Text(line) => return Ok(Received::Message(line.to_vec())),
+                    Line::TooLong => return Ok(Received::Reply(too_long())),
+                }
+            }
+            if self.ended {
+                return Ok(Received::End);
+            }
+            match self.ends.read(&mut self.chunk).await? {
+                0 => self.ended = true,
+                read => self.splitter.feed(&self.chunk[..read]),
+            }
+            if self.ended
+                && let Some(rest) = self.splitter.finish()
+                && !rest.trim_ascii().is_empty()
+            {
+                return Ok(Received::Message(rest.to_vec()));
+            }
         }
-        None => Ok(()),
     }
+
+    fn put(&self, message: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(message);
+        out.push(b'\n');
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.ends.write(bytes).await
+    }
+
+    fn put_farewell(&self, _: &mut Vec<u8>) {}
 }
 
 fn too_long() -> Vec<u8> {

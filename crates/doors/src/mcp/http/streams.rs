@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, header};
+use axum::body::Bytes;
 use axum::response::Response;
 use callgate_call::{BearerToken, Cancel};
 use callgate_wires::sse;
@@ -11,11 +10,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::super::Answered;
-use super::super::eventlog::HEARTBEAT;
 use super::super::outbox::Outgoing;
+use super::HttpDoor;
 use super::sessions::{Held, Running};
-use super::{EVENTS_WAITING_MAX, HttpDoor};
-use crate::web::no_longer_good;
+use crate::web::{EVENTS_WAITING_MAX, HEARTBEAT, event_stream, no_longer_good};
 
 impl HttpDoor {
     /// The stream ends with its answer; a client that closes it takes the request back.
@@ -147,36 +145,5 @@ impl Patient {
         let mut event = Vec::with_capacity(message.len() + 32);
         sse::write_event(None, message, &mut event);
         self.send(event.into()).await;
-    }
-}
-
-/// The answer that is a stream.
-pub(super) fn event_stream(events: mpsc::Receiver<Bytes>) -> Response {
-    let mut response = Response::new(Body::new(Events(events)));
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // A proxy that gathers events would make them late.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
-}
-
-/// A body of events as they come.
-pub(super) struct Events(pub(super) mpsc::Receiver<Bytes>);
-
-impl http_body::Body for Events {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        self.0
-            .poll_recv(context)
-            .map(|event| event.map(|event| Ok(http_body::Frame::data(event))))
     }
 }

@@ -1,0 +1,569 @@
+//! Plans over the contract: what each method takes and gives, that nothing is lost when many work
+//! on one plan, that everyone hears of it in the same order, and that it lasts. R-12.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::thread;
+
+use serde_json::{Value, json};
+use support::Folder;
+use support::drive::{Host, chain, cli, verified};
+use support::mcp::{mcp, modern_call, serve_http};
+use support::rpc::{Client, Events, Line, Posts, Ws, rpc};
+use support::web::{Web, token};
+use support::workspace::{folder_of, trusted};
+
+fn create(client: &mut Client, request: &str) -> Value {
+    let params = json!({ "title": "a plan", "user_request": request });
+    client.good("planner/create_plan", params)["plan"].clone()
+}
+
+/// A task's id, description and parent.
+fn outline(plan: &Value) -> Vec<(&str, &str, Option<&str>)> {
+    let tasks = plan["tasks"].as_array().expect("tasks").iter();
+    tasks
+        .map(|task| {
+            (
+                task["id"].as_str().expect("an id"),
+                task["description"].as_str().expect("a description"),
+                task["parent_id"].as_str(),
+            )
+        })
+        .collect()
+}
+
+/// JR-146, JR-147, JR-148, JR-149, JR-150, JR-151, JR-152, JR-153, R-12: the worked examples,
+/// check boxes, sentences, and all fields of plans and tasks.
+#[test]
+fn a_request_becomes_tasks() {
+    let folder = Folder::new();
+    let mut client = rpc(&folder);
+    let plan = create(&mut client, "1. write tests\n2. fix bugs\n3. release");
+    assert_eq!(
+        outline(&plan),
+        [
+            ("t1", "write tests", None),
+            ("t2", "fix bugs", None),
+            ("t3", "release", None)
+        ]
+    );
+    let nested = create(&mut client, "- api\n  - routes\n  - auth\n- docs");
+    assert_eq!(
+        outline(&nested),
+        [
+            ("t1", "api", None),
+            ("t2", "routes", Some("t1")),
+            ("t3", "auth", Some("t1")),
+            ("t4", "docs", None)
+        ]
+    );
+    assert_eq!(nested["tasks"][0]["children"], json!(["t2", "t3"]));
+    let params = json!({
+        "title": "whole", "user_request": "- [x] begun\n- [ ] open",
+        "context": "because", "assignee_default": "tester",
+    });
+    let plan = client.good("planner/create_plan", params)["plan"].clone();
+    let now = plan["created_at"].clone();
+    let task = |id: &str, about: &str, status: &str| {
+        json!({ "id": id, "description": about, "status": status, "assignee_role": "tester",
+                "parent_id": null, "children": [] })
+    };
+    assert_eq!(
+        plan,
+        json!({
+            "id": plan["id"], "title": "whole", "description": "because",
+            "tasks": [task("t1", "begun", "done"), task("t2", "open", "todo")],
+            "created_at": now, "updated_at": now,
+        })
+    );
+    let now = now.as_str().expect("a time");
+    assert!(
+        now.starts_with("20") && now.ends_with('Z'),
+        "ISO 8601: {now}"
+    );
+    let plain = json!({ "title": "t", "user_request": "Do this. Then that.", "context": null,
+                        "assignee_default": null });
+    let plan = client.good("planner/create_plan", plain)["plan"].clone();
+    assert_eq!(
+        outline(&plan),
+        [("t1", "Do this.", None), ("t2", "Then that.", None)]
+    );
+    assert_eq!(plan["tasks"][0]["assignee_role"], "developer");
+    assert!(plan.get("description").is_none());
+    for (params, field) in [
+        (json!({ "user_request": "x" }), "title"),
+        (json!({ "title": "x" }), "user_request"),
+        (json!({ "title": 1, "user_request": "x" }), "title"),
+        (
+            json!({ "title": "x", "user_request": null }),
+            "user_request",
+        ),
+        (
+            json!({ "title": "x", "user_request": "x", "context": 1 }),
+            "context",
+        ),
+        (
+            json!({ "title": "x", "user_request": "x", "assignee_default": [] }),
+            "assignee_default",
+        ),
+        (
+            json!({ "title": "x", "user_request": "x", "more": 1 }),
+            "more",
+        ),
+    ] {
+        let (code, data) = client.bad("planner/create_plan", params);
+        assert_eq!((code, &data["field"]), (-32602, &json!(field)));
+    }
+    // JR-164: what fits the schema and can still not be done.
+    for (params, field) in [
+        (json!({ "title": " ", "user_request": "x" }), "title"),
+        (
+            json!({ "title": "x", "user_request": "\n" }),
+            "user_request",
+        ),
+        (
+            json!({ "title": "x".repeat(1025), "user_request": "x" }),
+            "title",
+        ),
+        (
+            json!({ "title": "x", "user_request": "x".repeat(256 * 1024 + 1) }),
+            "user_request",
+        ),
+        (
+            json!({ "title": "x", "user_request": "x".repeat(16 * 1024 + 1) }),
+            "user_request",
+        ),
+    ] {
+        let (code, data) = client.bad("planner/create_plan", params);
+        assert_eq!((code, &data["field"]), (1003, &json!(field)));
+    }
+    let many = "- x\n".repeat(1001);
+    let params = json!({ "title": "x", "user_request": many });
+    assert_eq!(client.bad("planner/create_plan", params).0, 1003);
+}
+
+/// JR-154, JR-155, JR-156, JR-157, JR-158, JR-159, JR-162, JR-163, R-12: a patch changes what it
+/// names, and everyone hears of it.
+#[test]
+fn tasks_are_updated() {
+    let folder = Folder::new();
+    let mut client = rpc(&folder);
+    let plan = create(&mut client, "- a\n  - b");
+    let id = &plan["id"];
+    let heard = client.event();
+    assert_eq!(heard["method"], "planner/plan_updated");
+    let head = json!({ "id": id, "title": "a plan", "created_at": plan["created_at"],
+                       "updated_at": plan["updated_at"] });
+    assert_eq!(heard["params"], json!({ "plan": head }));
+    let mut task = plan["tasks"][0].clone();
+    for (patch, field, value) in [
+        (json!({ "status": "in_progress" }), "status", "in_progress"),
+        (
+            json!({ "description": "other", "status": null }),
+            "description",
+            "other",
+        ),
+        (
+            json!({ "assignee_role": "boss", "description": null }),
+            "assignee_role",
+            "boss",
+        ),
+        (json!({ "status": "blocked" }), "status", "blocked"),
+        (json!({ "status": "done" }), "status", "done"),
+        (json!({ "status": "todo" }), "status", "todo"),
+    ] {
+        task[field] = json!(value);
+        let params = json!({ "plan_id": id, "task_id": "t1", "patch": patch });
+        let result = client.good("planner/update_task", params);
+        assert_eq!(result, json!({ "plan_id": id, "task": task }));
+        let heard = client.event();
+        assert_eq!(heard["method"], "planner/task_updated");
+        let at = heard["params"]["updated_at"].clone();
+        assert_eq!(
+            heard["params"],
+            json!({ "plan_id": id, "task": task, "updated_at": at })
+        );
+        let now = client.good("planner/get_plan", json!({ "plan_id": id }))["plan"].clone();
+        assert_eq!((&now["tasks"][0], &now["updated_at"]), (&task, &at));
+        assert_eq!(now["created_at"], plan["created_at"]);
+    }
+    // Nothing named, nothing changed, nobody told.
+    let params = json!({ "plan_id": id, "task_id": "t1", "patch": { "status": null } });
+    assert_eq!(client.good("planner/update_task", params)["task"], task);
+    for (params, field) in [
+        (json!({ "task_id": "t1", "patch": {} }), "plan_id"),
+        (json!({ "plan_id": id, "patch": {} }), "task_id"),
+        (json!({ "plan_id": id, "task_id": "t1" }), "patch"),
+        (
+            json!({ "plan_id": id, "task_id": "t1", "patch": { "status": "ready" } }),
+            "patch.status",
+        ),
+        (
+            json!({ "plan_id": id, "task_id": "t1", "patch": { "description": 1 } }),
+            "patch.description",
+        ),
+        (
+            json!({ "plan_id": id, "task_id": "t1", "patch": { "assignee_role": 1 } }),
+            "patch.assignee_role",
+        ),
+        (
+            json!({ "plan_id": id, "task_id": "t1", "patch": { "id": "t2" } }),
+            "patch.id",
+        ),
+    ] {
+        let (code, data) = client.bad("planner/update_task", params);
+        assert_eq!((code, &data["field"]), (-32602, &json!(field)));
+    }
+    let (code, _) = client.bad("planner/get_plan", json!({}));
+    assert_eq!(code, -32602);
+    let long = json!({ "description": "x".repeat(16 * 1024 + 1) });
+    let params = json!({ "plan_id": id, "task_id": "t1", "patch": long });
+    assert_eq!(client.bad("planner/update_task", params).0, 1003);
+    for (plan, task) in [("p0", "t1"), ("none", "t1"), ("", "t1")] {
+        let params = json!({ "plan_id": plan, "task_id": task, "patch": {} });
+        assert_eq!(client.bad("planner/update_task", params).0, 1001);
+        let params = json!({ "plan_id": plan });
+        assert_eq!(client.bad("planner/get_plan", params).0, 1001);
+    }
+    for task in ["t0", "t3", "1", "t01", ""] {
+        let params = json!({ "plan_id": id, "task_id": task, "patch": {} });
+        assert_eq!(client.bad("planner/update_task", params).0, 1001, "{task}");
+    }
+    // The next to be heard is the next to happen.
+    let gone = client.good("planner/delete_plan", json!({ "plan_id": id }));
+    assert_eq!(gone, json!({ "deleted": true }));
+    let heard = client.event();
+    assert_eq!(heard["method"], "planner/plan_updated");
+    let told = &heard["params"]["plan"];
+    assert_eq!((&told["id"], &told["deleted"]), (id, &json!(true)));
+}
+
+/// JR-160, JR-161, R-4, R-12: pages of plans without their tasks, stable while others are added;
+/// a plan that is deleted is gone.
+#[test]
+fn plans_are_listed_and_deleted() {
+    let folder = Folder::new();
+    let mut client = rpc(&folder);
+    let empty = client.good("planner/list_plans", json!({}));
+    assert_eq!(empty, json!({ "plans": [], "next_cursor": null }));
+    let made: Vec<Value> = (0..7).map(|_| create(&mut client, "x")).collect();
+    let mut ids: Vec<Value> = made.iter().map(|plan| plan["id"].clone()).collect();
+    let (mut listed, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let params = json!({ "limit": 3, "cursor": cursor });
+        let page = client.good("planner/list_plans", params);
+        for plan in page["plans"].as_array().expect("plans") {
+            assert!(plan.get("tasks").is_none(), "{plan}");
+            listed.push(plan["id"].clone());
+        }
+        if listed.len() == 3 {
+            ids.push(create(&mut client, "added meanwhile")["id"].clone());
+        }
+        cursor = page["next_cursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert_eq!(listed, ids);
+    for (params, field) in [
+        (json!({ "cursor": "none" }), "cursor"),
+        (json!({ "cursor": "YWZ0ZXI6cDAx" }), "cursor"),
+        (json!({ "cursor": 1 }), "cursor"),
+        (json!({ "limit": 0 }), "limit"),
+        (json!({ "limit": 201 }), "limit"),
+        (json!({ "more": 1 }), "more"),
+    ] {
+        let (code, data) = client.bad("planner/list_plans", params);
+        assert_eq!((code, &data["field"]), (-32602, &json!(field)));
+    }
+    for (id, deleted) in [(&ids[2], true), (&ids[2], false), (&json!("none"), false)] {
+        let gone = client.good("planner/delete_plan", json!({ "plan_id": id }));
+        assert_eq!(gone, json!({ "deleted": deleted }));
+    }
+    ids.remove(2);
+    assert!(client.end());
+    let mut client = rpc(&folder);
+    let all = client.good("planner/list_plans", json!({ "limit": 200 }));
+    let left: Vec<Value> = all["plans"]
+        .as_array()
+        .expect("plans")
+        .iter()
+        .map(|plan| plan["id"].clone())
+        .collect();
+    assert_eq!(left, ids);
+    assert!(client.end());
+    verified(&folder);
+}
+
+/// R-12, R-3: a thousand updates at once from pipes, WebSockets and posts, in three processes.
+/// Each is made; every client hears of each, all in the same order; a restart changes nothing.
+#[test]
+fn a_thousand_updates_at_once() {
+    const EACH: usize = 200;
+    let folder = Folder::new();
+    let (serve, port) = serve_http(&folder);
+    let mut first = Client::ws(port);
+    let lines: String = (1..=5).map(|n| format!("- worker {n}\n")).collect();
+    let plan = create(&mut first, &lines);
+    let id = plan["id"].as_str().expect("an id").to_owned();
+    assert_eq!(first.event()["method"], "planner/plan_updated");
+    let mut stream = Events::open(port, None);
+    let patch = |worker: usize, n: usize| {
+        json!({ "plan_id": id, "task_id": format!("t{worker}"),
+                "patch": { "description": format!("{worker}:{n}"), "status": "in_progress" } })
+    };
+    // Those on pipes are processes of their own, and have heard of nothing yet.
+    let mut clients = vec![first, Client::ws(port), rpc(&folder), rpc(&folder)];
+    for client in &mut clients {
+        client.good("planner/get_plan", json!({ "plan_id": id }));
+    }
+    let heard: Vec<Vec<(String, String)>> = thread::scope(|scope| {
+        let seen = |event: &Value| {
+            let params = &event["params"];
+            let text = |value: &Value| value.as_str().expect("a text").to_owned();
+            (
+                text(&params["task"]["description"]),
+                text(&params["updated_at"]),
+            )
+        };
+        let patch = &patch;
+        let mut hearing = vec![scope.spawn(move || {
+            (0..5 * EACH)
+                .map(|_| seen(&stream.next()))
+                .collect::<Vec<_>>()
+        })];
+        hearing.extend(clients.into_iter().enumerate().map(|(index, mut client)| {
+            scope.spawn(move || {
+                let ids: Vec<u64> = (0..EACH)
+                    .map(|n| client.send("planner/update_task", patch(index + 1, n)))
+                    .collect();
+                for id in ids {
+                    let reply = client.answer(id);
+                    assert!(reply["result"].is_object(), "{reply}");
+                }
+                (0..5 * EACH).map(|_| seen(&client.event())).collect()
+            })
+        }));
+        let mut posts = Posts::new(port, "/rpc");
+        for n in 0..EACH {
+            let reply = posts.ask("planner/update_task", patch(5, n));
+            assert!(reply["result"].is_object(), "{reply}");
+        }
+        let join = |one: thread::ScopedJoinHandle<'_, Vec<_>>| one.join().expect("it hears");
+        hearing.into_iter().map(join).collect()
+    });
+    for others in &heard[1..] {
+        assert!(*others == heard[0], "all hear the same in the same order");
+    }
+    let mut texts: Vec<&String> = heard[0].iter().map(|(text, _)| text).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    assert_eq!(texts.len(), 5 * EACH, "each once");
+    assert!(heard[0].is_sorted_by_key(|(_, at)| at), "times go on");
+    let get = |client: &mut Client| {
+        client.good("planner/get_plan", json!({ "plan_id": id }))["plan"].clone()
+    };
+    let before = get(&mut Client::ws(port));
+    for task in before["tasks"].as_array().expect("tasks") {
+        let worker = &task["id"].as_str().expect("an id")[1..];
+        let of = |text: &&(String, String)| text.0.starts_with(&format!("{worker}:"));
+        let last = heard[0].iter().rfind(of).expect("some");
+        assert_eq!(task["description"], last.0);
+    }
+    assert_eq!(before["updated_at"], heard[0].last().expect("some").1);
+    serve.kill();
+    let (_serve, port) = serve_http(&folder);
+    assert_eq!(get(&mut Client::ws(port)), before);
+    assert_eq!(get(&mut rpc(&folder)), before);
+    let changes = chain(&folder);
+    let of_tasks = changes
+        .iter()
+        .filter(|record| record["kind"] == "plan.task");
+    assert_eq!(of_tasks.count(), 5 * EACH);
+    verified(&folder);
+}
+
+/// JR-164, JR-168, R-13: rates of a tool and of a client; both say when to come back.
+#[test]
+fn rates() {
+    let folder = trusted(
+        r#"
+[[tool]]
+name = "one"
+input_schema = { type = "object" }
+rate_limit = { per_second = 0.001, burst = 2 }
+runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
+"#,
+    );
+    let mut client = rpc(&folder);
+    let mut codes = (0..3).map(|_| client.ask("one", json!({})));
+    assert!(
+        codes
+            .by_ref()
+            .take(2)
+            .all(|reply| reply["result"].is_object())
+    );
+    let error = codes.next().expect("the third")["error"].clone();
+    drop(codes);
+    assert_eq!(error["code"], 1004);
+    assert!(
+        error["data"]["retry_after_ms"].as_u64() > Some(1000),
+        "{error}"
+    );
+    let web = Web::start(&folder, &[]);
+    let slow = token(&folder, &["slow", "--rate", "0.001/s,1"]);
+    let other = token(&folder, &["other"]);
+    let by = |token: &str| Client::new(Line::Socket(Ws::open(web.port, Some(token))));
+    let mut slow = by(&slow);
+    create(&mut slow, "x");
+    for method in ["planner/list_plans", "planner/create_plan"] {
+        let params = match method {
+            "planner/list_plans" => json!({}),
+            _ => json!({ "title": "x", "user_request": "x" }),
+        };
+        let (code, data) = slow.bad(method, params);
+        assert_eq!(code, 1004);
+        assert!(data["retry_after_ms"].as_u64() > Some(1000), "{data}");
+    }
+    // Another client has its own.
+    create(&mut by(&other), "x");
+}
+
+/// Whoever changes a plan, in whichever process, all who are connected hear of it.
+#[test]
+fn people() {
+    let folder = Folder::new();
+    assert_eq!(cli(&folder, &["plan"]).good().err, "there are no plans\n");
+    let (_serve, port) = serve_http(&folder);
+    let mut client = Client::ws(port);
+    let plan = create(&mut client, "- api\n  - routes\n- docs");
+    let id = plan["id"].as_str().expect("an id");
+    client.event();
+    let shown = cli(&folder, &["plan", "show", id]).good().out;
+    assert_eq!(
+        shown,
+        format!(
+            "{id}  a plan\n[ ] t1 api (developer)\n  [ ] t2 routes (developer)\n[ ] t3 docs (developer)\n"
+        )
+    );
+    let told = cli(&folder, &["plan", "done", id, "t2", "t3"]).good().out;
+    assert!(told.contains("  [x] t2 routes") && told.contains("[ ] t1 api"));
+    for task in ["t2", "t3"] {
+        let heard = client.event();
+        assert_eq!(heard["method"], "planner/task_updated");
+        let heard = &heard["params"]["task"];
+        assert_eq!(
+            (&heard["id"], &heard["status"]),
+            (&json!(task), &json!("done"))
+        );
+    }
+    let listed = cli(&folder, &["plan", "ls"]).good().out;
+    assert!(listed.contains(id) && listed.contains("2/3"), "{listed}");
+    let listed = cli(&folder, &["plan", "ls", "--json"]).good().json();
+    assert_eq!(listed["plans"][0]["id"], id);
+    let now = client.good("planner/get_plan", json!({ "plan_id": id }));
+    assert_eq!(
+        cli(&folder, &["plan", "show", id, "--json"]).good().json(),
+        now
+    );
+    // All of it or nothing.
+    let refused = cli(&folder, &["plan", "done", id, "t1", "t9"]);
+    assert!(!refused.status.success() && refused.err.contains("no task t9"));
+    assert!(!cli(&folder, &["plan", "show", "p0"]).status.success());
+    let gone = cli(&folder, &["plan", "rm", id]).good().out;
+    assert_eq!(gone, format!("removed {id}  a plan\n"));
+    assert_eq!(client.event()["params"]["plan"]["deleted"], true);
+    assert!(!cli(&folder, &["plan", "rm", id]).status.success());
+}
+
+const PLANNER: &str = r#"
+read -r input
+case $input in
+  *nonsense*) echo '{"tasks":7}' ;;
+  *hang*) exec sleep 1000 ;;
+  *peek*) cat callgate.toml >&2 && echo '{"tasks":["read it"]}' || echo '{"tasks":["kept out"]}' ;;
+  *) echo '{"tasks":["first",{"description":"second","assignee_role":"tester","children":["third"]}]}' ;;
+esac
+"#;
+
+/// R-12: another program plans, confined and bounded as any tool of its kind.
+#[test]
+fn a_program_plans() {
+    let config = "[planner]\ncommand = [\"/bin/sh\", \"plan.sh\"]\ntimeout_ms = 1500\n";
+    let folder = folder_of(&[("callgate.toml", config), ("plan.sh", PLANNER)]);
+    cli(&folder, &["trust"]).good();
+    let mut client = rpc(&folder);
+    let plan = create(&mut client, "1. not read as a list");
+    assert_eq!(
+        outline(&plan),
+        [
+            ("t1", "first", None),
+            ("t2", "second", None),
+            ("t3", "third", Some("t2"))
+        ]
+    );
+    let roles: Vec<&Value> = plan["tasks"]
+        .as_array()
+        .expect("tasks")
+        .iter()
+        .map(|task| &task["assignee_role"])
+        .collect();
+    assert_eq!(roles, ["developer", "tester", "developer"]);
+    let plan = create(&mut client, "peek");
+    assert_eq!(outline(&plan), [("t1", "kept out", None)]);
+    for (request, kind) in [("nonsense", "bad_output"), ("hang", "timeout")] {
+        let params = json!({ "title": "x", "user_request": request });
+        let (code, data) = client.bad("planner/create_plan", params);
+        assert_eq!((code, &data["kind"]), (-32603, &json!(kind)));
+    }
+    let params = json!({ "path": "plan.sh", "content": "x", "overwrite": true });
+    assert_eq!(
+        client.bad("files/write", params).0,
+        1002,
+        "its code is the gate's own"
+    );
+    let plans = client.good("planner/list_plans", json!({}))["plans"].clone();
+    assert_eq!(plans.as_array().expect("plans").len(), 2);
+}
+
+/// The same tool over MCP and toolhost makes the same plan.
+#[test]
+fn over_other_wires() {
+    let folder = Folder::new();
+    let input = json!({ "title": "a plan", "user_request": "- a\n  - b\nand so on" });
+    let plain = |mut plan: Value| {
+        for name in ["id", "created_at", "updated_at"] {
+            assert!(plan[name].is_string(), "{plan}");
+            plan[name] = json!(name);
+        }
+        plan
+    };
+    let here = create(&mut rpc(&folder), "- a\n  - b\nand so on");
+    let mut by_mcp = mcp(&folder, &[]);
+    let reply = by_mcp.ask(&modern_call(1, "planner/create_plan", &input, &json!({})));
+    let structured = reply["result"]["structuredContent"]["plan"].clone();
+    assert!(structured.is_object(), "{reply}");
+    let mut host = Host::start(&folder, "builtin");
+    let reply = host.ask(&json!({ "aid": "AID.PLANNER.CREATE_PLAN.v1", "inputs": input }));
+    let output = match &reply["output"] {
+        Value::Null => &reply["output_json"],
+        output => output,
+    };
+    let output = match output {
+        Value::String(text) => serde_json::from_str(text).expect("JSON"),
+        output => output.clone(),
+    };
+    let by_host = output["plan"].clone();
+    assert!(by_host.is_object(), "{reply}");
+    let here = plain(here);
+    assert_eq!(plain(structured), here);
+    assert_eq!(plain(by_host), here);
+    let plans = rpc(&folder).good("planner/list_plans", json!({}));
+    assert_eq!(plans["plans"].as_array().expect("plans").len(), 3);
+}
