@@ -2,6 +2,9 @@
 //! time, and nobody is held up at the end but by calls under way. Bodies are bounded by the
 //! doors that read them.
 
+mod resumed;
+mod short;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::{Request, header};
 use axum::response::Response;
-use callgate_call::Cancel;
+use callgate_call::{Cancel, Clock};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,6 +23,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
+
+use self::resumed::Resumed;
+pub use self::short::Asked;
+use self::short::{Dates, Left};
 
 /// How long connections without a call may last once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -60,12 +67,14 @@ pub async fn serve<A, F>(
     listener: TcpListener,
     answer: A,
     limits: Limits,
+    clock: Arc<dyn Clock>,
     calls: impl Future<Output = ()>,
     stop: Cancel,
 ) where
-    A: Fn(Request<Incoming>) -> F + Clone + Unpin + Send + 'static,
+    A: Fn(Request<Asked>) -> F + Clone + Unpin + Send + Sync + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
+    let dates = Arc::new(Dates::new(clock));
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let connections = TaskTracker::new();
     let abandon = Cancel::new();
@@ -85,11 +94,11 @@ pub async fn serve<A, F>(
             connections.spawn(turn_away(stream));
             continue;
         };
-        let answer = answer.clone();
+        let (answer, dates) = (answer.clone(), Arc::clone(&dates));
         let (stop, abandon) = (stop.clone(), abandon.clone());
         connections.spawn(async move {
             tokio::select! {
-                () = connection(stream, answer, limits, &stop) => {}
+                () = connection(stream, answer, limits, &dates, &stop) => {}
                 () = abandon.cancelled() => {}
             }
             drop(place);
@@ -123,9 +132,32 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-async fn connection<A, F>(stream: TcpStream, answer: A, limits: Limits, stop: &Cancel)
-where
-    A: Fn(Request<Incoming>) -> F + Unpin,
+async fn connection<A, F>(
+    mut stream: TcpStream,
+    answer: A,
+    limits: Limits,
+    dates: &Dates,
+    stop: &Cancel,
+) where
+    A: Fn(Request<Asked>) -> F + Unpin,
+    F: Future<Output = Response>,
+{
+    match short::carry(&mut stream, &answer, &limits, dates, stop).await {
+        Left::Over => linger(stream).await,
+        // Boxed, so that connections that never get here have no room for it.
+        Left::Library(came) => Box::pin(by_library(stream, came, answer, limits, stop)).await,
+    }
+}
+
+/// The rest of a connection of which `came` was read already.
+async fn by_library<A, F>(
+    stream: TcpStream,
+    came: Vec<u8>,
+    answer: A,
+    limits: Limits,
+    stop: &Cancel,
+) where
+    A: Fn(Request<Asked>) -> F + Unpin,
     F: Future<Output = Response>,
 {
     let leaves = Leaves::default();
@@ -134,9 +166,10 @@ where
         if request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(told.clone());
         }
-        let answer = answer(request);
+        let answer = answer(request.map(Asked::Coming));
         Box::pin(async move { Ok::<_, Infallible>(answer.await) })
     });
+    let stream = Resumed::new(came, stream);
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
@@ -152,9 +185,10 @@ where
         let _ = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
     }
     let http1::Parts { io, read_buf, .. } = connection.into_parts();
+    let (stream, unread) = io.into_inner().into_parts();
     match leaves.next() {
-        Some(next) if !stopped => next(io.into_inner(), read_buf).await,
-        _ => linger(io.into_inner()).await,
+        Some(next) if !stopped => next(stream, [&read_buf, &*unread].concat().into()).await,
+        _ => linger(stream).await,
     }
 }
 
@@ -216,8 +250,9 @@ mod tests {
         let stop = Cancel::new();
         let served = serve(
             listener,
-            async |_: Request<Incoming>| Response::new("hello".into()),
+            async |_: Request<Asked>| Response::new("hello".into()),
             limits,
+            Arc::new(callgate_call::ManualClock::default()),
             std::future::ready(()),
             stop.clone(),
         );

@@ -155,7 +155,8 @@ async fn until_stopped(
                 calls.wait().await;
             };
             let stop = closing.stop.clone();
-            tcp.serve(mcp, router, under_way, stop).await;
+            let clock = Arc::clone(&parts.clock);
+            tcp.serve(mcp, router, clock, under_way, stop).await;
         }
     };
     let on_socket = gate_http::serve(listener, router, calls.clone(), &closing);

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{BoxError, Router};
-use callgate_call::{BearerToken, Cancel, LogLevel, Wire};
+use callgate_call::{BearerToken, Cancel, Clock, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
 };
@@ -32,7 +32,7 @@ use self::sessions::{Held, Sessions};
 use super::eventlog::EventLog;
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
 use crate::access::Identity;
-use crate::tcp::{self, Limits};
+use crate::tcp::{self, Asked, Limits};
 use crate::web::{
     EVENTS_WAITING_MAX, Entrance, HEARTBEAT, Names, accepts, accepts_both, content_type_is_json,
     empty, event_stream, json_response, kept_bearer, no_longer_good, read_body,
@@ -87,11 +87,12 @@ impl HttpDoor {
         listener: TcpListener,
         router: Router,
         limits: Limits,
+        clock: Arc<dyn Clock>,
         calls: impl Future<Output = ()>,
         stop: Cancel,
     ) {
         let door = self;
-        let answer = move |request: hyper::Request<hyper::body::Incoming>| {
+        let answer = move |request: hyper::Request<Asked>| {
             let door = Arc::clone(&door);
             // Messages, nearly all there is, go without what the router wraps them in.
             let is_message = request.method() == Method::POST && request.uri().path() == PATH;
@@ -106,7 +107,7 @@ impl HttpDoor {
                 }
             }
         };
-        tcp::serve(listener, answer, limits, calls, stop).await;
+        tcp::serve(listener, answer, limits, clock, calls, stop).await;
     }
 
     fn peer(&self, identity: Identity) -> Peer {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use callgate_call::{Caller, Cancel};
+use callgate_call::{Caller, Cancel, Clock};
 use callgate_doors::access::jwt::Issuer;
 use callgate_doors::access::{Access, Everybody, Guard};
 use callgate_doors::mcp::http::HttpDoor;
@@ -153,6 +153,7 @@ impl Tcp {
         self,
         mcp: Arc<HttpDoor>,
         router: Router,
+        clock: Arc<dyn Clock>,
         calls: impl Future<Output = ()>,
         stop: Cancel,
     ) {
@@ -160,7 +161,8 @@ impl Tcp {
             connections_max: connections_max(),
             ..Limits::default()
         };
-        mcp.serve(self.listener, router, limits, calls, stop).await;
+        mcp.serve(self.listener, router, limits, clock, calls, stop)
+            .await;
     }
 }
 
