@@ -452,6 +452,9 @@ fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
             };
             return check_numbers(&limits, &PoolConfig::default());
         }
+        RunnerConfig::Container(container) if container.limits.cpu_percent.is_some() => {
+            return Err("cpu_percent: not for containers".to_owned());
+        }
         RunnerConfig::Container(container) => (&container.limits, &container.pool),
     };
     check_numbers(limits, pool)
@@ -464,6 +467,10 @@ fn check_numbers(limits: &LimitsConfig, pool: &PoolConfig) -> Result<(), String>
         }
         _ => Ok(()),
     };
+    let percent = limits
+        .cpu_percent
+        .map(|percent| percent.try_into().unwrap_or(usize::MAX));
+    within("cpu_percent", percent, 100_000)?;
     within("output_bytes", limits.output_bytes, 1 << 30)?;
     within("workers_max", pool.workers_max, 1024)?;
     within("queue_max", pool.queue_max, 65_536)?;
@@ -492,6 +499,7 @@ pub fn child_limits(config: &LimitsConfig) -> Limits {
         file_size_bytes: config.file_bytes,
         open_files: config.open_files,
         processes: config.processes,
+        cpu_percent: config.cpu_percent,
     }
 }
 

@@ -10,8 +10,8 @@ use callgate_sandbox::real;
 
 use crate::bridge::Place;
 use crate::config::{
-    Config, GuaranteesConfig, NetworkConfig, PurityConfig, RunnerConfig, SandboxConfig,
-    StrictConfig, ToolConfig,
+    Config, GuaranteesConfig, LimitsConfig, NetworkConfig, PurityConfig, RunnerConfig,
+    SandboxConfig, StrictConfig, ToolConfig,
 };
 use crate::paths::Paths;
 use crate::workspace::{CONFIG_FILE, escapes};
@@ -126,6 +126,7 @@ impl Ground {
             }
             self.check_container(config, &reads, &writes)?;
         }
+        let limits = config.runner.as_ref().and_then(RunnerConfig::limits);
         let mut code: Vec<PathBuf> = own;
         code.extend(
             config
@@ -147,6 +148,7 @@ impl Ground {
             unconfined: unconfined || bound.is_some_and(|bound| bound.unconfined),
             strict,
             isolation,
+            limits: limits.map(LimitsConfig::of_tree).unwrap_or_default(),
         })))
     }
 }

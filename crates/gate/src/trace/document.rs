@@ -298,13 +298,16 @@ fn enforcement(enforcement: &Enforcement, secrets: &Secrets) -> Value {
             // It is not that it reaches nobody.
             body["network"]["guarantee"] = json!("network.allow");
         }
+        if let Some(limits) = &detail.limits {
+            body["limits"] = held_body(limits, secrets);
+        }
     }
     body
 }
 
 fn held_body(held: &Held, secrets: &Secrets) -> Value {
     let mut body = json!({
-        "guarantee": held.guarantee.name(),
+        "guarantee": held.name(),
         "source": held.asker.as_str(),
         "level": held.level.as_str(),
         "mechanisms": held.mechanisms,
