@@ -294,6 +294,18 @@ fn name(owner: Pid, attempt: u32) -> io::Result<String> {
     Ok(format!("{PREFIX}{owner}-{random:016x}-{attempt}"))
 }
 
+/// True if such a name was made here.
+fn is_ours(name: &str) -> bool {
+    let rest = name.strip_prefix(PREFIX).unwrap_or_default();
+    let parts: Vec<&str> = rest.split('-').collect();
+    let [owner, random, attempt] = parts[..] else {
+        return false;
+    };
+    let is_number = |part: &str| part.parse::<u32>().is_ok();
+    let is_random = random.len() == 16 && u64::from_str_radix(random, 16).is_ok();
+    is_number(owner) && is_random && is_number(attempt)
+}
+
 /// The folder, if nobody else holds it.
 fn lock(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -307,10 +319,7 @@ pub(crate) fn sweep(places: &Places) {
     for place in places.all() {
         let entries = fs::read_dir(place).into_iter().flatten().flatten();
         for entry in entries {
-            let ours = entry
-                .file_name()
-                .to_str()
-                .is_some_and(|name| name.starts_with(PREFIX));
+            let ours = entry.file_name().to_str().is_some_and(is_ours);
             let path = entry.path();
             if ours && let Some(_held) = lock(&path) {
                 clear(&path);
@@ -332,5 +341,26 @@ fn clear(path: &Path) {
             }
         }
         wait::readable(&[], Some(ROUND_MS));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What others have made is never swept, whatever they call it.
+    #[test]
+    fn names_are_known() {
+        assert!(is_ours(&name(4711, 3).unwrap()));
+        for other in [
+            "callgate-docker",
+            "callgate-1-2-3-4",
+            "callgate-1-0123456789abcdef",
+            "callgate-x-0123456789abcdef-0",
+            "callgate-1-0123456789abcde-0",
+            "x",
+        ] {
+            assert!(!is_ours(other), "{other}");
+        }
     }
 }
