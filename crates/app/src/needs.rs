@@ -38,8 +38,7 @@ impl Ground {
     pub fn new(paths: &Paths, config: &Config, files: &[PathBuf]) -> Self {
         let root = paths.workspace.clone();
         let mut kept: Vec<PathBuf> = RESERVED.iter().map(|name| root.join(name)).collect();
-        let runners = config.tools.iter().filter_map(|tool| tool.runner.as_ref());
-        kept.extend(runners.flat_map(|runner| code(&root, runner)));
+        kept.extend(config.tools.iter().flat_map(|tool| code(&root, tool)));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
         hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
@@ -128,12 +127,7 @@ impl Ground {
         }
         let limits = config.runner.as_ref().and_then(RunnerConfig::limits);
         let mut code: Vec<PathBuf> = own;
-        code.extend(
-            config
-                .runner
-                .iter()
-                .flat_map(|runner| self::code(&self.root, runner)),
-        );
+        code.extend(self::code(&self.root, config));
         Ok(Some(Arc::new(Needs {
             guarantees: guarantees(config),
             reads,
@@ -261,8 +255,17 @@ fn network(config: &ToolConfig) -> Result<Network, String> {
 
 /// A tool's own code inside the workspace: the files its command names, the module or package
 /// its entry is in.
-fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
+fn code(root: &Path, config: &ToolConfig) -> Vec<PathBuf> {
+    let packed = config
+        .bound
+        .as_ref()
+        .is_some_and(|bound| bound.code.is_some());
+    let Some(runner) = &config.runner else {
+        return Vec::new();
+    };
     match runner {
+        // In the pack.
+        RunnerConfig::Node { .. } if packed => Vec::new(),
         RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. } => command
             .iter()
             .filter(|word| !word.is_empty() && !escapes(word))
