@@ -2,6 +2,7 @@
 //! by effect. Where none can be had (not root, no delegation) the tests say so and look at what
 //! is left then.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::print_stdout, reason = "what is not looked at is said")]
 
 mod support;
 
