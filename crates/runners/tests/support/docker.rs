@@ -88,11 +88,17 @@ impl Docker {
             .expect("CALLGATE_TEST_DOCKER is not set: `cargo xtask test` fetches it");
         let programs = PathBuf::from(programs);
         let own = |name: &str| folder.join(name).display().to_string();
+        std::fs::write(folder.join("daemon.json"), settings(&programs, &folder)).unwrap();
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let daemon = Command::new(programs.join("usr/sbin/dockerd"))
             .args(["--host", &format!("unix://{}", own("sock"))])
             .args(["--data-root", &own("data"), "--exec-root", &own("exec")])
-            .args(["--pidfile", &own("pid"), "--config-file", &own("none.json")])
+            .args([
+                "--pidfile",
+                &own("pid"),
+                "--config-file",
+                &own("daemon.json"),
+            ])
             .args(["--iptables=false", "--ip6tables=false", "--bridge=none"])
             .args(["--cgroup-parent", &group_of(&folder)])
             .args(["--exec-opt", "native.cgroupdriver=cgroupfs"])
@@ -102,7 +108,6 @@ impl Docker {
             .stderr(log)
             .spawn()
             .expect("start dockerd");
-        std::fs::write(folder.join("none.json"), "{}").unwrap();
         let mut docker = Self {
             folder,
             programs,
@@ -124,6 +129,27 @@ impl Docker {
             assert!(Instant::now() < until, "dockerd does not answer: {}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+}
+
+/// A daemon's settings. Old ones keep a key in `/etc` unless they are told where.
+fn settings(programs: &Path, folder: &Path) -> String {
+    let told = Command::new(programs.join("usr/sbin/dockerd"))
+        .arg("--version")
+        .output()
+        .expect("start dockerd");
+    let told = String::from_utf8_lossy(&told.stdout);
+    let version = told.strip_prefix("Docker version ").unwrap_or_default();
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|text| text.parse::<u32>().ok());
+    match major {
+        Some(..24) => {
+            let key = folder.join("key.json");
+            serde_json::json!({ "deprecated-key-path": key }).to_string()
+        }
+        _ => "{}".to_owned(),
     }
 }
 
