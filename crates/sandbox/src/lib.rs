@@ -41,6 +41,7 @@ mod message;
 mod nanny;
 mod outlet;
 mod places;
+mod private;
 mod probe;
 mod resolve;
 mod scratch;
