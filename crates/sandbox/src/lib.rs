@@ -37,6 +37,9 @@ mod group;
 mod idle;
 mod kernel;
 mod levels;
+#[cfg(test)]
+#[path = "../../misbehave/src/locate.rs"]
+mod locate;
 mod message;
 mod nanny;
 mod outlet;

@@ -519,3 +519,31 @@ impl Named {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ending, locate};
+
+    /// An order that a nanny gives back because it is about to go is the next one's.
+    #[tokio::test]
+    async fn an_order_that_came_too_late_is_not_lost() {
+        let spawner = Spawner::new(locate::misbehave().to_owned());
+        let kind = Kind {
+            confined: false,
+            grouped: false,
+        };
+        let (link, _) = spawner.link().unwrap();
+        let (stream, far) = Leash::pair().unwrap();
+        spawner.idle.put(Leash { stream, link, kind });
+        let goes = std::thread::spawn(move || {
+            let mut far = std::os::unix::net::UnixStream::from(far);
+            assert!(far.read(&mut [0; 4096]).unwrap() > 0);
+            far.write_all(&Report::Declined.to_bytes()).unwrap();
+        });
+        let spec = Spec::new(vec!["/bin/true".into()], "/".into());
+        let mut child = spawner.spawn(spec).await.unwrap();
+        assert_eq!(child.wait().await.ending, Ending::Code(0));
+        goes.join().unwrap();
+    }
+}
