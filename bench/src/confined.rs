@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use callgate_call::{Asker, Guarantee, Guarantees, Needs};
-use callgate_sandbox::{Ending, Spawner, Spec, Trees};
+use callgate_sandbox::{Ending, Limits, Spawner, Spec, Trees};
 
 use crate::figure::{Figure, number, quiet};
 use crate::launchers::{Podman, bubblewrap};
@@ -41,14 +41,20 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let runtime = in_process::runtime()?;
     let mut bwrap = had(bubblewrap(&program));
     let podman = had(Podman::new(scratch.root(), &program));
-    let mut all: [Vec<f64>; 6] = Default::default();
+    let mut all: [Vec<f64>; 7] = Default::default();
     for _ in 0..ROUNDS {
-        let ours = |trees, needs| runtime.block_on(children(bench, &program, trees, needs));
-        let [plain, bare, layers, namespaces, wrapped, contained] = &mut all;
+        let ours = |trees, needs| {
+            let limits = Limits::default();
+            runtime.block_on(children(bench, &program, trees, needs, limits))
+        };
+        let [plain, bare, layers, namespaces, grouped, wrapped, contained] = &mut all;
         plain.push(by_the_library(&mut Command::new(&program), CHILDREN)?);
         bare.push(ours(Trees::Subreaper, None)?);
         layers.push(ours(Trees::Subreaper, Some(needs(false)))?);
         namespaces.push(ours(Trees::Best, Some(needs(true)))?);
+        let (needs, limits) = (Some(needs(false)), limits());
+        let limited = children(bench, &program, Trees::Subreaper, needs, limits);
+        grouped.push(runtime.block_on(limited)?);
         if let Some(command) = &mut bwrap {
             wrapped.push(by_the_library(command, WRAPPED)?);
         }
@@ -56,7 +62,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
             contained.push(by_the_library(&mut podman.run(), CONTAINERS)?);
         }
     }
-    let [plain, bare, layers, namespaces, wrapped, contained] = all.map(|all| quiet(&all));
+    let [plain, bare, layers, namespaces, grouped, wrapped, contained] = all.map(|all| quiet(&all));
     let beside = format!(
         "above {} µs of a plain start; our own start without confinement {} µs",
         number(plain),
@@ -73,6 +79,8 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         above("with pid, net and IPC namespaces", namespaces)
             .at_most(NAMESPACES_US_MAX)
             .beside(beside),
+        above("with limits on memory and processes", grouped)
+            .beside("of all its processes together, by cgroups where they can be had"),
     ];
     if bwrap.is_some() {
         let what = "all namespaces, no filter, no Landlock, the same uid";
@@ -120,6 +128,14 @@ fn needs(strict: bool) -> Arc<Needs> {
     })
 }
 
+fn limits() -> Limits {
+    Limits {
+        address_space_bytes: Some(256 << 20),
+        processes: Some(64),
+        ..Limits::default()
+    }
+}
+
 /// CPU of a child on both sides, the start of the spawner and what it finds out shared among
 /// all.
 async fn children(
@@ -127,6 +143,7 @@ async fn children(
     program: &Path,
     trees: Trees,
     needs: Option<Arc<Needs>>,
+    limits: Limits,
 ) -> Result<f64, Failure> {
     let spawner = Spawner::with_trees(bench.callgate.clone(), trees);
     let before = cpu::ours_and_children();
@@ -135,6 +152,7 @@ async fn children(
         let folder = program.parent().ok_or("a program is in a folder")?;
         let mut spec = Spec::new(words, folder.to_owned());
         spec.confine.clone_from(&needs);
+        spec.limits.clone_from(&limits);
         let mut child = spawner.spawn(spec).await?;
         let exit = child.wait().await;
         if exit.ending != Ending::Code(0) {

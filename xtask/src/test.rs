@@ -6,7 +6,8 @@
 //! `CALLGATE_TEST_PYTHON` (an interpreter, not a shim) and, as root only,
 //! `CALLGATE_TEST_UID` (a user to drop to); those that drive MCP clients also
 //! `CALLGATE_TEST_NODE`, `CALLGATE_TEST_MODULES` and
-//! `CALLGATE_TEST_CLIENT_PYTHON`; those of containers `CALLGATE_TEST_IMAGE`. The Python tests read `CALLGATE_BIN` besides.
+//! `CALLGATE_TEST_CLIENT_PYTHON`; those of containers `CALLGATE_TEST_IMAGE`
+//! and `CALLGATE_TEST_DOCKER`. The Python tests read `CALLGATE_BIN` besides.
 
 pub mod clients;
 pub mod containers;
@@ -124,6 +125,7 @@ struct Needs {
     unprivileged_uid: Option<&'static str>,
     clients: Option<Clients>,
     image: Option<PathBuf>,
+    docker: Option<PathBuf>,
 }
 
 impl Needs {
@@ -137,6 +139,7 @@ impl Needs {
             unprivileged_uid,
             clients: None,
             image: None,
+            docker: None,
         })
     }
 
@@ -147,6 +150,7 @@ impl Needs {
 
     fn make_image(&mut self, root: &Path) -> Result<(), Failure> {
         self.image = Some(containers::set_up(root, &self.cache, &self.python)?);
+        self.docker = Some(containers::docker(&self.cache)?);
         Ok(())
     }
 
@@ -163,6 +167,9 @@ impl Needs {
         }
         if let Some(image) = &self.image {
             command.env("CALLGATE_TEST_IMAGE", image);
+        }
+        if let Some(docker) = &self.docker {
+            command.env("CALLGATE_TEST_DOCKER", docker);
         }
     }
 }

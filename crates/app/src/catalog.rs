@@ -95,11 +95,7 @@ impl Workshop<'_> {
             }
             // A state that takes no files must not cost the other tools (T-12).
             (Some(_), Err(reason)) => Arc::new(NoRunner::new(reason.clone())),
-            (None, _) => {
-                let bound = config.bound.as_ref();
-                let reason = bound.and_then(|bound| bound.unavailable.clone());
-                Arc::new(reason.map_or_else(NoRunner::default, NoRunner::new))
-            }
+            (None, _) => Arc::new(NoRunner::default()),
         };
         let bound = config.bound.map(|bound| *bound);
         let rate_limit = config
@@ -138,7 +134,7 @@ impl Workshop<'_> {
         })
     }
 
-    /// The folders of a pack in which Python looks for its modules, the pack's own first.
+    /// The folders of a pack in which its modules are looked for, the pack's own first.
     fn code(&self, bound: Option<&Bound>) -> Result<Vec<PathBuf>, String> {
         let local = bound.filter(|bound| bound.origin.runner == "local");
         let Some(code) = local.and_then(|bound| bound.code.as_deref()) else {
@@ -247,6 +243,11 @@ impl Workshop<'_> {
                 if file.is_none_or(escapes) {
                     return Err(format!("entry `{entry}` is not `file:function`"));
                 }
+                // What a pack runs is its verified code.
+                let entry = match code.first() {
+                    Some(folder) => folder.join(entry).to_string_lossy().into_owned(),
+                    None => entry.clone(),
+                };
                 let key =
                     format!("node {node:?} {env:?} {limits:?} {pool:?} {needs:?} {isolation:?}");
                 let pool = self.shared(key, |shop| {
@@ -262,7 +263,7 @@ impl Workshop<'_> {
                     };
                     Ok(node_pool(Arc::clone(&shop.spawner), settings, tune))
                 })?;
-                Ok(Arc::new(PoolRunner::new(pool, Some(entry.clone()), "node")))
+                Ok(Arc::new(PoolRunner::new(pool, Some(entry), "node")))
             }
             RunnerConfig::Service(service) => {
                 self.remotes()?
@@ -452,6 +453,9 @@ fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
             };
             return check_numbers(&limits, &PoolConfig::default());
         }
+        RunnerConfig::Container(container) if container.limits.cpu_percent.is_some() => {
+            return Err("cpu_percent: not for containers".to_owned());
+        }
         RunnerConfig::Container(container) => (&container.limits, &container.pool),
     };
     check_numbers(limits, pool)
@@ -464,6 +468,10 @@ fn check_numbers(limits: &LimitsConfig, pool: &PoolConfig) -> Result<(), String>
         }
         _ => Ok(()),
     };
+    let percent = limits
+        .cpu_percent
+        .map(|percent| percent.try_into().unwrap_or(usize::MAX));
+    within("cpu_percent", percent, 100_000)?;
     within("output_bytes", limits.output_bytes, 1 << 30)?;
     within("workers_max", pool.workers_max, 1024)?;
     within("queue_max", pool.queue_max, 65_536)?;
@@ -492,6 +500,7 @@ pub fn child_limits(config: &LimitsConfig) -> Limits {
         file_size_bytes: config.file_bytes,
         open_files: config.open_files,
         processes: config.processes,
+        cpu_percent: config.cpu_percent,
     }
 }
 

@@ -3,7 +3,6 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -211,8 +210,8 @@ impl<'a> Parts<'a> {
             spawner: Arc::clone(&self.spawner),
             ground: &ground,
             secrets: &config.secrets.env,
-            worker: &|| worker.get_or_init(|| self.worker()).clone(),
-            node_worker: &|| node::worker(&self.store),
+            worker: &|| worker.get_or_init(|| self.worker(false)).clone(),
+            node_worker: &|| self.worker(true),
             lay_out: &|code| code.lay_out(&self.store, code_home.as_deref()),
             remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
             pools: HashMap::new(),
@@ -279,15 +278,15 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// What Python runs. A child that becomes somebody else (P-16) may not enter the state, and
-    /// gets the worker as text.
-    fn worker(&self) -> Vec<OsString> {
-        let owner = std::fs::metadata(&self.paths.workspace).map_or(0, |found| found.uid());
-        let another = self.environment.uid == 0 && owner != 0;
-        if another {
-            python::worker_as_text()
-        } else {
-            python::worker(&self.store)
+    /// What Python and Node run. A child that becomes somebody else (P-16) may not enter the
+    /// state, and gets the worker as text.
+    fn worker(&self, node: bool) -> Vec<OsString> {
+        let another = project::is_of_another(self.environment, &self.paths.workspace);
+        match (node, another) {
+            (false, false) => python::worker(&self.store),
+            (false, true) => python::worker_as_text(),
+            (true, false) => node::worker(&self.store),
+            (true, true) => node::worker_as_text(),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::config::{Config, ToolConfig};
 use crate::environment::Environment;
 use crate::needs::Ground;
 use crate::node;
+use crate::project;
 use crate::python;
 
 /// Entries known at the same time; the next one is refused.
@@ -114,14 +115,21 @@ impl Functions {
         });
         let config: ToolConfig =
             serde_json::from_value(config).map_err(|error| internal(error.to_string()))?;
+        let another = project::is_of_another(&self.environment, &self.workspace);
         let mut workshop = Workshop {
             environment: &self.environment,
             root: self.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             ground: &self.ground,
             secrets: &[],
-            worker: &|| python::worker(&self.store),
-            node_worker: &|| node::worker(&self.store),
+            worker: &|| match another {
+                true => python::worker_as_text(),
+                false => python::worker(&self.store),
+            },
+            node_worker: &|| match another {
+                true => node::worker_as_text(),
+                false => node::worker(&self.store),
+            },
             lay_out: &|code| code.lay_out(&self.store, None),
             remotes: None,
             pools: std::mem::take(pools),

@@ -10,8 +10,8 @@ use callgate_sandbox::real;
 
 use crate::bridge::Place;
 use crate::config::{
-    Config, GuaranteesConfig, NetworkConfig, PurityConfig, RunnerConfig, SandboxConfig,
-    StrictConfig, ToolConfig,
+    Config, GuaranteesConfig, LimitsConfig, NetworkConfig, PurityConfig, RunnerConfig,
+    SandboxConfig, StrictConfig, ToolConfig,
 };
 use crate::paths::Paths;
 use crate::workspace::{CONFIG_FILE, escapes};
@@ -38,10 +38,9 @@ impl Ground {
     pub fn new(paths: &Paths, config: &Config, files: &[PathBuf]) -> Self {
         let root = paths.workspace.clone();
         let mut kept: Vec<PathBuf> = RESERVED.iter().map(|name| root.join(name)).collect();
-        let runners = config.tools.iter().filter_map(|tool| tool.runner.as_ref());
-        kept.extend(runners.flat_map(|runner| code(&root, runner)));
-        let planner = config.planner.runner();
-        kept.extend(planner.iter().flat_map(|runner| code(&root, runner)));
+        let planner = config.planner.tool();
+        let tools = config.tools.iter().chain(&planner);
+        kept.extend(tools.flat_map(|tool| code(&root, tool)));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
         hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
@@ -128,13 +127,9 @@ impl Ground {
             }
             self.check_container(config, &reads, &writes)?;
         }
+        let limits = config.runner.as_ref().and_then(RunnerConfig::limits);
         let mut code: Vec<PathBuf> = own;
-        code.extend(
-            config
-                .runner
-                .iter()
-                .flat_map(|runner| self::code(&self.root, runner)),
-        );
+        code.extend(self::code(&self.root, config));
         Ok(Some(Arc::new(Needs {
             guarantees: guarantees(config),
             reads,
@@ -149,6 +144,7 @@ impl Ground {
             unconfined: unconfined || bound.is_some_and(|bound| bound.unconfined),
             strict,
             isolation,
+            limits: limits.map(LimitsConfig::of_tree).unwrap_or_default(),
         })))
     }
 }
@@ -261,8 +257,17 @@ fn network(config: &ToolConfig) -> Result<Network, String> {
 
 /// A tool's own code inside the workspace: the files its command names, the module or package
 /// its entry is in.
-fn code(root: &Path, runner: &RunnerConfig) -> Vec<PathBuf> {
+fn code(root: &Path, config: &ToolConfig) -> Vec<PathBuf> {
+    let packed = config
+        .bound
+        .as_ref()
+        .is_some_and(|bound| bound.code.is_some());
+    let Some(runner) = &config.runner else {
+        return Vec::new();
+    };
     match runner {
+        // In the pack.
+        RunnerConfig::Node { .. } if packed => Vec::new(),
         RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. } => command
             .iter()
             .filter(|word| !word.is_empty() && !escapes(word))

@@ -11,6 +11,11 @@ use crate::compose::chain;
 const FILE: &str = "worker.mjs";
 const WORKER: &str = include_str!("../../../sdk/node/worker.mjs");
 
+/// The worker as text, for whoever can not get at its file.
+pub fn worker_as_text() -> Vec<OsString> {
+    vec!["--input-type=module".into(), "-e".into(), WORKER.into()]
+}
+
 /// What Node is to run: the worker's file, after seeing to it that it is there. Where the state
 /// can not take it, the worker as text, as for Python.
 pub fn worker(store: &Store) -> Vec<OsString> {
@@ -18,7 +23,7 @@ pub fn worker(store: &Store) -> Vec<OsString> {
         Ok(path) => vec![path.into()],
         Err(error) => {
             tracing::debug!(error = chain(&error), "lay out the Node worker");
-            vec!["--input-type=module".into(), "-e".into(), WORKER.into()]
+            worker_as_text()
         }
     }
 }

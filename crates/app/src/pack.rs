@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use callgate_wires::tool_protocol::{
-    Binding, Capabilities, LineError, PackManifest, Risk, RunnerWord, is_entry, read_bindings,
-    read_capabilities, read_pack, slug,
+    Binding, Capabilities, Kind, LineError, PackManifest, Risk, RunnerWord, is_entry,
+    read_bindings, read_capabilities, read_pack, slug,
 };
 
 pub use files::{Change, FilesError, PackFiles};
@@ -211,17 +211,42 @@ fn check_tool(
         Some(RunnerWord::Container) => Ok(()),
         Some(RunnerWord::Local | RunnerWord::Node) | None => {
             let path = module_path(&binding.entry);
-            let found = ["", "src/", "tools/"].iter().any(|folder| {
-                let path = format!("{folder}{path}");
-                files.get(&format!("{path}.py")).is_some()
-                    || files.get(&format!("{path}/__init__.py")).is_some()
-            });
-            match found {
-                true => Ok(()),
-                false => Err(format!("no {path}.py for the entry of `{name}`")),
+            let (ends, usual) = match is_node(binding) {
+                true => (&NODE_ENDS[..], NODE_ENDS[0]),
+                false => (&PYTHON_ENDS[..], PYTHON_ENDS[0]),
+            };
+            match code_file(&path, ends, |file| files.get(file).is_some()) {
+                Some(_) => Ok(()),
+                None => Err(format!("no {path}{usual} for the entry of `{name}`")),
             }
         }
     }
+}
+
+/// What a Node module's file may end in.
+pub const NODE_ENDS: [&str; 3] = [".mjs", ".js", ".cjs"];
+
+const PYTHON_ENDS: [&str; 2] = [".py", "/__init__.py"];
+
+/// The folders of a pack in which its modules may be.
+pub const CODE_FOLDERS: [&str; 3] = ["", "src/", "tools/"];
+
+/// True if Node runs it.
+pub fn is_node(binding: &Binding) -> bool {
+    match binding.runner {
+        Some(RunnerWord::Node) => true,
+        Some(RunnerWord::Local) | None => binding.kind == Kind::Node,
+        Some(RunnerWord::Service | RunnerWord::Container) => false,
+    }
+}
+
+/// The file of a pack that a module is in.
+pub fn code_file(module: &str, ends: &[&str], has: impl Fn(&str) -> bool) -> Option<String> {
+    let name = |folder, end| format!("{folder}{module}{end}");
+    let mut names = CODE_FOLDERS
+        .iter()
+        .flat_map(|folder| ends.iter().map(move |end| name(folder, end)));
+    names.find(|file| has(file))
 }
 
 /// `tools.greet:run` as `tools/greet`.

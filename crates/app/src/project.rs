@@ -47,8 +47,6 @@ pub struct Bound {
     pub unconfined: bool,
     /// The pack's code, to be laid out before it runs.
     pub code: Option<Arc<Code>>,
-    /// Why it is listed and can not be called.
-    pub unavailable: Option<String>,
 }
 
 /// A pack's files as they were verified.
@@ -76,13 +74,18 @@ impl Code {
     }
 }
 
+/// True if we are root and a workspace is somebody else's, whom its tools become (P-16).
+pub fn is_of_another(environment: &Environment, workspace: &Path) -> bool {
+    let owner = std::fs::metadata(workspace).map_or(0, |found| found.uid());
+    environment.uid == 0 && owner != 0
+}
+
 /// Where code is laid out if not in the state: for root's children in somebody else's workspace,
 /// who become that somebody (P-16) and may not enter root's state.
 pub fn code_home(environment: &Environment, workspace: &Path) -> Option<PathBuf> {
-    let owner = std::fs::metadata(workspace).map_or(0, |found| found.uid());
-    let another = environment.uid == 0 && owner != 0;
     let home = environment.os("CALLGATE_CODE").map(PathBuf::from);
-    another.then(|| home.unwrap_or_else(|| PathBuf::from("/var/lib/callgate")))
+    is_of_another(environment, workspace)
+        .then(|| home.unwrap_or_else(|| PathBuf::from("/var/lib/callgate")))
 }
 
 /// True if a workspace has anything of a project.

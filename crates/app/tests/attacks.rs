@@ -101,15 +101,20 @@ const OPEN: &[Open] = &[
     },
     Open {
         attack: "limits.processes",
-        why: "the kernel counts no processes of root",
-        is_open: |users| users.is_root(),
+        why: "without groups the kernel counts no processes of root",
+        is_open: |users| users.is_root() && !has_groups(),
     },
     Open {
         attack: "limits.threads",
-        why: "the kernel counts no threads of root",
-        is_open: |users| users.is_root(),
+        why: "without groups the kernel counts no threads of root",
+        is_open: |users| users.is_root() && !has_groups(),
     },
 ];
+
+/// True if root may make groups of processes here.
+fn has_groups() -> bool {
+    rustix::fs::access("/sys/fs/cgroup", rustix::fs::Access::WRITE_OK).is_ok()
+}
 
 struct Open {
     attack: &'static str,

@@ -9,6 +9,7 @@
 
 mod support;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -454,4 +455,70 @@ fn the_document_works_as_written() {
     let greeted = ran.out.matches("{\"message\":\"Hello Ada\"}").count();
     assert_eq!(greeted, 2, "{ran:?}");
     assert!(ran.out.contains("verified"), "{ran:?}");
+}
+
+/// P-11, P-16: a Node tool of a pack runs from the code that was verified, as its owner and, for
+/// root, in somebody else's workspace; what the installed file has become does not matter to it.
+#[test]
+fn a_pack_of_node() {
+    let desk = Desk::new();
+    desk.go(&["pack", "init", &desk.pack_text()]).good();
+    let made = desk.go(&["pack", "keygen", "alice"]).good();
+    std::fs::remove_file(desk.pack().join("tools/say_hello.py")).expect("no Python");
+    let helper = "export const word = \"Hello\";\n";
+    let tool = "import { word } from \"./word.mjs\";\n\
+        export const run = (input) => ({ message: `${word} ${input.name ?? \"you\"}` });\n";
+    for (name, text) in [("word.mjs", helper), ("say_hello.mjs", tool)] {
+        std::fs::write(desk.pack().join("tools").join(name), text).expect("its code");
+    }
+    edit(&desk.pack().join("tools.yaml"), |text| {
+        text.replace("\"python\"", "\"node\"")
+    });
+    desk.sign("alice");
+    desk.go(&["pack", "trust", "alice", made.out.trim_end()])
+        .good();
+    desk.go(&["pack", "install", &desk.pack_text()]).good();
+    desk.go(&["trust"]).good();
+    let (code, bin) = (Folder::new(), Folder::new());
+    let path = path_with_node(&bin);
+    let call = || {
+        let mut command = desk.command(&["call", "say hello", r#"{"name":"Ada"}"#]);
+        command
+            .env("CALLGATE_CODE", code.join("code"))
+            .env("PATH", &path);
+        run(&mut command).good().json()
+    };
+    assert_eq!(call(), json!({ "message": "Hello Ada" }));
+    flip(&desk.installed_file("tools/word.mjs"), 25);
+    desk.refused(&["tools/word.mjs changed"]);
+    flip(&desk.installed_file("tools/word.mjs"), 25);
+    if !rustix::process::geteuid().is_root() {
+        return; // only root becomes somebody else
+    }
+    for name in ["", ".namel3ss", ".namel3ss/packs"] {
+        let path = desk.workspace.join(name);
+        std::os::unix::fs::chown(path, Some(65_534), None).expect("chown");
+    }
+    assert_eq!(call(), json!({ "message": "Hello Ada" }));
+}
+
+/// A search path with a Node that everybody can get at: the one the tests were given may be in
+/// root's own folder.
+fn path_with_node(bin: &Folder) -> OsString {
+    use std::os::unix::fs::PermissionsExt as _;
+    let usual = std::env::var_os("PATH").expect("a search path");
+    let Some(given) = std::env::var_os("CALLGATE_TEST_NODE") else {
+        return usual;
+    };
+    for (path, from) in [(bin.path(), None), (&bin.join("node"), Some(given))] {
+        if let Some(from) = from {
+            std::fs::copy(from, path).expect("copy Node");
+        }
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(path, mode).expect("open it");
+    }
+    let mut path = bin.path().as_os_str().to_owned();
+    path.push(":");
+    path.push(usual);
+    path
 }

@@ -27,22 +27,25 @@ pub fn capability_checks(
 ) -> Vec<CapabilityCheck> {
     let detail = enforcement.detail.as_deref();
     let held = detail.map_or(&[][..], |detail| &detail.held);
-    let missing = |held: &Held, allowed| CapabilityCheck {
-        guarantee: held.guarantee,
-        asker: held.asker,
-        allowed,
-        reason: "coverage_missing",
+    // Limits are no capability.
+    let missing = |held: &Held, allowed| {
+        Some(CapabilityCheck {
+            guarantee: held.guarantee?,
+            asker: held.asker,
+            allowed,
+            reason: "coverage_missing",
+        })
     };
     let mut checks: Vec<CapabilityCheck> = match detail {
         Some(detail) if detail.unsafe_override => {
             let lacking = held.iter().filter(|held| held.level != Level::Enforced);
-            lacking.map(|held| missing(held, true)).collect()
+            lacking.filter_map(|held| missing(held, true)).collect()
         }
         _ => Vec::new(),
     };
     match result {
         Err(Fault::Unenforceable { missing: lacking }) => {
-            checks.extend(lacking.iter().map(|held| missing(held, false)));
+            checks.extend(lacking.iter().filter_map(|held| missing(held, false)));
         }
         Err(Fault::GuaranteeBlocked { guarantee }) => {
             checks.extend(
@@ -60,7 +63,7 @@ pub fn capability_checks(
 }
 
 fn asker_of(guarantee: Guarantee, held: &[Held], asks: Option<&Guarantees>) -> Asker {
-    let planned = held.iter().find(|held| held.guarantee == guarantee);
+    let planned = held.iter().find(|held| held.guarantee == Some(guarantee));
     let planned = planned.map(|held| held.asker);
     let asked = || asks.and_then(|asks| asks.asker(guarantee));
     planned.or_else(asked).unwrap_or(Asker::Engine)

@@ -96,8 +96,8 @@ fn questions(requests: &Map<String, Value>) -> String {
 /// `no_network (needs a network namespace)`, one after the other.
 fn not_kept(missing: &[Held]) -> String {
     let words = |held: &Held| match held.missing.as_str() {
-        "" => held.guarantee.name().to_owned(),
-        reason => format!("{} ({reason})", held.guarantee.name()),
+        "" => held.name().to_owned(),
+        reason => format!("{} ({reason})", held.name()),
     };
     missing.iter().map(words).collect::<Vec<_>>().join(", ")
 }
@@ -280,7 +280,7 @@ impl Fault {
                 ..
             } => json!({ "type": error_type, "content": content }),
             Self::Unenforceable { missing } => {
-                let names: Vec<&str> = missing.iter().map(|held| held.guarantee.name()).collect();
+                let names: Vec<&str> = missing.iter().map(Held::name).collect();
                 json!({ "missing": names })
             }
             Self::GuaranteeBlocked { guarantee } => json!({ "guarantee": guarantee }),
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn what_is_not_kept_in_words() {
         let held = |guarantee, missing: &str| Held {
-            guarantee,
+            guarantee: Some(guarantee),
             asker: crate::Asker::Tool,
             level: crate::Level::None,
             mechanisms: Vec::new(),

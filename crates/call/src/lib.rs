@@ -30,7 +30,9 @@ pub use fault::{About, Fault, LeaseRefusal, chain};
 pub use guarantee::{Asker, Guarantee, Guarantees};
 pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};
-pub use plan::{Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner, Roots};
+pub use plan::{
+    Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner, Roots, TreeLimits,
+};
 pub use runner::{
     Job, Load, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink,
     Stream,

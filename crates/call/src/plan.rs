@@ -57,6 +57,31 @@ pub struct Needs {
     pub strict: bool,
     /// What one call leaves behind for the next.
     pub isolation: Isolation,
+    /// Which of its limits are limits on all its processes together.
+    pub limits: TreeLimits,
+}
+
+/// Which of a tool's limits are limits on all its processes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeLimits {
+    /// Their memory.
+    pub memory: bool,
+    /// How many they are.
+    pub processes: bool,
+    /// The processor time they take in all.
+    pub cpu_seconds: bool,
+    /// Their share of the processors.
+    pub cpu_percent: bool,
+    /// Where they can not be held together the tool does not run.
+    pub whole_tree: bool,
+}
+
+impl TreeLimits {
+    /// True if there are any.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.memory || self.processes || self.cpu_seconds || self.cpu_percent
+    }
 }
 
 impl Needs {
@@ -181,6 +206,8 @@ pub struct Detail {
     pub writes: Option<Held>,
     /// How it is kept to its hosts, where it has some.
     pub network: Option<Held>,
+    /// How its limits hold all its processes together, where it has some.
+    pub limits: Option<Held>,
     /// What keeps one call from the next.
     pub isolation: Isolation,
     /// An override of the owner let the call through with less than was asked for.
@@ -190,8 +217,8 @@ pub struct Detail {
 /// One promise and how it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Which.
-    pub guarantee: Guarantee,
+    /// Which; nothing for its limits, which are none of the seven.
+    pub guarantee: Option<Guarantee>,
     /// Who asked for it.
     pub asker: Asker,
     /// How far it is kept.
@@ -200,6 +227,14 @@ pub struct Held {
     pub mechanisms: Vec<&'static str>,
     /// What keeps it from being enforced; empty where it is.
     pub missing: String,
+}
+
+impl Held {
+    /// What it is called where it is reported.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.guarantee.map_or("limits", Guarantee::name)
+    }
 }
 
 /// A tool's confinement, decided before anything runs.

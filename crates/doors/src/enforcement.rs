@@ -3,7 +3,7 @@
 use callgate_call::{Enforcement, Held};
 use serde_json::{Map, Value, json};
 
-/// `{level, isolation?, guarantees?, writes?, network?, unsafe_override?}`; each guarantee is
+/// `{level, isolation?, guarantees?, writes?, network?, limits?, unsafe_override?}`; each guarantee is
 /// `{level, mechanisms, missing?, source}`.
 pub(crate) fn enforcement_body(enforcement: &Enforcement) -> Value {
     let mut body = json!({ "level": enforcement.level.as_str() });
@@ -13,7 +13,7 @@ pub(crate) fn enforcement_body(enforcement: &Enforcement) -> Value {
     let guarantees: Map<String, Value> = detail
         .held
         .iter()
-        .map(|held| (held.guarantee.name().to_owned(), held_body(held)))
+        .map(|held| (held.name().to_owned(), held_body(held)))
         .collect();
     body["isolation"] = json!(detail.isolation.as_str());
     body["guarantees"] = Value::Object(guarantees);
@@ -22,6 +22,9 @@ pub(crate) fn enforcement_body(enforcement: &Enforcement) -> Value {
     }
     if let Some(network) = &detail.network {
         body["network"] = held_body(network);
+    }
+    if let Some(limits) = &detail.limits {
+        body["limits"] = held_body(limits);
     }
     if detail.unsafe_override {
         body["unsafe_override"] = json!(true);

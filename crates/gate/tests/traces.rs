@@ -209,7 +209,7 @@ async fn packs() {
 
 fn held(guarantee: Guarantee, level: Level, missing: &str) -> Held {
     Held {
-        guarantee,
+        guarantee: Some(guarantee),
         asker: Asker::Tool,
         level,
         mechanisms: vec!["landlock"],

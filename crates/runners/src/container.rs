@@ -406,10 +406,10 @@ impl ContainerRunner {
         }
         let held = detail.map(|detail| detail.held.as_slice());
         let worse = held.unwrap_or_default().iter().find(|held| {
-            let kept = self.kept(seen, held.guarantee, job.tool);
-            kept.level < held.level
+            let kept = held.guarantee.map(|one| self.kept(seen, one, job.tool));
+            kept.is_some_and(|kept| kept.level < held.level)
         });
-        worse.map(|held| format!("a new container does not keep {}", held.guarantee.name()))
+        worse.map(|held| format!("a new container does not keep {}", held.name()))
     }
 
     /// TP-74 to TP-76, TP-83.

@@ -44,7 +44,7 @@ impl Kept {
 
     pub fn held(self, guarantee: Guarantee, asker: Asker) -> Held {
         Held {
-            guarantee,
+            guarantee: Some(guarantee),
             asker,
             level: self.level,
             mechanisms: self.mechanisms,
@@ -95,6 +95,7 @@ fn planned(held: Vec<Held>, isolation: Isolation, unsafe_override: bool) -> Plan
         held,
         writes: None,
         network: None,
+        limits: None,
         isolation,
         unsafe_override,
     };

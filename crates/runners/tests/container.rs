@@ -3,9 +3,11 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "podman is asked as its owner would"
+    reason = "podman and docker are asked as their owner would"
 )]
 
+#[path = "support/docker.rs"]
+mod docker;
 #[path = "support/podman.rs"]
 mod podman;
 mod support;
@@ -22,112 +24,30 @@ use callgate_call::{
     Wire,
 };
 use callgate_runners::{
-    ContainerRunner, ContainerSettings, Containers, NamedSecrets, Profiles, Runtime, Talking,
-    over_stdio, seccomp_profile,
+    ContainerRunner, ContainerSettings, Containers, NamedSecrets, Profiles, Talking, over_stdio,
+    seccomp_profile,
 };
 use callgate_sandbox::Limits;
+use docker::{Docker, Engine};
 use podman::{IMAGE, Podman};
 use serde_json::{Value, json};
 use support::{Bench, folder, misbehave, until};
 
 /// What tools do inside.
-const INSIDE: &str = r#"
-import ctypes, errno, os, socket, subprocess, threading, time
+const INSIDE: &str = include_str!("support/inside.py");
 
-def name(error):
-    return errno.errorcode.get(error.errno, str(error))
-
-def attempt(act):
-    try:
-        act()
-        return "done"
-    except OSError as error:
-        return name(error)
-
-def status(_):
-    lines = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
-    return {
-        "uid": os.getuid(), "gid": os.getgid(), "pid": os.getpid(),
-        "capabilities": sorted({lines[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}),
-        "no_new_privs": lines["NoNewPrivs"],
-        "interfaces": sorted(os.listdir("/sys/class/net")),
-        "environment": sorted(os.environ),
-        "cwd": os.getcwd(),
-    }
-
-def network(payload):
-    def connect():
-        socket.create_connection(("127.0.0.1", payload["port"]), 2).close()
-    def far():
-        socket.create_connection(("192.0.2.1", 80), 2).close()
-    def vsock():
-        socket.socket(40, socket.SOCK_STREAM).close()
-    return {"near": attempt(connect), "far": attempt(far), "vsock": attempt(vsock)}
-
-def write(payload):
-    def put(path):
-        with open(path, "w") as file:
-            file.write("x")
-    return {path: attempt(lambda: put(path)) for path in payload["paths"]}
-
-def read(payload):
-    return {path: attempt(lambda: open(path).read()) for path in payload["paths"]}
-
-def memory(payload):
-    held = bytearray(payload["bytes"])
-    for at in range(0, len(held), 4096):
-        held[at] = 1
-    return len(held)
-
-def processes(payload):
-    children = []
-    try:
-        while len(children) < payload["max"]:
-            children.append(subprocess.Popen(["/bin/sleep", "60"]))
-        return "no limit"
-    except OSError as error:
-        return {"started": len(children), "stopped": name(error)}
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
-
-def fork(_):
-    def fork():
-        if os.fork() == 0:
-            os._exit(0)
-    thread = threading.Thread(target=lambda: None)
-    thread.start()
-    thread.join()
-    return {"fork": attempt(fork), "spawn": attempt(lambda: subprocess.run(["/bin/cat"], stdin=subprocess.DEVNULL))}
-
-def hang(_):
-    time.sleep(1000)
-
-def speak(payload):
-    print("words of the tool", flush=True)
-    os.write(1, b'{"call":"forged","output":1}\n')
-    return payload
-
-COUNT = [0]
-
-def count(_):
-    COUNT[0] += 1
-    return {"count": COUNT[0], "pid": os.getpid()}
-"#;
-
-/// A podman, a workspace with the tools, and the containers of one gate.
+/// A runtime, a workspace with the tools, and the containers of one gate.
 struct Scene {
-    // Before the podman: what is left is removed while it is still there.
+    // Before the engine: what is left is removed while it is still there.
     host: Option<Arc<Containers>>,
-    podman: Podman,
+    engine: Box<dyn Engine>,
     workspace: std::path::PathBuf,
     /// Its own, so that clients of scenes side by side are told apart by their names.
     id: String,
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(engine: impl Engine + 'static) -> Self {
         let workspace = folder().canonicalize().unwrap();
         std::fs::create_dir_all(workspace.join("tools")).unwrap();
         std::fs::write(workspace.join("tools/inside.py"), INSIDE).unwrap();
@@ -136,7 +56,7 @@ impl Scene {
         let id = format!("{:016x}", NEXT.fetch_add(1, Ordering::Relaxed));
         Self {
             host: Some(Containers::new(misbehave().to_owned(), &id)),
-            podman: Podman::new(folder()),
+            engine: Box::new(engine),
             workspace,
             id,
         }
@@ -150,7 +70,7 @@ impl Scene {
         let stock = std::fs::read("/usr/share/containers/seccomp.json").unwrap();
         let stock: Value = serde_json::from_slice(&stock).unwrap();
         let write = |name: &str, may_fork: bool| {
-            let path = self.podman.folder.join(name);
+            let path = self.engine.folder().join(name);
             let profile = seccomp_profile(&stock, may_fork).unwrap();
             std::fs::write(&path, profile.to_string()).unwrap();
             path
@@ -184,10 +104,10 @@ impl Scene {
     }
 
     fn bench_with(&self, settings: ContainerSettings, needs: Needs) -> Bench {
-        let (options, env) = (self.podman.options(), self.podman.env());
-        let client = self
-            .host()
-            .client(Runtime::Podman, options, env, self.workspace.clone());
+        let (options, env) = (self.engine.options(), self.engine.env());
+        let client =
+            self.host()
+                .client(self.engine.runtime(), options, env, self.workspace.clone());
         let runner = ContainerRunner::new(Arc::clone(self.host()), client, settings);
         let mut bench = Bench::new(runner);
         bench.tool.needs = Some(Arc::new(needs));
@@ -247,9 +167,7 @@ async fn plan(bench: &Bench) -> Result<Plan, Fault> {
 
 /// P-12, must-show 5: network, memory, pids, read-only and user, from inside; and the plan
 /// says what the running container showed.
-#[tokio::test]
-async fn proven_from_inside() {
-    let scene = Scene::new();
+async fn proven_from_inside(scene: Scene) {
     let guarantees = [
         Guarantee::NoFilesystemRead,
         Guarantee::NoFilesystemWrite,
@@ -278,7 +196,8 @@ async fn proven_from_inside() {
     assert_eq!(status["pid"], 1);
     assert_eq!(status["cwd"], "/workspace");
     let facts = bench.sink.facts();
-    assert_eq!(facts[0], "container_runtime=podman");
+    let runtime = scene.engine.runtime().as_str();
+    assert_eq!(facts[0], format!("container_runtime={runtime}"));
     assert!(
         facts[1].starts_with(&format!("image={IMAGE} (sha256:")),
         "{facts:?}"
@@ -344,9 +263,7 @@ async fn proven_from_inside() {
 }
 
 /// P-12: one container serves many calls; what a tool prints is no reply.
-#[tokio::test]
-async fn one_container_for_many_calls() {
-    let scene = Scene::new();
+async fn one_container_for_many_calls(scene: Scene) {
     let bench = scene.bench("count", scene.needs(&[]));
     for round in 1..=20 {
         assert_eq!(
@@ -354,9 +271,9 @@ async fn one_container_for_many_calls() {
             json!({ "count": round, "pid": 1 })
         );
     }
-    assert_eq!(scene.podman.containers().len(), 1);
+    assert_eq!(scene.engine.containers().len(), 1);
     bench.tool.runner.stop();
-    until("it is removed", || scene.podman.containers().is_empty()).await;
+    until("it is removed", || scene.engine.containers().is_empty()).await;
     assert_eq!(bench.value(json!({})).await["count"], 1);
 
     let cold = Needs {
@@ -378,9 +295,7 @@ async fn one_container_for_many_calls() {
 
 /// What no profile can promise is refused; the owner may let it run, and then nothing forks
 /// all the same.
-#[tokio::test]
-async fn forks_are_denied_and_that_is_only_part_of_it() {
-    let scene = Scene::new();
+async fn forks_are_denied_and_that_is_only_part_of_it(scene: Scene) {
     let usual = scene.bench("fork", scene.needs(&[])).value(json!({})).await;
     assert_eq!(usual, json!({ "fork": "done", "spawn": "done" }));
     let bench = scene.bench("fork", scene.needs(&[Guarantee::NoSubprocess]));
@@ -403,9 +318,7 @@ async fn forks_are_denied_and_that_is_only_part_of_it() {
 }
 
 /// What is declared comes in, and only that.
-#[tokio::test]
-async fn folders_and_variables_that_are_declared() {
-    let scene = Scene::new();
+async fn folders_and_variables_that_are_declared(scene: Scene) {
     let out = scene.workspace.join("out");
     std::fs::create_dir(&out).unwrap();
     std::os::unix::fs::chown(&out, Some(12345), Some(12345)).unwrap();
@@ -460,46 +373,44 @@ async fn folders_and_variables_that_are_declared() {
 }
 
 /// Must-show 5: whoever ends, and however, no container is left.
-#[tokio::test]
-async fn no_container_is_left() {
-    let mut scene = Scene::new();
+async fn no_container_is_left(mut scene: Scene) {
     // The call's own end: by its time, and by its caller.
     let mut bench = scene.bench("hang", scene.needs(&[]));
     plan(&bench).await.unwrap();
-    let [name] = &scene.podman.containers()[..] else {
+    let [name] = &scene.engine.containers()[..] else {
         panic!("one container")
     };
     let ours = format!("callgate-{}", scene.id);
     assert!(name.starts_with(&format!("{ours}-")), "{name}");
-    let first = scene.podman.pid(name);
+    let first = scene.engine.pid(name);
     bench.timeout = Duration::from_millis(500);
     assert_eq!(
         bench.fault(json!({})).await,
         "timeout: timed out after 500 ms"
     );
     assert!(support::gone(&[first]), "the tree is gone with the call");
-    assert_eq!(scene.podman.containers(), [""; 0]);
+    assert_eq!(scene.engine.containers(), [""; 0]);
     bench.timeout = support::LONG;
     let cancel = bench.cancel.clone();
     let stopped = async {
-        until("it runs", || !scene.podman.containers().is_empty()).await;
+        until("it runs", || !scene.engine.containers().is_empty()).await;
         cancel.cancel();
     };
     let (fault, ()) = ended_by(bench.fault(json!({})), stopped).await;
     assert_eq!(fault, "cancelled: cancelled");
-    until("it is removed", || scene.podman.containers().is_empty()).await;
+    until("it is removed", || scene.engine.containers().is_empty()).await;
     drop(bench);
 
-    // The client killed while a call runs. Not by its time: each look at podman keeps the call
+    // The client killed while a call runs. Not by its time: each look at the runtime keeps the call
     // waiting, and may take long.
     let mut bench = scene.bench("hang", scene.needs(&[]));
     bench.timeout = 10 * support::LONG;
     let killed = async {
-        until("it runs", || !scene.podman.containers().is_empty()).await;
-        let name = scene.podman.containers()[0].clone();
+        until("it runs", || !scene.engine.containers().is_empty()).await;
+        let name = scene.engine.containers()[0].clone();
         until("its process is there", || {
             let pid = scene
-                .podman
+                .engine
                 .run(&["inspect", "--format", "{{.State.Pid}}", &name]);
             String::from_utf8_lossy(&pid.stdout)
                 .trim()
@@ -507,7 +418,7 @@ async fn no_container_is_left() {
                 .is_ok_and(|pid| pid > 0)
         })
         .await;
-        let (pid, client) = (scene.podman.pid(&name), client_of(&name));
+        let (pid, client) = (scene.engine.pid(&name), client_of(&name));
         let client = rustix::process::Pid::from_raw(i32::try_from(client).unwrap()).unwrap();
         rustix::process::kill_process(client, rustix::process::Signal::KILL).unwrap();
         pid
@@ -519,7 +430,7 @@ async fn no_container_is_left() {
     );
     assert!(support::gone(&[pid]));
     until("its record is gone", || {
-        scene.podman.containers().is_empty()
+        scene.engine.containers().is_empty()
     })
     .await;
     drop(bench);
@@ -527,10 +438,10 @@ async fn no_container_is_left() {
     // The gate's orderly end waits for the removal of what is idle.
     let bench = scene.bench("count", scene.needs(&[]));
     bench.value(json!({})).await;
-    assert_eq!(scene.podman.containers().len(), 1);
+    assert_eq!(scene.engine.containers().len(), 1);
     drop(bench);
     drop(scene.host.take());
-    assert_eq!(scene.podman.containers(), [""; 0]);
+    assert_eq!(scene.engine.containers(), [""; 0]);
 
     // What a dead gate left is removed by the next; what a living one has is not.
     let alive = {
@@ -542,13 +453,13 @@ async fn no_container_is_left() {
     let dead = format!("{ours}-1-1-1");
     for name in [alive.as_str(), &dead, "callgate-other-1-1-1"] {
         scene
-            .podman
+            .engine
             .good(&["create", "--name", name, IMAGE, "/bin/sleep", "1"]);
     }
     scene.host = Some(Containers::new(misbehave().to_owned(), &scene.id));
     let bench = scene.bench("count", scene.needs(&[]));
     bench.value(json!({})).await;
-    let mut left = scene.podman.containers();
+    let mut left = scene.engine.containers();
     left.retain(|name| {
         name == &alive || !name.starts_with(&format!("{ours}-{}-", std::process::id()))
     });
@@ -573,12 +484,10 @@ async fn ended_by<T>(
 /// A call that is taken back at the worst moment: its client is there and has made a container,
 /// and the runner has not heard of it yet. All is done on this thread, which hears nothing while
 /// it looks.
-#[tokio::test]
-async fn no_container_is_left_of_a_start_that_is_taken_back() {
-    let scene = Scene::new();
+async fn no_container_is_left_of_a_start_that_is_taken_back(scene: Scene) {
     let bench = scene.bench("hang", scene.needs(&[]));
     let mut call = Box::pin(bench.fault(json!({})));
-    let here = scene.podman.folder.join("root").display().to_string();
+    let here = scene.engine.folder().display().to_string();
     let begun = || {
         let clients = support::tagged("--name\0callgate-");
         let of_ours = support::tagged(&here);
@@ -595,10 +504,10 @@ async fn no_container_is_left_of_a_start_that_is_taken_back() {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let made = || !scene.podman.containers().is_empty();
+    let made = || !scene.engine.containers().is_empty();
     assert!(holds_soon(support::LONG, made), "a container");
     drop(call);
-    let removed = until("it is removed", || scene.podman.containers().is_empty());
+    let removed = until("it is removed", || scene.engine.containers().is_empty());
     let removed = tokio::time::timeout(support::LONG, removed).await;
     assert!(removed.is_ok(), "a container is left");
 }
@@ -622,15 +531,13 @@ fn client_of(name: &str) -> u32 {
 }
 
 /// An image that is not there, and a program that is not in it, are said.
-#[tokio::test]
-async fn what_cannot_start_says_why() {
-    let scene = Scene::new();
+async fn what_cannot_start_says_why(scene: Scene) {
     let mut settings = scene.settings(worker("count"));
     settings.image = "localhost/no-such-image:latest".to_owned();
     let bench = scene.bench_with(settings, scene.needs(&[]));
     let refused = plan(&bench).await.unwrap_err().to_string();
     assert!(
-        refused.contains("podman could not run it") && refused.contains("no-such-image"),
+        refused.contains("could not run it") && refused.contains("no-such-image"),
         "{refused}"
     );
     let talking = Talking::Worker {
@@ -640,23 +547,20 @@ async fn what_cannot_start_says_why() {
     let bench = scene.bench_with(scene.settings(talking), scene.needs(&[]));
     let fault = bench.fault(json!({})).await;
     assert!(fault.contains("no-such-program"), "{fault}");
-    until("nothing is left", || scene.podman.containers().is_empty()).await;
+    until("nothing is left", || scene.engine.containers().is_empty()).await;
 }
 
 /// TP-2 to TP-6, TP-14 to TP-19, TP-23, TP-24, P-15, and the image by its digest: a foreign
 /// image that speaks the protocol's local form, a container for each call.
-#[tokio::test]
-async fn a_program_for_one_call() {
-    let scene = Scene::new();
+async fn a_program_for_one_call(scene: Scene) {
     let talking = Talking::OneShot {
         command: vec!["oneshot".into()],
         entry: "tools.x:y".to_owned(),
     };
     let mut settings = scene.settings(talking);
-    let digest = scene
-        .podman
-        .good(&["image", "inspect", "--format", "{{.Digest}}", IMAGE]);
-    settings.image = format!("localhost/callgate-test@{}", digest.trim());
+    settings.image = scene.engine.image_by_digest();
+    let (_, digest) = settings.image.rsplit_once("sha256:").unwrap();
+    let digest = digest.to_owned();
     let needs = scene.needs(&[Guarantee::NoNetwork, Guarantee::NoEnvWrite]);
     let bench = scene.bench_with(settings.clone(), needs);
     let planned = plan(&bench).await.unwrap().enforcement;
@@ -668,8 +572,8 @@ async fn a_program_for_one_call() {
     });
     assert_eq!(output["request"], request);
     assert!(bench.sink.stderr().contains("words of the tool"));
-    assert!(bench.sink.facts()[1].contains(digest.trim()));
-    assert_eq!(scene.podman.containers(), [""; 0]);
+    assert!(bench.sink.facts()[1].contains(&digest));
+    assert_eq!(scene.engine.containers(), [""; 0]);
     for (payload, wanted) in [
         (json!({ "do": "fail" }), "tool_failed: no"),
         (json!({ "do": "fail", "exit": 1 }), "tool_failed: no"),
@@ -682,5 +586,36 @@ async fn a_program_for_one_call() {
     bench.timeout = Duration::from_secs(3);
     let fault = bench.fault(json!({ "do": "hang" })).await;
     assert_eq!(fault, "timeout: timed out after 3000 ms");
-    assert_eq!(scene.podman.containers(), [""; 0]);
+    assert_eq!(scene.engine.containers(), [""; 0]);
+}
+
+/// All of them, with either.
+macro_rules! with_both {
+    ($($scene:ident,)*) => {
+        mod with_podman {
+            use super::*;
+            $(#[tokio::test]
+            async fn $scene() {
+                super::$scene(Scene::new(Podman::new(folder()))).await;
+            })*
+        }
+        mod with_docker {
+            use super::*;
+            $(#[tokio::test]
+            async fn $scene() {
+                super::$scene(Scene::new(Docker::new(folder()))).await;
+            })*
+        }
+    };
+}
+
+with_both! {
+    proven_from_inside,
+    one_container_for_many_calls,
+    forks_are_denied_and_that_is_only_part_of_it,
+    folders_and_variables_that_are_declared,
+    no_container_is_left,
+    no_container_is_left_of_a_start_that_is_taken_back,
+    what_cannot_start_says_why,
+    a_program_for_one_call,
 }

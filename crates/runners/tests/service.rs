@@ -464,7 +464,11 @@ async fn handshakes_are_remembered() {
         assert_eq!(held.len(), 1);
         assert_eq!(
             (held[0].guarantee, held[0].asker, held[0].level),
-            (Guarantee::SecretsAllowed, Asker::User, Level::Enforced)
+            (
+                Some(Guarantee::SecretsAllowed),
+                Asker::User,
+                Level::Enforced
+            )
         );
         assert_eq!(held[0].mechanisms, ["service handshake"]);
     }

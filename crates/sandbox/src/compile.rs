@@ -15,6 +15,7 @@ use crate::code;
 use crate::confine::{Access, Confine, Identity, Root};
 use crate::facts::Facts;
 use crate::filter::{Execs, Rules, Sockets};
+use crate::private;
 
 /// Programs and their libraries.
 const SYSTEM: [&str; 8] = [
@@ -103,7 +104,11 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     for path in &needs.writes {
         roots.add_as_named(path.clone(), access_of(path));
     }
-    let ground = Ground::new(needs, &roots, facts);
+    let identity = facts.identity.then(|| identity(needs, subject.cwd));
+    let mut ground = Ground::new(needs, &roots, facts);
+    if facts.mount_namespace && identity.is_some_and(|identity| identity.uid == 0) {
+        ground.hide_private(needs, &roots, subject.cwd);
+    }
     let metadata = ground.read_only && facts.ipc_namespace;
     let mut namespaces = ground.namespaces(metadata) | flag_if(outlet, libc::CLONE_NEWNET);
     if needs.strict || (*network == Network::None && !facts.seccomp) {
@@ -137,7 +142,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
         kept: ground.kept,
         hidden: ground.hidden,
         proc: ground.proc,
-        identity: facts.identity.then(|| identity(needs, subject.cwd)),
+        identity,
         scratch: c_path(subject.scratch),
     }
 }
@@ -255,6 +260,17 @@ impl Ground {
             hidden,
             proc: facts.pid_namespace && roots.covers(Path::new("/proc/self")),
         }
+    }
+
+    /// Hides what is root's alone, but for what the owner names: the workspace and `reads`.
+    fn hide_private(&mut self, needs: &Needs, roots: &Roots, cwd: &Path) {
+        let named = |path: &PathBuf| {
+            let mut inner = needs.reads.iter().filter(|read| read.starts_with("/etc/"));
+            path.starts_with(cwd) || inner.any(|read| path.starts_with(read))
+        };
+        let private = private::settings().into_iter();
+        let private = private.filter(|path| roots.covers(path) && !named(path));
+        self.hidden.extend(private.filter_map(|path| c_path(&path)));
     }
 
     fn namespaces(&self, metadata: bool) -> libc::c_int {

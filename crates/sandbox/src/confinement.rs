@@ -11,7 +11,7 @@ use callgate_call::{
 use crate::Spawner;
 use crate::facts::Facts;
 use crate::files::look;
-use crate::levels::{Files, held, hosts_held};
+use crate::levels::{Files, held, hosts_held, limits_held};
 
 /// Plans are kept at most; beyond, all are made anew.
 const PLANS_MAX: usize = 1024;
@@ -42,13 +42,21 @@ impl Confinement {
         if let Some((_, plan)) = self.plans().get(&key) {
             return plan.clone();
         }
-        let plan = plan(needs, &self.spawner.facts());
+        let plan = plan(needs, &self.facts(needs));
         let mut plans = self.plans();
         if plans.len() >= PLANS_MAX {
             plans.clear();
         }
         plans.insert(key, (Arc::clone(needs), plan.clone()));
         plan
+    }
+
+    /// What groups can hold is looked for where somebody asks for it.
+    fn facts(&self, needs: &Needs) -> Facts {
+        match needs.limits.any() {
+            true => self.spawner.facts_of_groups(),
+            false => self.spawner.facts(),
+        }
     }
 
     fn plans(&self) -> MutexGuard<'_, Plans> {
@@ -69,7 +77,7 @@ impl Planner for Confinement {
                 let mut tighter = Needs::clone(needs);
                 tighter.guarantees.tighten(asks);
                 tighter.isolation = apart(needs.isolation, tool);
-                plan(&Arc::new(tighter), &self.spawner.facts())
+                plan(&Arc::new(tighter), &self.facts(needs))
             }
         }
     }
@@ -87,7 +95,7 @@ impl Planner for Confinement {
 /// A promise of a tool that is no child of ours.
 fn unheld(guarantee: Guarantee, asker: Asker) -> Held {
     Held {
-        guarantee,
+        guarantee: Some(guarantee),
         asker,
         level: Level::None,
         mechanisms: Vec::new(),
@@ -124,12 +132,16 @@ fn plan(needs: &Arc<Needs>, facts: &Facts) -> Result<Plan, Fault> {
         .collect();
     let writes = writes(needs, facts, &files);
     let network = network(needs, facts);
-    let missing = missing(needs, facts, &held, [writes.as_ref(), network.as_ref()]);
+    let limits = limits(needs, facts);
+    let others = [writes.as_ref(), network.as_ref(), limits.as_ref()];
+    let missing = missing(needs, facts, &held, others);
     let overrides = needs.unsafe_execution || needs.unconfined;
     if !missing.is_empty() && !overrides {
         return Err(Fault::Unenforceable { missing });
     }
-    let all = held.iter().chain(&writes).chain(&network);
+    // Without a word on it, limits are those of each process.
+    let asked = limits.iter().filter(|_| needs.limits.whole_tree);
+    let all = held.iter().chain(&writes).chain(&network).chain(asked);
     let all = all.map(|held| held.level);
     let level = match needs.unconfined {
         true => Level::None,
@@ -142,6 +154,7 @@ fn plan(needs: &Arc<Needs>, facts: &Facts) -> Result<Plan, Fault> {
                 held,
                 writes,
                 network,
+                limits,
                 isolation: needs.isolation,
                 unsafe_override: needs.unconfined || !missing.is_empty(),
             })),
@@ -173,6 +186,14 @@ fn network(needs: &Needs, facts: &Facts) -> Option<Held> {
     }
 }
 
+/// How its limits hold all its processes together, where it has some.
+fn limits(needs: &Needs, facts: &Facts) -> Option<Held> {
+    let limits = needs.limits;
+    limits
+        .any()
+        .then(|| lifted(limits_held(limits, facts), needs))
+}
+
 /// How it is kept to its writable paths, where no promise speaks of that.
 fn writes(needs: &Needs, facts: &Facts, files: &Files) -> Option<Held> {
     let one = Guarantee::NoFilesystemWrite;
@@ -185,15 +206,18 @@ fn missing(
     needs: &Needs,
     facts: &Facts,
     held: &[Held],
-    [writes, network]: [Option<&Held>; 2],
+    [writes, network, limits]: [Option<&Held>; 3],
 ) -> Vec<Held> {
     // Hosts are named to be the only ones.
-    let weak = held.iter().chain(network);
+    let required = limits.filter(|_| needs.limits.whole_tree);
+    let weak = held.iter().chain(network).chain(required);
     let weak = weak.filter(|held| held.level < Level::Enforced);
     let mut missing: Vec<Held> = weak.cloned().collect();
-    // Nothing was promised beyond its paths; but without them it would be confined in name
-    // only.
-    missing.extend(writes.filter(|held| held.level == Level::None).cloned());
+    // Nothing was promised beyond its paths and its limits; but without them it would be held
+    // in name only.
+    let silent = limits.filter(|_| !needs.limits.whole_tree);
+    let silent = writes.into_iter().chain(silent);
+    missing.extend(silent.filter(|held| held.level == Level::None).cloned());
     if needs.strict && !(facts.net_namespace && facts.ipc_namespace) {
         missing.push(Held {
             missing: "`sandbox = \"strict\"` needs network and IPC namespaces".to_owned(),

@@ -23,6 +23,90 @@ pub struct Facts {
     pub ipc_namespace: bool,
     /// The last four cost a user namespace.
     pub by_user_namespace: bool,
+    /// What groups of processes can hold; nothing until it is looked for.
+    pub cgroup: Cgroup,
+}
+
+/// What groups of processes can hold, or what is wanted of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Their memory.
+    pub memory: bool,
+    /// How many they are.
+    pub processes: bool,
+    /// Their share of the processors.
+    pub cpu_share: bool,
+    /// The processor time they have taken in all.
+    pub cpu_time: bool,
+}
+
+impl Cgroup {
+    pub(crate) const NONE: Self = Self {
+        memory: false,
+        processes: false,
+        cpu_share: false,
+        cpu_time: false,
+    };
+
+    fn list(self) -> [bool; 4] {
+        [self.memory, self.processes, self.cpu_share, self.cpu_time]
+    }
+
+    fn from_list([memory, processes, cpu_share, cpu_time]: [bool; 4]) -> Self {
+        Self {
+            memory,
+            processes,
+            cpu_share,
+            cpu_time,
+        }
+    }
+
+    fn zip(self, other: Self, both: fn(bool, bool) -> bool) -> Self {
+        let (mut one, other) = (self.list(), other.list());
+        for (one, other) in one.iter_mut().zip(other) {
+            *one = both(*one, other);
+        }
+        Self::from_list(one)
+    }
+
+    /// What is in one of the two.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        self.zip(other, |one, other| one || other)
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.zip(other, |one, other| one && other)
+    }
+
+    /// What is here and not there.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        self.zip(other, |one, other| one && !other)
+    }
+
+    /// True if there is nothing in it.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// How much is in it.
+    pub(crate) fn count(self) -> usize {
+        self.list().into_iter().filter(|one| *one).count()
+    }
+
+    pub(crate) fn to_byte(self) -> u8 {
+        self.list()
+            .into_iter()
+            .fold(0, |byte, one| byte << 1 | u8::from(one))
+    }
+
+    pub(crate) fn from_byte(byte: u8) -> Self {
+        Self::from_list([8, 4, 2, 1].map(|bit| byte & bit != 0))
+    }
 }
 
 /// Something of a machine that can be hidden from us, to see how we do without.
@@ -34,6 +118,7 @@ pub enum Facility {
     UserNamespaces,
     MountNamespaces,
     NetNamespaces,
+    Cgroups,
 }
 
 impl Facility {
@@ -46,6 +131,7 @@ impl Facility {
             "userns" => Self::UserNamespaces,
             "mountns" => Self::MountNamespaces,
             "netns" => Self::NetNamespaces,
+            "cgroup" => Self::Cgroups,
             _ => return None,
         })
     }
@@ -69,12 +155,13 @@ impl Facts {
                 Facility::NetNamespaces => {
                     (self.net_namespace, self.net_listener) = (false, false);
                 }
+                Facility::Cgroups => self.cgroup = Cgroup::NONE,
             }
         }
         self
     }
 
-    /// How many bytes they take.
+    /// How many bytes they take, without what groups can hold: that is found out by itself.
     pub(crate) const BYTES: usize = 10;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
@@ -89,6 +176,7 @@ impl Facts {
             net_listener,
             ipc_namespace,
             by_user_namespace,
+            cgroup: _,
         } = self;
         [
             landlock,
@@ -128,6 +216,7 @@ impl Facts {
             net_listener,
             ipc_namespace,
             by_user_namespace,
+            cgroup: Cgroup::NONE,
         }
     }
 }

@@ -26,9 +26,17 @@ pub(crate) struct Leash {
     // First, so that a tree is being ended when the link waits for the spawner.
     pub stream: UnixStream,
     pub link: Arc<Link>,
-    /// Its children are confined. Its nanny may have given up for good what none of them is to
-    /// have, and so can have no others.
+    pub kind: Kind,
+}
+
+/// What the children of a nanny have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// They are confined. Their nanny may have given up for good what none of them is to have,
+    /// and so can have no others.
     pub confined: bool,
+    /// They are held together by a group, in which their nanny may be as well.
+    pub grouped: bool,
 }
 
 impl Leash {
@@ -89,24 +97,20 @@ pub(crate) struct Idle(Mutex<Vec<Kept>>);
 struct Kept {
     stream: std::os::unix::net::UnixStream,
     link: Arc<Link>,
-    confined: bool,
+    kind: Kind,
 }
 
 impl Idle {
     /// The one for such children that was busy last. Those of a spawner that has died are let
     /// go: they are about to end.
-    pub fn take(&self, confined: bool) -> Option<Leash> {
+    pub fn take(&self, kind: Kind) -> Option<Leash> {
         let mut idle = self.lock();
-        while let Some(at) = idle.iter().rposition(|kept| kept.confined == confined) {
+        while let Some(at) = idle.iter().rposition(|kept| kept.kind == kind) {
             let Kept { stream, link, .. } = idle.remove(at);
             if link.is_alive()
                 && let Ok(stream) = UnixStream::from_std(stream)
             {
-                return Some(Leash {
-                    stream,
-                    link,
-                    confined,
-                });
+                return Some(Leash { stream, link, kind });
             }
         }
         None
@@ -114,11 +118,7 @@ impl Idle {
 
     /// Keeps one for later. Where there are enough, the one that waited longest goes.
     pub fn put(&self, leash: Leash) {
-        let Leash {
-            stream,
-            link,
-            confined,
-        } = leash;
+        let Leash { stream, link, kind } = leash;
         let Ok(stream) = stream.into_std() else {
             return;
         };
@@ -126,11 +126,7 @@ impl Idle {
         if idle.len() >= IDLE_MAX {
             idle.remove(0);
         }
-        idle.push(Kept {
-            stream,
-            link,
-            confined,
-        });
+        idle.push(Kept { stream, link, kind });
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {

@@ -1,6 +1,6 @@
 //! How far each promise is kept: a table of needs and facts, nothing else. No I/O.
 
-use callgate_call::{Asker, Guarantee, Held, Isolation, Level, Needs};
+use callgate_call::{Asker, Guarantee, Held, Isolation, Level, Needs, TreeLimits};
 
 use crate::facts::Facts;
 
@@ -42,8 +42,21 @@ pub(crate) fn held(
         Guarantee::NoEnvWrite => env_write(needs),
     };
     Held {
-        guarantee,
+        guarantee: Some(guarantee),
         asker,
+        level,
+        mechanisms,
+        missing,
+    }
+}
+
+/// How a tool's limits hold all its processes together.
+#[must_use]
+pub fn limits_held(limits: TreeLimits, facts: &Facts) -> Held {
+    let (level, mechanisms, missing) = bounds(limits, facts);
+    Held {
+        guarantee: None,
+        asker: Asker::Tool,
         level,
         mechanisms,
         missing,
@@ -55,7 +68,7 @@ pub(crate) fn held(
 pub fn hosts_held(facts: &Facts) -> Held {
     let (level, mechanisms, missing) = hosts(facts);
     Held {
-        guarantee: Guarantee::NoNetwork,
+        guarantee: Some(Guarantee::NoNetwork),
         asker: Asker::Tool,
         level,
         mechanisms,
@@ -83,6 +96,9 @@ modules the kernel starts with)";
 const NO_NETWORK: &str = "a network namespace for `network.allow` (as root, or with unprivileged \
 user namespaces: sysctl kernel.unprivileged_userns_clone=1, \
 kernel.apparmor_restrict_unprivileged_userns=0)";
+
+const NO_CGROUP: &str = "a cgroup of its own (as root, or in a delegated group: \
+systemd-run --user --scope -p Delegate=yes)";
 
 fn read(facts: &Facts, files: &Files) -> How {
     if facts.landlock == 0 {
@@ -169,6 +185,45 @@ fn hosts(facts: &Facts) -> How {
     enforced(&by)
 }
 
+/// Limits of each process hold everywhere, those of all together by a group.
+fn bounds(limits: TreeLimits, facts: &Facts) -> How {
+    let TreeLimits {
+        memory,
+        processes,
+        cpu_seconds,
+        cpu_percent,
+        ..
+    } = limits;
+    let cgroup = facts.cgroup;
+    let words: Vec<&str> = [
+        ("memory_bytes", memory && !cgroup.memory),
+        ("processes", processes && !cgroup.processes),
+        ("cpu_seconds", cpu_seconds && !cgroup.cpu_time),
+        ("cpu_percent", cpu_percent && !cgroup.cpu_share),
+    ]
+    .into_iter()
+    .filter_map(|(word, open)| open.then_some(word))
+    .collect();
+    if words.is_empty() && facts.landlock > 0 {
+        return enforced(&["cgroup"]);
+    }
+    if words.is_empty() {
+        return partial(
+            &["cgroup"],
+            format!("{NO_LANDLOCK}: it could leave its group"),
+        );
+    }
+    let missing = format!("{NO_CGROUP}, for {}", words.join(", "));
+    // Nothing else knows a share.
+    if cpu_percent && !cgroup.cpu_share {
+        return none(missing);
+    }
+    partial(
+        &["rlimit"],
+        format!("{missing}: each of its processes is held, not all together"),
+    )
+}
+
 fn subprocess(facts: &Facts) -> How {
     match (facts.seccomp, facts.exec_once) {
         (true, true) => enforced(&["seccomp", "exec-once"]),
@@ -205,6 +260,7 @@ fn env_write(needs: &Needs) -> How {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cgroup;
 
     const ALL: Facts = Facts {
         landlock: 7,
@@ -217,6 +273,12 @@ mod tests {
         net_listener: true,
         ipc_namespace: true,
         by_user_namespace: false,
+        cgroup: Cgroup {
+            memory: true,
+            processes: true,
+            cpu_share: true,
+            cpu_time: true,
+        },
     };
 
     fn levels(needs: &Needs, facts: &Facts, files: &Files) -> String {
@@ -289,6 +351,43 @@ mod tests {
                 .concat()
                 .join(" ");
             assert_eq!(words, wanted, "{facts:?}");
+            assert_eq!(held.missing.is_empty(), held.level == Level::Enforced);
+        }
+    }
+
+    /// Limits hold a tree by a group that it can not leave.
+    #[test]
+    fn limits_need_a_group() {
+        use crate::Facility::{Cgroups, Landlock};
+        let memory = TreeLimits {
+            memory: true,
+            ..TreeLimits::default()
+        };
+        let share = TreeLimits {
+            cpu_percent: true,
+            ..memory
+        };
+        let no_share = Facts {
+            cgroup: Cgroup {
+                cpu_share: false,
+                ..ALL.cgroup
+            },
+            ..ALL
+        };
+        for (limits, facts, wanted) in [
+            (memory, ALL, "enforced cgroup"),
+            (share, ALL, "enforced cgroup"),
+            (memory, no_share, "enforced cgroup"),
+            (share, no_share, "none"),
+            (memory, ALL.without(&[Cgroups]), "partial rlimit"),
+            (share, ALL.without(&[Cgroups]), "none"),
+            (memory, ALL.without(&[Landlock]), "partial cgroup"),
+        ] {
+            let held = limits_held(limits, &facts);
+            let words = [&[held.level.as_str()], &*held.mechanisms]
+                .concat()
+                .join(" ");
+            assert_eq!(words, wanted, "{limits:?} {facts:?}");
             assert_eq!(held.missing.is_empty(), held.level == Level::Enforced);
         }
     }

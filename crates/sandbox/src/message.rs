@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::confine::Confine;
+use crate::facts::Cgroup;
 use crate::spec::{Limits, Spec, Stdio};
 
 /// The most that program, arguments, environment and folder may take together.
@@ -26,6 +27,8 @@ pub(crate) enum Way {
     Probe,
     /// The same, for trees that are owned by a subreaper.
     ProbeSubreaper,
+    /// No child: what groups of processes can hold is to be found out.
+    ProbeGroups,
 }
 
 impl Way {
@@ -35,6 +38,7 @@ impl Way {
             Self::Subreaper => b's',
             Self::Probe => b'p',
             Self::ProbeSubreaper => b'q',
+            Self::ProbeGroups => b'g',
         }
     }
 
@@ -44,6 +48,7 @@ impl Way {
             Self::Subreaper,
             Self::Probe,
             Self::ProbeSubreaper,
+            Self::ProbeGroups,
         ]
         .into_iter()
         .find(|way| way.to_byte() == byte)
@@ -52,10 +57,6 @@ impl Way {
     /// Trees may live in pid namespaces.
     pub fn by_namespace(self) -> bool {
         matches!(self, Self::Best | Self::Probe)
-    }
-
-    pub fn probes(self) -> bool {
-        matches!(self, Self::Probe | Self::ProbeSubreaper)
     }
 }
 
@@ -69,6 +70,8 @@ pub(crate) struct Order {
     /// The numbers in the child of the descriptors handed over, in their order.
     pub targets: Vec<u32>,
     pub limits: Limits,
+    /// Which of them a group of its own is to see to.
+    pub group: Cgroup,
     /// What holds the child; nothing for one that is not confined.
     pub confine: Option<Confine>,
     pub may_gain_rights: bool,
@@ -100,6 +103,7 @@ pub(crate) fn handed(spec: &Spec) -> Vec<(BorrowedFd<'_>, u32)> {
 pub(crate) fn write_order(
     path: &Path,
     spec: &Spec,
+    group: Cgroup,
     confine: Option<&Confine>,
 ) -> Result<Vec<u8>, OrderError> {
     let mut out = Writer {
@@ -126,6 +130,7 @@ pub(crate) fn write_order(
         out.bytes
             .extend_from_slice(&limit.unwrap_or(0).to_le_bytes());
     }
+    out.byte(group.to_byte());
     out.byte(u8::from(spec.may_gain_rights));
     out.byte(u8::from(confine.is_some()));
     if let Some(confine) = confine {
@@ -161,7 +166,9 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         file_size_bytes: limit()?,
         open_files: limit()?,
         processes: limit()?,
+        cpu_percent: limit()?,
     };
+    let group = Cgroup::from_byte(from.byte()?);
     let may_gain_rights = from.byte()? != 0;
     let confine = match from.byte()? {
         0 => None,
@@ -174,18 +181,20 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         env,
         targets,
         limits,
+        group,
         confine,
         may_gain_rights,
     })
 }
 
-fn limit_list(limits: &Limits) -> [Option<u64>; 5] {
+fn limit_list(limits: &Limits) -> [Option<u64>; 6] {
     let Limits {
         address_space_bytes,
         cpu_seconds,
         file_size_bytes,
         open_files,
         processes,
+        cpu_percent,
     } = *limits;
     [
         address_space_bytes,
@@ -193,6 +202,7 @@ fn limit_list(limits: &Limits) -> [Option<u64>; 5] {
         file_size_bytes,
         open_files,
         processes,
+        cpu_percent,
     ]
 }
 
@@ -288,11 +298,12 @@ pub(crate) enum Stage {
     /// The nanny did not let the one exec pass.
     Permit = 13,
     Outlet = 14,
+    Group = 15,
 }
 
 impl Stage {
     pub fn from_byte(byte: u8) -> Option<Self> {
-        const ALL: [Stage; 14] = [
+        const ALL: [Stage; 15] = [
             Stage::Nanny,
             Stage::Fork,
             Stage::Descriptors,
@@ -307,6 +318,7 @@ impl Stage {
             Stage::Filter,
             Stage::Permit,
             Stage::Outlet,
+            Stage::Group,
         ];
         ALL.into_iter().find(|stage| *stage as u8 == byte)
     }
@@ -327,6 +339,7 @@ impl Stage {
             Self::Filter => "filter its system calls",
             Self::Permit => "permit its one exec",
             Self::Outlet => "open its way to its hosts",
+            Self::Group => "make a group for its processes",
         }
     }
 }
@@ -404,6 +417,11 @@ impl Report {
 mod tests {
     use super::*;
 
+    const MEMORY: Cgroup = Cgroup {
+        memory: true,
+        ..Cgroup::NONE
+    };
+
     fn example() -> Spec {
         let mut spec = Spec::new(vec!["p".into(), "a b".into(), "".into()], "/w".into());
         spec.env = vec![("K".into(), "v=w".into())];
@@ -413,7 +431,7 @@ mod tests {
 
     #[test]
     fn an_order_survives_the_way() {
-        let bytes = write_order(Path::new("/bin/p"), &example(), None).unwrap();
+        let bytes = write_order(Path::new("/bin/p"), &example(), MEMORY, None).unwrap();
         let order = read_order(&bytes[4..]).unwrap();
         let text = |text: &str| CString::new(text).unwrap();
         let wanted = Order {
@@ -423,6 +441,7 @@ mod tests {
             env: vec![text("K=v=w")],
             targets: vec![],
             limits: example().limits,
+            group: MEMORY,
             confine: None,
             may_gain_rights: false,
         };
@@ -435,15 +454,12 @@ mod tests {
     #[test]
     fn an_order_is_bounded_at_the_byte() {
         let mut spec = example();
-        let spare =
-            ORDER_BYTES_MAX + 4 - write_order(Path::new("/bin/p"), &spec, None).unwrap().len();
+        let write = |spec: &Spec| write_order(Path::new("/bin/p"), spec, MEMORY, None);
+        let spare = ORDER_BYTES_MAX + 4 - write(&spec).unwrap().len();
         spec.argv[2] = "x".repeat(spare).into();
-        assert!(write_order(Path::new("/bin/p"), &spec, None).is_ok());
+        assert!(write(&spec).is_ok());
         spec.argv[2].push("x");
-        assert_eq!(
-            write_order(Path::new("/bin/p"), &spec, None),
-            Err(OrderError::TooLarge)
-        );
+        assert_eq!(write(&spec), Err(OrderError::TooLarge));
     }
 
     #[test]
@@ -451,7 +467,7 @@ mod tests {
         let mut spec = example();
         spec.argv[1] = "a\0b".into();
         assert_eq!(
-            write_order(Path::new("/bin/p"), &spec, None),
+            write_order(Path::new("/bin/p"), &spec, MEMORY, None),
             Err(OrderError::ZeroByte)
         );
     }

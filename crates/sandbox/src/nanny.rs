@@ -6,7 +6,10 @@ use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::num::NonZero;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
@@ -16,10 +19,12 @@ use rustix::process::getpid;
 
 use crate::confine::{Access, Identity, Root};
 use crate::filter::{self, Rules};
+use crate::group::Group;
 use crate::kernel;
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, Order, Report, Stage, read_order};
+use crate::places::Places;
 use crate::scratch::Scratch;
-use crate::sys::{self, Gone, Life, Pid, Program, Reaped, Stack, Usage};
+use crate::sys::{self, Cradle, Gone, Life, Pid, Program, Reaped, Stack, Usage};
 use crate::tool::{self, Birth};
 use crate::tree::{self, Ownership};
 use crate::userns::Outside;
@@ -33,6 +38,12 @@ const ORDER_BYTES_FIRST: usize = 8 * 1024;
 
 /// How long a nanny waits for its next order.
 const IDLE_MS_MAX: i64 = 5_000;
+
+/// How often it is looked how much processor time a tree has taken: it may take more for so long.
+const LOOK_MS_MIN: i64 = 50;
+
+/// At least so often, which bounds what a clock may be wrong by.
+const LOOK_MS_MAX: i64 = 600_000;
 
 /// What a nanny is born with.
 pub(crate) struct Nanny<'a> {
@@ -76,6 +87,8 @@ struct Kit {
     scratch: Option<Scratch>,
     /// What we start can not gain capabilities, whoever we are.
     bounded: bool,
+    /// Holds what a tree takes together.
+    group: Option<Group>,
 }
 
 impl Kit {
@@ -83,6 +96,7 @@ impl Kit {
         Self {
             scratch: None,
             bounded: false,
+            group: None,
             filters: Filters::default(),
             stack: sharing_is_safe().then(Stack::new).and_then(Result::ok),
         }
@@ -123,6 +137,32 @@ impl Kit {
         self.bounded = self.bounded || kernel::bound_capabilities().is_ok();
     }
 
+    /// The group that an order asks for, with its limits. It stays for the next order.
+    fn prepare_group(&mut self, order: &Order) -> io::Result<()> {
+        if order.group.is_none() {
+            return Ok(());
+        }
+        if !self
+            .group
+            .as_ref()
+            .is_some_and(|group| group.can_hold(order.group))
+        {
+            self.group.take().into_iter().for_each(Group::remove);
+            self.group = Some(Group::make(&Places::find(), order.group)?);
+        }
+        match &mut self.group {
+            Some(group) if group.can_hold(order.group) => group.set(&order.limits),
+            // It was there when it was looked for.
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// A group with much in it would be taken for what the next child takes.
+    fn tidy_group(&mut self) {
+        let group = self.group.take_if(|group| !group.is_clean());
+        group.into_iter().for_each(Group::remove);
+    }
+
     fn put_away(&mut self, scratch: Scratch) {
         if scratch.is_untouched() {
             self.scratch = Some(scratch);
@@ -156,6 +196,7 @@ impl Nanny<'_> {
             && self.attend(handed, &mut kit)
         {}
         kit.scratch.into_iter().for_each(Scratch::remove);
+        kit.group.into_iter().for_each(Group::remove);
         sys::exit_now(0)
     }
 
@@ -169,13 +210,17 @@ impl Nanny<'_> {
                 return false;
             }
         };
-        let ended = self.run(handed, kit);
+        let ended = match kit.prepare_group(&handed.order) {
+            Ok(()) => self.run(handed, kit),
+            Err(error) => Err((Stage::Group, error)),
+        };
         scratch
             .into_iter()
             .for_each(|scratch| kit.put_away(scratch));
         match ended {
             Ok(report) => {
                 report.into_iter().for_each(|report| self.report(report));
+                kit.tidy_group();
                 report.is_some()
             }
             Err((stage, error)) => {
@@ -304,11 +349,18 @@ impl Nanny<'_> {
             outside: Outside::now(),
         };
         let namespaces = confine.map_or(0, |confine| confine.namespaces);
-        let stack = kit.stack.as_mut().filter(|_| birth.is_frugal());
+        let group = kit.group.as_ref().filter(|_| !order.group.is_none());
+        let budget = group.and_then(|group| Budget::new(group, &order));
+        let cradle = match (group, &mut kit.stack) {
+            // Whoever shares our memory is, to the kernel, as good or bad to kill as we are.
+            (Some(group), _) => group.birthplace().map_or(Cradle::Here, Cradle::Group),
+            (None, Some(stack)) if birth.is_frugal() => Cradle::Stack(stack),
+            (None, _) => Cradle::Here,
+        };
         let watch = |main| {
             // A pipe whose writer we hold would never end.
             drop((descriptors, theirs));
-            self.watch(main, ours)
+            self.watch(main, ours, group, budget.as_ref())
         };
         let life = Life {
             body: tool::become_tool,
@@ -317,13 +369,19 @@ impl Nanny<'_> {
         let flags = namespaces.cast_signed();
         // SAFETY: a tool that is frugal takes no memory before exec, and writes to none but its
         // stack; at the end of the watch it is gone.
-        let ended = unsafe { sys::start(flags, stack, life, watch) };
+        let ended = unsafe { sys::start(flags, cradle, life, watch) };
         ended.map_err(at(Stage::Fork))
     }
 
     /// Stays until the tool has ended or shall end, and nothing of it is left. Gives how it
     /// ended, unless that is no news to the gate.
-    fn watch(&self, main: Pid, start: OwnedFd) -> Option<Report> {
+    fn watch(
+        &self,
+        main: Pid,
+        start: OwnedFd,
+        group: Option<&Group>,
+        budget: Option<&Budget<'_>>,
+    ) -> Option<Report> {
         let mut start = Start::new(start);
         let (mut status, mut spent) = (None, Usage::default());
         let mut saw = |gone: &Gone| {
@@ -344,14 +402,15 @@ impl Nanny<'_> {
                 start.socket.as_ref().map_or(self.signals, OwnedFd::as_fd),
                 start.listener.as_ref().map_or(self.signals, OwnedFd::as_fd),
             ];
-            let [leash, lifeline, signals, started, asked] = wait::readable(&watched, None);
+            let look_ms = budget.map(Budget::look_ms);
+            let [leash, lifeline, signals, started, asked] = wait::readable(&watched, look_ms);
             if asked {
                 start.permit_exec();
             }
             if started && start.is_settled() {
                 self.report_start(&mut start);
             }
-            if leash || lifeline {
+            if leash || lifeline || look_ms == Some(0) {
                 abandoned = lifeline;
                 break;
             }
@@ -359,7 +418,7 @@ impl Nanny<'_> {
                 ended = reap_some(self.signals, &mut saw);
             }
         }
-        tree::end(self.ownership, self.signals, |gone| {
+        tree::end(self.ownership, group, self.signals, |gone| {
             saw(gone);
         });
         // A tool that ends at once may do so before its start was looked at.
@@ -394,6 +453,40 @@ impl Nanny<'_> {
     fn report(&self, report: Report) {
         // A gate that does not listen has gone, and the tree with it.
         let _ = send(&self.leash, &report.to_bytes(), SendFlags::NOSIGNAL);
+    }
+}
+
+/// The processor time that a tree has.
+struct Budget<'a> {
+    group: &'a Group,
+    /// When the group's own clock, which does not begin anew, shows this.
+    end: Duration,
+    processors: u32,
+}
+
+impl<'a> Budget<'a> {
+    fn new(group: &'a Group, order: &Order) -> Option<Self> {
+        let seconds = order.limits.cpu_seconds.filter(|_| order.group.cpu_time)?;
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        Some(Self {
+            group,
+            end: group.cpu()?.saturating_add(Duration::from_secs(seconds)),
+            processors: u32::try_from(processors).unwrap_or(1),
+        })
+    }
+
+    /// How long it can not have been spent, at the least; nothing if it has been.
+    fn look_ms(&self) -> i64 {
+        let left = self
+            .end
+            .saturating_sub(self.group.cpu().unwrap_or(self.end));
+        if left.is_zero() {
+            return 0;
+        }
+        let soonest = (left / self.processors).as_millis();
+        i64::try_from(soonest)
+            .unwrap_or(i64::MAX)
+            .clamp(LOOK_MS_MIN, LOOK_MS_MAX)
     }
 }
 

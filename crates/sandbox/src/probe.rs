@@ -11,12 +11,15 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::confine::{Confine, Identity};
-use crate::facts::Facts;
+use crate::facts::{Cgroup, Facts};
 use crate::fence::Fence;
 use crate::filter::{self, Execs, Rules, Sockets};
+use crate::group::{self, Group};
 use crate::kernel;
 use crate::outlet;
+use crate::places::Places;
 use crate::scratch;
+use crate::spec::Limits;
 use crate::sys::{self, Fork};
 use crate::tree::Ownership;
 use crate::userns::{self, Outside};
@@ -32,6 +35,9 @@ const NOBODY: Identity = Identity {
 /// The newest version of Landlock that we know.
 const LANDLOCK_MAX: u8 = 9;
 
+/// The memory that somebody in a group takes at least, to see that it is counted.
+const COUNTED_BYTES: u64 = 2 << 20;
+
 /// The whole life of a probing process: finds out, tells, and then tidies up what killed
 /// nannies left in the folder it is told of.
 pub(crate) fn live(leash: OwnedFd, ownership: Ownership) -> ! {
@@ -43,6 +49,79 @@ pub(crate) fn live(leash: OwnedFd, ownership: Ownership) -> ! {
         scratch::sweep(&base);
     }
     sys::exit_now(0)
+}
+
+/// The whole life of a process that finds out what groups can hold: finds out, tells, and then
+/// tidies up the groups that killed nannies left.
+pub(crate) fn live_groups(leash: &OwnedFd) -> ! {
+    let places = Places::find();
+    let held = hold_together(&places).unwrap_or_default();
+    let _ = rustix::net::send(leash, &[held.to_byte()], SendFlags::NOSIGNAL);
+    group::sweep(&places);
+    sys::exit_now(0)
+}
+
+/// Makes a group with limits and somebody in it who tries to be more than one.
+fn hold_together(places: &Places) -> io::Result<Cgroup> {
+    const ALL: Cgroup = Cgroup {
+        memory: true,
+        processes: true,
+        cpu_share: true,
+        cpu_time: true,
+    };
+    let mut group = Group::make(places, ALL)?;
+    let held = held_by(&mut group);
+    group.remove();
+    held
+}
+
+fn held_by(group: &mut Group) -> io::Result<Cgroup> {
+    group.set(&Limits {
+        address_space_bytes: Some(64 << 20),
+        processes: Some(1),
+        cpu_percent: Some(50),
+        ..Limits::default()
+    })?;
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let forked = match group.birthplace() {
+        Some(birthplace) => sys::fork_into(birthplace, 0)?,
+        None => sys::fork(0)?,
+    };
+    match forked {
+        Fork::Child => {
+            drop(ours);
+            be_counted(&theirs)
+        }
+        Fork::Parent(pid) => {
+            drop(theirs);
+            let told = rustix::io::read(&ours, &mut [0]).is_ok_and(|read| read == 1);
+            let bytes = group.memory().unwrap_or(0);
+            drop(ours);
+            let alone = sys::wait_for(pid) == 0;
+            let seen = Cgroup {
+                memory: told && bytes >= COUNTED_BYTES,
+                processes: told && alone,
+                cpu_share: told,
+                cpu_time: told && group.cpu().is_some(),
+            };
+            Ok(group.holds().and(seen))
+        }
+    }
+}
+
+/// Takes memory, says so and stays until it was seen; ends well if it could not be two.
+fn be_counted(socket: &OwnedFd) -> ! {
+    let taken = std::hint::black_box(vec![1u8; 2 * COUNTED_BYTES as usize]);
+    let alone = sys::fork(0).is_err();
+    let _ = rustix::io::write(socket, &[0]);
+    let _ = rustix::io::read(socket, &mut [0]);
+    drop(std::hint::black_box(taken));
+    sys::exit_now(i32::from(!alone))
 }
 
 /// One path, ended by a zero byte.
@@ -81,6 +160,7 @@ fn gather(ownership: Ownership) -> Facts {
         net_listener: with(libc::CLONE_NEWNET).test(outlet_is_reached),
         ipc_namespace: with(libc::CLONE_NEWIPC).test(|| true),
         by_user_namespace,
+        cgroup: Cgroup::NONE,
     }
 }
 

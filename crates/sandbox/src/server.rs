@@ -105,11 +105,14 @@ impl Server {
             Ok((Fork::Parent(pid), _)) => {
                 self.nannies.insert(pid);
             }
-            Ok((Fork::Child, ownership)) if request.way.probes() => {
+            Ok((Fork::Child, ownership)) => {
                 self.leave_behind();
-                probe::live(request.leash, ownership)
+                match request.way {
+                    Way::Best | Way::Subreaper => self.become_nanny(request, ownership),
+                    Way::Probe | Way::ProbeSubreaper => probe::live(request.leash, ownership),
+                    Way::ProbeGroups => probe::live_groups(&request.leash),
+                }
             }
-            Ok((Fork::Child, ownership)) => self.become_nanny(request, ownership),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
                 let report = Report::Failed {
@@ -141,7 +144,6 @@ impl Server {
     }
 
     fn become_nanny(&self, request: Request, ownership: Ownership) -> ! {
-        self.leave_behind();
         let (lifeline, signals) = (self.lifeline.as_fd(), self.signals.as_fd());
         Nanny {
             leash: request.leash,

@@ -20,12 +20,12 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::compile::{Compiled, Subject};
 use crate::confine::Confine;
-use crate::idle::{Idle, Leash};
+use crate::idle::{Idle, Kind, Leash};
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, OrderError, Report, Stage, Way};
 use crate::message::{handed, write_order};
 use crate::outlet;
 use crate::resolve::resolve;
-use crate::{Child, Facility, Facts, SpawnError, Spec};
+use crate::{Cgroup, Child, Facility, Facts, SpawnError, Spec};
 
 /// The hidden first argument. A program that sees it as its first argument calls
 /// [`spawner_main`](crate::spawner_main) before anything else.
@@ -56,6 +56,7 @@ pub struct Spawner {
     idle: Arc<Idle>,
     link: Mutex<Option<Arc<Link>>>,
     facts: OnceLock<Facts>,
+    cgroup: OnceLock<Cgroup>,
     compiled: Mutex<Compiled>,
 }
 
@@ -118,12 +119,14 @@ impl Spawner {
             idle: Arc::default(),
             link: Mutex::new(None),
             facts: OnceLock::new(),
+            cgroup: OnceLock::new(),
             compiled: Mutex::default(),
         })
     }
 
-    /// What this machine can hold a child to. Found out once, on first need, within some
-    /// milliseconds; a spawner that does not answer can hold a child to nothing.
+    /// What this machine can hold a child to, but for what groups can hold. Found out once, on
+    /// first need, within some milliseconds; a spawner that does not answer can hold a child to
+    /// nothing.
     pub fn facts(&self) -> Facts {
         *self.facts.get_or_init(|| {
             let found = self.probe().unwrap_or_default();
@@ -131,17 +134,41 @@ impl Spawner {
         })
     }
 
-    fn probe(&self) -> io::Result<Facts> {
+    /// The same with what groups can hold, which takes some more milliseconds once: for whoever
+    /// has limits.
+    pub fn facts_of_groups(&self) -> Facts {
+        let cgroup = *self.cgroup.get_or_init(|| {
+            if self.settings.hidden.contains(&Facility::Cgroups) {
+                return Cgroup::default();
+            }
+            self.probe_groups().unwrap_or_default()
+        });
+        Facts {
+            cgroup,
+            ..self.facts()
+        }
+    }
+
+    fn probe_groups(&self) -> io::Result<Cgroup> {
+        let mut byte = [0];
+        self.ask(Way::ProbeGroups)?.read_exact(&mut byte)?;
+        Ok(Cgroup::from_byte(byte[0]))
+    }
+
+    /// Asks for a process that finds something out.
+    fn ask(&self, way: Way) -> io::Result<std::os::unix::net::UnixStream> {
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         near.set_read_timeout(Some(PROBE_MAX))?;
         let (link, _) = self.link()?;
-        let way = match self.settings.trees {
+        link.send_now(way, far.as_fd())?;
+        Ok(near)
+    }
+
+    fn probe(&self) -> io::Result<Facts> {
+        let mut near = self.ask(match self.settings.trees {
             Trees::Best => Way::Probe,
             Trees::Subreaper => Way::ProbeSubreaper,
-        };
-        link.send_now(way, far.as_fd())?;
-        drop(far);
-        let mut near = near;
+        })?;
         near.write_all(self.settings.scratch.as_os_str().as_bytes())?;
         near.write_all(&[0])?;
         let mut bytes = [0; Facts::BYTES];
@@ -163,6 +190,15 @@ impl Spawner {
         Some(compiled.get(needs, &subject, &facts))
     }
 
+    /// Which limits of a child a group sees to.
+    fn group(&self, spec: &Spec) -> Cgroup {
+        let wanted = spec.limits.of_tree();
+        if wanted.is_none() {
+            return wanted;
+        }
+        wanted.and(self.facts_of_groups().cgroup)
+    }
+
     /// Starts a child. Ready once the program runs. Must be called on a tokio runtime with
     /// I/O and time enabled; dropping the future ends what it had begun.
     pub async fn spawn(&self, mut spec: Spec) -> Result<Child, SpawnError> {
@@ -173,9 +209,14 @@ impl Spawner {
         if outlet {
             outlet::announce(&mut spec.env);
         }
-        let order = write_order(&path, &spec, confine.as_deref())
+        let group = self.group(&spec);
+        let order = write_order(&path, &spec, group, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;
-        let (mut child, first) = self.begin(&order, &spec).await?;
+        let kind = Kind {
+            confined: spec.confine.is_some(),
+            grouped: !group.is_none(),
+        };
+        let (mut child, first) = self.begin(&order, &spec, kind).await?;
         let named = Named {
             program: spec.program(),
             path,
@@ -203,10 +244,10 @@ impl Spawner {
         &self,
         order: &[u8],
         spec: &Spec,
+        kind: Kind,
     ) -> Result<(Child, Option<Report>), SpawnError> {
         let descriptors: Vec<_> = handed(spec).into_iter().map(|(fd, _)| fd).collect();
-        let confined = spec.confine.is_some();
-        while let Some(leash) = self.idle.take(confined) {
+        while let Some(leash) = self.idle.take(kind) {
             // One that went meanwhile is no loss: the order has not reached it.
             if leash.send(order, &descriptors).await.is_err() {
                 continue;
@@ -216,7 +257,7 @@ impl Spawner {
                 return Ok((child, first));
             }
         }
-        let leash = self.fresh(confined).await?;
+        let leash = self.fresh(kind).await?;
         // A failure shows as a report or as the end of the leash.
         let _ = leash.send(order, &descriptors).await;
         Ok(self.listen(leash).await)
@@ -236,17 +277,13 @@ impl Spawner {
 
     /// Asks the spawner for a nanny. A spawner that has died before it could make one is
     /// replaced.
-    async fn fresh(&self, confined: bool) -> Result<Leash, SpawnError> {
+    async fn fresh(&self, kind: Kind) -> Result<Leash, SpawnError> {
         let (stream, far) = Leash::pair().map_err(|source| self.trouble(source))?;
         loop {
             let (link, fresh) = self.link().map_err(|source| self.trouble(source))?;
             match link.send(way(self.settings.trees), far.as_fd()).await {
                 Ok(()) => {
-                    return Ok(Leash {
-                        stream,
-                        link,
-                        confined,
-                    });
+                    return Ok(Leash { stream, link, kind });
                 }
                 Err(errno) => {
                     self.forget(&link);
@@ -480,5 +517,33 @@ impl Named {
                 source,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ending, locate};
+
+    /// An order that a nanny gives back because it is about to go is the next one's.
+    #[tokio::test]
+    async fn an_order_that_came_too_late_is_not_lost() {
+        let spawner = Spawner::new(locate::misbehave().to_owned());
+        let kind = Kind {
+            confined: false,
+            grouped: false,
+        };
+        let (link, _) = spawner.link().unwrap();
+        let (stream, far) = Leash::pair().unwrap();
+        spawner.idle.put(Leash { stream, link, kind });
+        let goes = std::thread::spawn(move || {
+            let mut far = std::os::unix::net::UnixStream::from(far);
+            assert!(far.read(&mut [0; 4096]).unwrap() > 0);
+            far.write_all(&Report::Declined.to_bytes()).unwrap();
+        });
+        let spec = Spec::new(vec!["/bin/true".into()], "/".into());
+        let mut child = spawner.spawn(spec).await.unwrap();
+        assert_eq!(child.wait().await.ending, Ending::Code(0));
+        goes.join().unwrap();
     }
 }

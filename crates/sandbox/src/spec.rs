@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use callgate_call::Needs;
 
+use crate::facts::Cgroup;
+
 /// One child to be born.
 #[derive(Debug)]
 pub struct Spec {
@@ -84,11 +86,13 @@ impl From<OwnedFd> for Stdio {
     }
 }
 
-/// Limits on each process of a tree; what is not said stays as it is. A limit above the
-/// machine's own is lowered to it. Core dumps are always off.
+/// Limits; what is not said stays as it is. Memory, processor time and processes are limits on
+/// the whole tree where the machine can have groups of processes, and on each process anyway, the
+/// others on each process alone. A limit above the machine's own is lowered to it. Core dumps are
+/// always off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Address space.
+    /// Memory of the tree, address space of each process.
     pub address_space_bytes: Option<u64>,
     /// Processor time; the kernel kills at this.
     pub cpu_seconds: Option<u64>,
@@ -96,6 +100,21 @@ pub struct Limits {
     pub file_size_bytes: Option<u64>,
     /// Open descriptors.
     pub open_files: Option<u64>,
-    /// Processes and threads of the same user, ours included.
+    /// Processes and threads of the tree; without groups, of the same user, ours included.
     pub processes: Option<u64>,
+    /// Of the processors' time, as long as it runs: 100 is one of them all the time. By groups
+    /// alone.
+    pub cpu_percent: Option<u64>,
+}
+
+impl Limits {
+    /// What of these is a limit on a whole tree.
+    pub(crate) fn of_tree(&self) -> Cgroup {
+        Cgroup {
+            memory: self.address_space_bytes.is_some(),
+            processes: self.processes.is_some(),
+            cpu_share: self.cpu_percent.is_some(),
+            cpu_time: self.cpu_seconds.is_some(),
+        }
+    }
 }

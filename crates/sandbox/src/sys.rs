@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -32,6 +32,35 @@ pub(crate) fn fork(flags: libc::c_int) -> io::Result<Fork> {
     }
 }
 
+/// Forks into a group of processes, a folder of the second version's tree. `flags` are
+/// namespaces for the child.
+pub(crate) fn fork_into(group: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Fork> {
+    const INTO_CGROUP: u64 = 0x2_0000_0000;
+    // The kernel's structure: flags, then in their places the signal of our end and the group.
+    let mut args = [0u64; 11];
+    args[0] = INTO_CGROUP | u64::from(flags.cast_unsigned());
+    args[4] = libc::SIGCHLD.unsigned_abs().into();
+    args[10] = group.as_raw_fd().unsigned_abs().into();
+    // SAFETY: the structure outlives the call and is as large as said; without CLONE_VM the
+    // child has its own copy of this single-threaded process and goes on where the parent is.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args)) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(Pid::try_from(pid).expect("a pid is an int"))),
+    }
+}
+
+/// Where a process is born.
+pub(crate) enum Cradle<'a> {
+    /// Where we are, as a copy of us.
+    Here,
+    /// Where we are, in our memory until it execs.
+    Stack(&'a mut Stack),
+    /// In this group.
+    Group(BorrowedFd<'a>),
+}
+
 /// A process that does `life` is started, then `meanwhile` runs here. `flags` are namespaces.
 ///
 /// On a stack, the process shares our memory until it execs: nothing of ours is copied, and
@@ -44,16 +73,20 @@ pub(crate) fn fork(flags: libc::c_int) -> io::Result<Fork> {
 /// process has become another program or is gone.
 pub(crate) unsafe fn start<T, R>(
     flags: libc::c_int,
-    stack: Option<&mut Stack>,
+    cradle: Cradle<'_>,
     life: Life<'_, T>,
     meanwhile: impl FnOnce(Pid) -> R,
 ) -> io::Result<R> {
-    let pid = match stack {
-        None => match fork(flags)? {
+    let pid = match cradle {
+        Cradle::Here => match fork(flags)? {
             Fork::Parent(pid) => pid,
             Fork::Child => (life.body)(life.of),
         },
-        Some(stack) => {
+        Cradle::Group(group) => match fork_into(group, flags)? {
+            Fork::Parent(pid) => pid,
+            Fork::Child => (life.body)(life.of),
+        },
+        Cradle::Stack(stack) => {
             let flags = flags | libc::CLONE_VM | libc::SIGCHLD;
             let arg = (&raw const life).cast_mut().cast();
             // SAFETY: the stack is ours alone, because our last process has left it; its life

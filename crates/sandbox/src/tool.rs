@@ -17,7 +17,6 @@ use crate::filter::Execs;
 use crate::kernel;
 use crate::message::{DESCRIPTORS_MAX, Order, Stage};
 use crate::outlet;
-use crate::spec::Limits;
 use crate::sys::{self, Program};
 use crate::tree::{self, Ownership};
 use crate::userns::{self, Outside};
@@ -166,6 +165,10 @@ fn steps(birth: &Birth<'_>, line: &Line) -> Result<Infallible, Failure> {
     // A group of its own: what it sends to its group does not reach the nanny.
     rustix::process::setsid().map_err(at(Stage::Privileges))?;
     die_with_nanny().map_err(at(Stage::Privileges))?;
+    if order.group.memory {
+        // Its nanny may be in the same group, and is to see it end.
+        kernel::go_first().map_err(at(Stage::Group))?;
+    }
     match confine {
         Some(confine) => see_files(confine, birth).map_err(|error| (Stage::Mounts, error))?,
         None => see_own_processes(birth.ownership),
@@ -183,7 +186,7 @@ fn steps(birth: &Birth<'_>, line: &Line) -> Result<Infallible, Failure> {
         }
         _ => None,
     };
-    set_limits(&order.limits).map_err(at(Stage::Limits))?;
+    set_limits(order).map_err(at(Stage::Limits))?;
     if let Some(confine) = confine {
         shed(confine, birth.bounded).map_err(at(Stage::Privileges))?;
     }
@@ -302,12 +305,15 @@ fn place_all(birth: &Birth<'_>) -> io::Result<()> {
 }
 
 /// All limits but the one on descriptors, which would be in our own way.
-fn set_limits(limits: &Limits) -> rustix::io::Result<()> {
+fn set_limits(order: &Order) -> rustix::io::Result<()> {
+    let limits = &order.limits;
     limit(Resource::Core, Some(0))?;
     limit(Resource::As, limits.address_space_bytes)?;
     limit(Resource::Cpu, limits.cpu_seconds)?;
     limit(Resource::Fsize, limits.file_size_bytes)?;
-    limit(Resource::Nproc, limits.processes)
+    // The kernel counts those of the same user wherever they are; a group knows better.
+    let processes = limits.processes.filter(|_| !order.group.processes);
+    limit(Resource::Nproc, processes)
 }
 
 fn limit(resource: Resource, limit: Option<u64>) -> rustix::io::Result<()> {

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::CWD;
 
+use crate::group::Group;
 use crate::sys::{self, Gone, Pid, Reaped};
 use crate::wait;
 
@@ -28,8 +29,13 @@ pub(crate) enum Ownership {
 const ROUND_MS_MAX: i64 = 5;
 
 /// Ends every process that descends from this one and reaps it. `saw` gets each one that was
-/// reaped; `signals` shows our SIGCHLD.
-pub(crate) fn end(ownership: Ownership, signals: BorrowedFd<'_>, mut saw: impl FnMut(&Gone)) {
+/// reaped; `signals` shows our SIGCHLD. What was born in a group can not get out of it.
+pub(crate) fn end(
+    ownership: Ownership,
+    group: Option<&Group>,
+    signals: BorrowedFd<'_>,
+    mut saw: impl FnMut(&Gone),
+) {
     loop {
         match sys::reap() {
             Reaped::One(gone) => saw(&gone),
@@ -37,6 +43,7 @@ pub(crate) fn end(ownership: Ownership, signals: BorrowedFd<'_>, mut saw: impl F
             Reaped::NoneYet => {
                 match ownership {
                     Ownership::Namespace => sys::kill_namespace(),
+                    Ownership::Subreaper if group.is_some_and(Group::kill) => {}
                     Ownership::Subreaper => kill_descendants(children_of(own_pid())),
                 }
                 wait::readable(&[signals], Some(ROUND_MS_MAX));

@@ -413,3 +413,29 @@ async fn a_planted_link_is_not_followed() {
     std::fs::remove_dir_all(cwd).unwrap();
     std::fs::remove_dir_all(outside).unwrap();
 }
+
+/// P-16: a tool of root's own workspace stays root in name, and still does not read what is root's
+/// alone; what is everybody's it reads, and what the owner names.
+#[tokio::test]
+async fn what_is_roots_alone_is_not_read_by_its_tools() {
+    if !rustix::process::geteuid().is_root() {
+        return; // the files are closed to us already
+    }
+    let cwd = folder();
+    let script = "id -u; head -c 1 /etc/shadow | wc -c; head -c 1 /etc/gshadow | wc -c; \
+        head -c 1 /etc/passwd | wc -c; ls /etc/ssl >/dev/null && echo listed";
+    let spawner = spawner(BOTH[0]);
+    let mut plain = sh(script, &cwd, &Needs::default());
+    plain.confine = None;
+    let (text, _) = run(&spawner, plain).await;
+    assert_eq!(text, "0\n1\n1\n1\nlisted\n", "it works unconfined");
+    let (text, _) = run(&spawner, sh(script, &cwd, &Needs::default())).await;
+    assert_eq!(text, "0\n0\n0\n1\nlisted\n");
+    let named = Needs {
+        reads: vec![PathBuf::from("/etc/shadow")],
+        ..Needs::default()
+    };
+    let (text, _) = run(&spawner, sh(script, &cwd, &named)).await;
+    assert_eq!(text, "0\n1\n0\n1\nlisted\n");
+    std::fs::remove_dir_all(cwd).unwrap();
+}

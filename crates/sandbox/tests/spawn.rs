@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use callgate_sandbox::{Ending, Limits, SpawnError, Spawner, Spec};
 use serde_json::{Value, json};
-use support::{BOTH, act, ask, folder, misbehave, run, spawner};
+use support::{BOTH, act, ask, folder, misbehave, run, spawner, tag};
 
 fn sh(script: &str) -> Spec {
     let mut spec = Spec::new(
@@ -274,4 +274,55 @@ async fn a_program_that_is_no_spawner_is_an_error() {
             .contains("start the spawner /no/such/program")
     );
     assert!(misbehave().exists());
+}
+
+/// Where a process that has become somebody else may be looked into (`fs.suid_dumpable` is 1), no
+/// child shares its nanny's memory on its way; it starts all the same. The setting is made to
+/// look so for this spawner alone.
+#[tokio::test]
+async fn no_memory_is_shared_where_others_may_look() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can mount one file on another
+    }
+    let folder = folder();
+    std::fs::write(folder.join("one"), "1\n").unwrap();
+    let script = format!(
+        "#!/bin/sh\nexec unshare --mount sh -c 'mount --bind {}/one /proc/sys/fs/suid_dumpable \
+         && exec {} \"$@\"' sh \"$@\"\n",
+        folder.display(),
+        misbehave().display()
+    );
+    let program = folder.join("spawner");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (program, shares) in [(misbehave().to_owned(), true), (program, false)] {
+        let (spawner, tag) = (Spawner::new(program), tag());
+        let (text, _) = run(&spawner, act(&json!({ "do": "ok" }), &tag)).await;
+        assert_eq!(text.trim(), "{\"ok\":true}");
+        let nannies = support::children(spawner.pid().unwrap());
+        assert_eq!(nannies.len(), 1);
+        assert_eq!(has_second_stack(nannies[0]), shares);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// True if a process has the stack on which a child that shares its memory would run: 256 KiB
+/// above 64 KiB that nobody may touch.
+fn has_second_stack(pid: u32) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let ranges: Vec<(u64, u64, bool)> = maps
+        .lines()
+        .filter_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (from, to) = range.split_once('-')?;
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            Some((number(from)?, number(to)?, rest.starts_with("---p")))
+        })
+        .collect();
+    let is_guard = |(from, to, closed): &(u64, u64, bool)| *closed && to - from == 64 << 10;
+    let mut guards = ranges.iter().filter(|range| is_guard(range));
+    guards.any(|(_, end, _)| {
+        let above = ranges.iter().find(|(from, _, _)| from == end);
+        above.is_some_and(|(from, to, _)| to - from >= 256 << 10)
+    })
 }

@@ -1,6 +1,7 @@
-//! What the tests of containers need: podman with runc, and an image with a Python in it,
+//! What the tests of containers need: podman with runc, docker, and an image with a Python in it,
 //! made of the one that is here. Nothing is fetched but Debian's packages, and nothing of the
-//! machine's own containers is touched: each test has a storage of its own.
+//! machine's own containers is touched: each test has a storage of its own, and a daemon of its
+//! own where docker wants one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -62,6 +63,33 @@ fn is_there(program: &str) -> bool {
     std::env::split_paths(&folders)
         .chain(usual)
         .any(|folder| folder.join(program).is_file())
+}
+
+/// Docker's programs, in the cache: to install its package would start it.
+pub fn docker(cache: &Path) -> Result<PathBuf, Failure> {
+    let folder = cache.join("docker");
+    if folder.is_dir() {
+        println!("docker: from the cache");
+        return Ok(folder);
+    }
+    let half = cache.join("docker.half");
+    let _ = fs::remove_dir_all(&half);
+    fs::create_dir_all(&half).map_err(|e| failed("create", &half, e))?;
+    let mut command = Command::new("apt-get");
+    command
+        .args(["download", "--quiet", "docker.io", "containerd"])
+        .current_dir(&half);
+    println!("$ {}", shown(&command));
+    run_within(&mut command, STEP_MAX)?;
+    let entries = fs::read_dir(&half).map_err(|e| failed("read", &half, e))?;
+    for package in entries.flatten().map(|entry| entry.path()) {
+        let mut command = Command::new("dpkg");
+        command.arg("--extract").arg(&package).arg(&half);
+        run_within(&mut command, STEP_MAX)?;
+        fs::remove_file(&package).map_err(|e| failed("remove", &package, e))?;
+    }
+    fs::rename(&half, &folder).map_err(|e| failed("rename", &half, e))?;
+    Ok(folder)
 }
 
 /// Made once for each interpreter and script.

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use callgate_call::{Held, Level, Needs};
-use callgate_sandbox::{Facts, hosts_held, outlook};
+use callgate_call::{Held, Level, Needs, TreeLimits};
+use callgate_sandbox::{Cgroup, Facts, hosts_held, limits_held, outlook};
 use clap::Args;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::catalog::program_of;
 use crate::cli::{Done, Place, runtime};
 use crate::client::Client;
 use crate::compose::{Builtins, Parts, chain, warnings};
-use crate::config::{Config, NetworkConfig};
+use crate::config::{Config, LimitsConfig, NetworkConfig, RunnerConfig};
 use crate::environment::Environment;
 use crate::show;
 use crate::trust::Found;
@@ -41,7 +41,7 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
     check("state", true, parts.paths.state.display().to_string());
     let found = Found::look(parts.environment, &parts.paths, &parts.store)
         .map_err(|error| chain(&error))?;
-    let names_hosts = names_hosts(&found);
+    let asked = Asked::by(&found);
     checks.extend(configuration(&parts, found));
     let mut check = |name, ok, finding: String| checks.push(Check { name, ok, finding });
     let verdict = parts.store.verify().map_err(|error| chain(&error))?;
@@ -92,7 +92,7 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
             format!("limited to {bytes} bytes: the index is left to others"),
         );
     }
-    checks.extend(confinement(&parts, names_hosts));
+    checks.extend(confinement(&parts, asked));
 
     let well = checks.iter().all(|check| check.ok);
     if place.json {
@@ -120,19 +120,22 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
 
 /// What this machine has to confine with, and how far each promise would be kept for a program
 /// that is started for one call.
-fn confinement(parts: &Parts<'_>, names_hosts: bool) -> Vec<Check> {
-    let facts = parts.spawner.facts();
+fn confinement(parts: &Parts<'_>, asked: Asked) -> Vec<Check> {
+    let facts = parts.spawner.facts_of_groups();
     let means = Check {
         name: "confinement",
         ok: facts.landlock > 0 && facts.seccomp,
         finding: format!("as {}: {}", who(parts.environment.uid), means(&facts)),
     };
     let held = outlook(&Needs::default(), &facts);
-    let held = held.iter().map(|held| promise(held.guarantee.name(), held));
+    let held = held.iter().map(|held| promise(held.name(), held));
     let mut hosts = promise("network.allow", &hosts_held(&facts));
     // Only whoever asks for it lacks it.
-    hosts.ok |= !names_hosts;
-    std::iter::once(means).chain(held).chain([hosts]).collect()
+    hosts.ok |= !asked.hosts;
+    let mut limits = promise("limits", &limits_held(LIMITS, &facts));
+    limits.ok |= !asked.groups;
+    let more = [hosts, limits];
+    std::iter::once(means).chain(held).chain(more).collect()
 }
 
 fn promise(name: &'static str, held: &Held) -> Check {
@@ -147,14 +150,40 @@ fn promise(name: &'static str, held: &Held) -> Check {
     }
 }
 
-/// True if a tool that counts names the hosts it may reach.
-fn names_hosts(found: &Found) -> bool {
-    let Found::Trusted(source) = found else {
-        return false;
-    };
-    let mut tools = source.config.tools.iter();
-    tools.any(|tool| matches!(tool.network, Some(NetworkConfig::Some(_))))
+/// What not every machine has, and tools that count ask for.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    /// One names the hosts it may reach.
+    hosts: bool,
+    /// One has limits that must hold all its processes together.
+    groups: bool,
 }
+
+impl Asked {
+    fn by(found: &Found) -> Self {
+        let Found::Trusted(source) = found else {
+            return Self::default();
+        };
+        let mut asked = Self::default();
+        for tool in &source.config.tools {
+            asked.hosts |= matches!(tool.network, Some(NetworkConfig::Some(_)));
+            let limits = tool.runner.as_ref().and_then(RunnerConfig::limits);
+            asked.groups |= limits
+                .map(LimitsConfig::of_tree)
+                .is_some_and(|limits| limits.whole_tree && limits.any() || limits.cpu_percent);
+        }
+        asked
+    }
+}
+
+/// Those that hold each process at least, wherever we are.
+const LIMITS: TreeLimits = TreeLimits {
+    memory: true,
+    processes: true,
+    cpu_seconds: true,
+    cpu_percent: false,
+    whole_tree: true,
+};
 
 fn who(uid: u32) -> String {
     match uid {
@@ -186,8 +215,32 @@ fn means(facts: &Facts) -> String {
         named(facts.pid_namespace, "pid namespaces", "root"),
         named(facts.mount_namespace, "mount namespaces", namespaces),
         named(facts.net_namespace, "network namespaces", namespaces),
+        groups(facts),
     ]
     .join(", ")
+}
+
+/// What groups of processes can hold.
+fn groups(facts: &Facts) -> String {
+    let Cgroup {
+        memory,
+        processes,
+        cpu_share,
+        cpu_time,
+    } = facts.cgroup;
+    let held: Vec<&str> = [
+        (memory, "memory"),
+        (processes, "processes"),
+        (cpu_share, "processor share"),
+        (cpu_time, "processor time"),
+    ]
+    .into_iter()
+    .filter_map(|(held, word)| held.then_some(word))
+    .collect();
+    match held.is_empty() {
+        true => "no cgroups (root, or a delegated group)".to_owned(),
+        false => format!("cgroups for {}", held.join(", ")),
+    }
 }
 
 /// Whether the configuration loads, whether its rules meet tools, and whether the programs it

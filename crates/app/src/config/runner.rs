@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use callgate_call::TreeLimits;
 use serde::Deserialize;
 
 use super::remote::{ContainerRunnerConfig, ServiceRunnerConfig};
@@ -68,6 +69,17 @@ pub enum RunnerConfig {
 }
 
 impl RunnerConfig {
+    /// Limits on children of our own; nothing for what others start.
+    pub fn limits(&self) -> Option<&LimitsConfig> {
+        match self {
+            Self::Process { limits, .. }
+            | Self::Pool { limits, .. }
+            | Self::Python { limits, .. }
+            | Self::Node { limits, .. } => Some(limits),
+            Self::Service(_) | Self::Container(_) => None,
+        }
+    }
+
     /// The code it names, where it names any.
     pub fn entry(&self) -> Option<String> {
         match self {
@@ -94,8 +106,27 @@ pub struct LimitsConfig {
     pub open_files: Option<u64>,
     #[serde(default)]
     pub processes: Option<u64>,
+    /// Of the processors' time: 100 is one of them all the time.
+    #[serde(default)]
+    pub cpu_percent: Option<u64>,
+    /// Memory, processes and processor time must be held for all processes together.
+    #[serde(default)]
+    pub whole_tree: bool,
     #[serde(default)]
     pub output_bytes: Option<usize>,
+}
+
+impl LimitsConfig {
+    /// Those that are limits on all its processes together.
+    pub fn of_tree(&self) -> TreeLimits {
+        TreeLimits {
+            memory: self.memory_bytes.is_some(),
+            processes: self.processes.is_some(),
+            cpu_seconds: self.cpu_seconds.is_some(),
+            cpu_percent: self.cpu_percent.is_some(),
+            whole_tree: self.whole_tree,
+        }
+    }
 }
 
 /// How a pool keeps its workers.

@@ -17,7 +17,7 @@ use crate::config::{
     ContainerRunnerConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig, ServiceRunnerConfig,
     ToolConfig,
 };
-use crate::pack::{INSTALLED, Levels, Policy, module_path};
+use crate::pack::{INSTALLED, Levels, NODE_ENDS, Policy, code_file, is_node, module_path};
 use crate::suggest;
 
 /// Why names can not be resolved.
@@ -155,7 +155,6 @@ impl Project<'_> {
             // A pack can not turn its confinement off.
             unconfined: false,
             code: Some(Arc::clone(&loaded.code)),
-            unavailable: None,
         };
         let mut tool = self
             .tool(canonical, name, binding, bound)
@@ -198,7 +197,6 @@ impl Project<'_> {
             unsafe_execution: user.unsafe_execution,
             unconfined: binding.sandbox == Some(false),
             code: None,
-            unavailable: None,
         };
         let mut tool = self.tool(canonical, name, binding, bound).map_err(error)?;
         if tool.name != name {
@@ -243,19 +241,19 @@ impl Project<'_> {
     /// A binding to Node names a module as one to Python does; what runs it wants the file.
     fn with_file(&self, binding: &Binding, bound: &Bound) -> Result<Binding, String> {
         let mut binding = binding.clone();
-        let local = matches!(
-            binding.runner,
-            None | Some(RunnerWord::Local | RunnerWord::Node)
-        );
-        if !local || binding.kind != Kind::Node || bound.code.is_some() || !is_entry(&binding.entry)
-        {
+        if !is_node(&binding) || !is_entry(&binding.entry) {
             return Ok(binding);
         }
         let module = module_path(&binding.entry);
-        let mut files = ["mjs", "js", "cjs"]
-            .map(|kind| format!("{module}.{kind}"))
-            .into_iter();
-        let file = files.find(|file| self.root.join(file).is_file());
+        let file = match &bound.code {
+            Some(code) => code_file(&module, &NODE_ENDS, |file| {
+                code.files.iter().any(|(name, _)| name == file)
+            }),
+            None => {
+                let mut files = NODE_ENDS.map(|end| format!("{module}{end}")).into_iter();
+                files.find(|file| self.root.join(file).is_file())
+            }
+        };
         let file = file.ok_or_else(|| format!("there is no {module}.mjs"))?;
         let function = binding.entry.split(':').next_back().unwrap_or_default();
         binding.entry = format!("{file}:{function}");
@@ -271,11 +269,7 @@ impl Project<'_> {
         bound: Bound,
     ) -> Result<ToolConfig, String> {
         let binding = &self.with_file(binding, &bound)?;
-        let packed = bound.code.is_some();
-        let (runner, unavailable) = match runner(plain, binding, self.settings, packed)? {
-            Chosen::Runs(runner) => (Some(*runner), None),
-            Chosen::NotYet(reason) => (None, Some(reason)),
-        };
+        let runner = runner(plain, binding, self.settings)?;
         let remote = matches!(
             binding.runner,
             Some(RunnerWord::Service | RunnerWord::Container)
@@ -285,11 +279,8 @@ impl Project<'_> {
             tier: Some(if remote { 2 } else { 0 }),
             timeout_ms: binding.timeout_ms.or(self.settings.timeout_ms),
             deterministic: binding.purity == Some(Purity::Pure),
-            runner,
-            bound: Some(Box::new(Bound {
-                unavailable,
-                ..bound
-            })),
+            runner: Some(runner),
+            bound: Some(Box::new(bound)),
             ..ToolConfig::default()
         })
     }
@@ -333,26 +324,12 @@ fn tier(needed: &Capabilities) -> u64 {
 /// What runs in an image that does not say.
 const IMAGE_COMMAND: [&str; 3] = ["python", "-m", "namel3ss_tools.runner"];
 
-/// What a binding runs by.
-enum Chosen {
-    Runs(Box<RunnerConfig>),
-    /// It is listed, and says why it can not be called.
-    NotYet(String),
-}
-
 /// The runner of a binding, chosen when it is loaded. TP-62.
-fn runner(
-    plain: &str,
-    binding: &Binding,
-    settings: &Settings,
-    packed: bool,
-) -> Result<Chosen, String> {
-    let not_yet = |what: &str| Ok(Chosen::NotYet(format!("{what} can not be run yet")));
-    let runs = |runner: RunnerConfig| Ok(Chosen::Runs(Box::new(runner)));
+fn runner(plain: &str, binding: &Binding, settings: &Settings) -> Result<RunnerConfig, String> {
     match (binding.runner, binding.kind) {
         (Some(RunnerWord::Service), _) => {
             match binding.url.as_ref().or(settings.service_url.as_ref()) {
-                Some(url) => runs(RunnerConfig::Service(ServiceRunnerConfig {
+                Some(url) => Ok(RunnerConfig::Service(ServiceRunnerConfig {
                     url: url.clone(),
                     entry: Some(binding.entry.clone()),
                     tool_name: Some(plain.to_owned()),
@@ -367,7 +344,7 @@ fn runner(
             }
         }
         (Some(RunnerWord::Container), _) => match &binding.image {
-            Some(image) => runs(RunnerConfig::Container(Box::new(ContainerRunnerConfig {
+            Some(image) => Ok(RunnerConfig::Container(Box::new(ContainerRunnerConfig {
                 image: image.clone(),
                 entry: Some(binding.entry.clone()),
                 command: binding
@@ -380,26 +357,21 @@ fn runner(
             }))),
             None => Err("it is a container without an image: say `image`".to_owned()),
         },
-        (Some(RunnerWord::Node), _) | (_, Kind::Node) if packed => not_yet("a Node tool of a pack"),
-        (Some(RunnerWord::Node), _) | (_, Kind::Node) => {
-            Ok(Chosen::Runs(Box::new(RunnerConfig::Node {
-                entry: binding.entry.clone(),
-                node: None,
-                env: BTreeMap::new(),
-                limits: LimitsConfig::default(),
-                pool: PoolConfig::default(),
-            })))
-        }
-        (Some(RunnerWord::Local) | None, Kind::Python) => {
-            Ok(Chosen::Runs(Box::new(RunnerConfig::Python {
-                entry: binding.entry.clone(),
-                python: None,
-                preload: Vec::new(),
-                env: BTreeMap::new(),
-                limits: LimitsConfig::default(),
-                pool: PoolConfig::default(),
-            })))
-        }
+        (Some(RunnerWord::Node), _) | (_, Kind::Node) => Ok(RunnerConfig::Node {
+            entry: binding.entry.clone(),
+            node: None,
+            env: BTreeMap::new(),
+            limits: LimitsConfig::default(),
+            pool: PoolConfig::default(),
+        }),
+        (Some(RunnerWord::Local) | None, Kind::Python) => Ok(RunnerConfig::Python {
+            entry: binding.entry.clone(),
+            python: None,
+            preload: Vec::new(),
+            env: BTreeMap::new(),
+            limits: LimitsConfig::default(),
+            pool: PoolConfig::default(),
+        }),
     }
 }
 

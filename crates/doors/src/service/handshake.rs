@@ -45,7 +45,10 @@ impl Promises<'_> {
         if !needs.is_some_and(|needs| needs.guarantees.requires(guarantee)) {
             return Level::None;
         }
-        let held = self.held.iter().find(|held| held.guarantee == guarantee);
+        let held = self
+            .held
+            .iter()
+            .find(|held| held.guarantee == Some(guarantee));
         held.map_or(Level::None, |held| held.level)
     }
 
@@ -137,7 +140,7 @@ mod tests {
 
     fn outlook(level: impl Fn(Guarantee) -> Level) -> Vec<Held> {
         let held = |guarantee| Held {
-            guarantee,
+            guarantee: Some(guarantee),
             asker: Asker::Tool,
             level: level(guarantee),
             mechanisms: Vec::new(),

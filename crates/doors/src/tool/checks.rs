@@ -32,7 +32,7 @@ mod tests {
 
     fn held(guarantee: Guarantee, asker: Asker, level: Level) -> Held {
         Held {
-            guarantee,
+            guarantee: Some(guarantee),
             asker,
             level,
             mechanisms: Vec::new(),

@@ -314,13 +314,13 @@ fn enforcement(fields: &mut Fields<'_>, enforcement: &Enforcement) {
         text.name("isolation").string(detail.isolation.as_str());
         text.name("held").array(|text| {
             for held in &detail.held {
-                held_body(text, held.guarantee.name(), held, secrets);
+                held_body(text, held.name(), held, secrets);
             }
         });
         if let Some(writes) = &detail.writes {
             held_body(
                 text.name("writes"),
-                writes.guarantee.name(),
+                writes.name(),
                 writes,
                 secrets,
             );
@@ -328,6 +328,9 @@ fn enforcement(fields: &mut Fields<'_>, enforcement: &Enforcement) {
         if let Some(network) = &detail.network {
             // It is not that it reaches nobody.
             held_body(text.name("network"), "network.allow", network, secrets);
+        }
+        if let Some(limits) = &detail.limits {
+            held_body(text.name("limits"), limits.name(), limits, secrets);
         }
     });
 }
