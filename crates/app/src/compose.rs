@@ -28,6 +28,7 @@ use crate::config::{
 };
 use crate::entries::Functions;
 use crate::environment::Environment;
+use crate::exec;
 use crate::issuer;
 use crate::needs::Ground;
 use crate::node;
@@ -194,6 +195,8 @@ impl<'a> Parts<'a> {
         if builtins == Builtins::With {
             let mut tools = callgate_tools::builtins(&self.store, &secrets);
             tools.extend(self.files(&ground)?);
+            let exec = exec::tool(self, &config, &ground, &secrets);
+            tools.extend(exec.map_err(SetupError::Tools)?);
             for tool in tools {
                 catalog
                     .add_builtin(tool)
@@ -240,7 +243,7 @@ impl<'a> Parts<'a> {
             &self.paths.workspace,
             ground.own(),
             &self.paths.state.join("files.lock"),
-            Arc::clone(&self.clock),
+            (Arc::clone(&self.clock), Arc::clone(&self.store)),
             FilesLimits::default(),
         );
         let files = files.map_err(|error| {

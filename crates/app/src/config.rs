@@ -2,6 +2,7 @@
 //! `catalog.rs`.
 
 mod confinement;
+mod exec;
 mod http;
 mod remote;
 mod runner;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
+pub use exec::ExecConfig;
 pub use http::{HttpConfig, JwtConfig, ServiceConfig};
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
@@ -71,6 +73,9 @@ pub struct Config {
     /// `[service]`.
     #[serde(default)]
     pub service: ServiceConfig,
+    /// `[exec]`.
+    #[serde(default)]
+    pub exec: ExecConfig,
 }
 
 /// One tool.

@@ -234,6 +234,7 @@ fn the_schema_file_follows_the_catalog() {
         names(),
         [
             "builtin_echo",
+            "exec_run",
             "files_delete",
             "files_edit",
             "files_list",

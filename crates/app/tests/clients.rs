@@ -84,8 +84,9 @@ exec /bin/sh -c ': > "$0"; while :; do sleep 60; done' "$mark"
 "#;
 
 /// The tools as hosts see them, in the order of their names.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "builtin_echo",
+    "exec_run",
     "files_delete",
     "files_edit",
     "files_list",

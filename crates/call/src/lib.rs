@@ -11,6 +11,7 @@ mod guarantee;
 mod origin;
 mod outcome;
 mod plan;
+mod redact;
 mod runner;
 mod scope;
 mod secrets;
@@ -31,6 +32,7 @@ pub use guarantee::{Asker, Guarantee, Guarantees};
 pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};
 pub use plan::{Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner, Roots};
+pub use redact::Redactor;
 pub use runner::{
     Job, Load, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink,
     Stream,

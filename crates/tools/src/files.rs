@@ -6,7 +6,7 @@ mod edit;
 mod entries;
 mod etag;
 mod patch;
-mod place;
+pub(crate) mod place;
 mod read;
 mod write;
 
@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use callgate_call::{Clock, Fault, Job, Output, RunFuture, Runner, Tier, Tool};
+use callgate_store::Store;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-use crate::builtin;
+use crate::{builtin, closed};
 use etag::Etags;
 use place::Ground;
 
@@ -46,6 +47,8 @@ pub struct Files {
     ground: Ground,
     etags: Etags,
     clock: Arc<dyn Clock>,
+    /// What was too large for an answer can be read like a file.
+    store: Arc<Store>,
     limits: FilesLimits,
     /// Held while a name changes hands, by one of all processes of the workspace.
     lock: Mutex<Option<File>>,
@@ -57,7 +60,7 @@ impl Files {
         workspace: &Path,
         own: Vec<PathBuf>,
         lock: &Path,
-        clock: Arc<dyn Clock>,
+        (clock, store): (Arc<dyn Clock>, Arc<Store>),
         limits: FilesLimits,
     ) -> std::io::Result<Self> {
         let mut options = OpenOptions::new();
@@ -66,6 +69,7 @@ impl Files {
             ground: Ground::open(workspace, own)?,
             etags: Etags::default(),
             clock,
+            store,
             limits,
             // Where there is no state there are no writes; reading needs none.
             lock: Mutex::new(options.open(lock).ok()),
@@ -230,15 +234,6 @@ pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
             move_schemas(),
         )),
     ]
-}
-
-fn closed(properties: Value, required: &[&str]) -> Value {
-    json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
 }
 
 fn read_schemas() -> [Value; 2] {
