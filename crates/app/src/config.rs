@@ -3,6 +3,7 @@
 
 mod confinement;
 mod exec;
+mod files;
 mod http;
 mod remote;
 mod runner;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
 pub use exec::ExecConfig;
+pub use files::FilesConfig;
 pub use http::{HttpConfig, JwtConfig, ServiceConfig};
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
@@ -76,6 +78,9 @@ pub struct Config {
     /// `[exec]`.
     #[serde(default)]
     pub exec: ExecConfig,
+    /// `[files]`.
+    #[serde(default)]
+    pub files: FilesConfig,
 }
 
 /// One tool.

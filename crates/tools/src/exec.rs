@@ -28,6 +28,7 @@ use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
 use crate::builtin;
+use crate::files::Lists;
 use crate::files::place::Ground;
 use capture::Capture;
 
@@ -84,7 +85,7 @@ pub struct ExecParts {
 pub fn tool(settings: ExecSettings, parts: ExecParts) -> io::Result<Tool> {
     let (tier, needs) = (settings.tier, Arc::clone(&settings.needs));
     let runner = Exec {
-        ground: Ground::open(&settings.workspace, settings.own.clone())?,
+        ground: Ground::open(&settings.workspace, settings.own.clone(), Lists::default())?,
         settings,
         parts,
     };

@@ -5,9 +5,11 @@
 mod edit;
 mod entries;
 mod etag;
+mod lists;
 mod patch;
 pub(crate) mod place;
 mod read;
+mod search;
 mod write;
 
 use std::fs::{File, OpenOptions};
@@ -22,7 +24,9 @@ use serde_json::{Value, json};
 
 use crate::{builtin, closed};
 use etag::Etags;
+pub use lists::Lists;
 use place::Ground;
+use search::SearchRunner;
 
 /// Bounds of what is read and written at once.
 #[derive(Clone, Copy, Debug)]
@@ -55,10 +59,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// The files of `workspace`, but for those in `own`. `lock` is a file beside our state.
+    /// The files of `workspace` that `lists` let through, but for those in `own`. `lock` is a file beside our state.
     pub fn open(
         workspace: &Path,
-        own: Vec<PathBuf>,
+        (own, lists): (Vec<PathBuf>, Lists),
         lock: &Path,
         (clock, store): (Arc<dyn Clock>, Arc<Store>),
         limits: FilesLimits,
@@ -66,7 +70,7 @@ impl Files {
         let mut options = OpenOptions::new();
         options.create(true).append(true).mode(0o600);
         Ok(Self {
-            ground: Ground::open(workspace, own)?,
+            ground: Ground::open(workspace, own, lists)?,
             etags: Etags::default(),
             clock,
             store,
@@ -162,17 +166,9 @@ impl Runner for FileRunner {
 #[must_use]
 pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
     let tool = |name: &str, title: &str, about: &str, function: Function, schemas: [Value; 2]| {
-        let runner = FileRunner {
-            files: Arc::clone(files),
-            function,
-        };
-        let [input, output] = schemas;
-        let aid = format!("AID.{}.v1", name.replace('/', ".").to_uppercase());
-        let mut tool = builtin(name, &aid, about, input, Arc::new(runner));
-        tool.output_schema = Some(output);
-        tool.face.title = Some(title.to_owned());
-        tool.tags.push("fs".to_owned());
-        tool
+        let files = Arc::clone(files);
+        let runner = FileRunner { files, function };
+        described(name, title, about, Arc::new(runner), schemas)
     };
     let reads = |tool: Tool| Tool {
         idempotent: true,
@@ -219,6 +215,13 @@ pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
             entries::stat,
             stat_schemas(),
         )),
+        reads(described(
+            "files/search",
+            "Search Files",
+            "Find files by name, and lines by what is in them",
+            Arc::new(SearchRunner(Arc::clone(files))),
+            search_schemas(),
+        )),
         writes(tool(
             "files/delete",
             "Delete File",
@@ -234,6 +237,21 @@ pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
             move_schemas(),
         )),
     ]
+}
+
+fn described(
+    name: &str,
+    title: &str,
+    about: &str,
+    runner: Arc<dyn Runner>,
+    [input, output]: [Value; 2],
+) -> Tool {
+    let aid = format!("AID.{}.v1", name.replace('/', ".").to_uppercase());
+    let mut tool = builtin(name, &aid, about, input, runner);
+    tool.output_schema = Some(output);
+    tool.face.title = Some(title.to_owned());
+    tool.tags.push("fs".to_owned());
+    tool
 }
 
 fn read_schemas() -> [Value; 2] {
@@ -356,6 +374,39 @@ fn stat_schemas() -> [Value; 2] {
     [
         closed(json!({ "path": { "type": "string" } }), &["path"]),
         closed(output, &["path", "type", "size", "mtime", "mode"]),
+    ]
+}
+
+fn search_schemas() -> [Value; 2] {
+    let input = json!({
+        "query": { "type": ["string", "null"], "maxLength": 4096, "description": "A regular expression" },
+        "literal": { "type": "boolean", "default": false },
+        "case_sensitive": { "type": "boolean", "default": true },
+        "path": { "type": "string", "default": "." },
+        "glob": { "type": "array", "items": { "type": "string", "maxLength": 1024 }, "maxItems": 64 },
+        "hidden": { "type": "boolean", "default": false },
+        "ignored": { "type": "boolean", "default": false },
+        "cursor": { "type": ["string", "null"] },
+        "limit": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 200 },
+    });
+    let one = closed(
+        json!({
+            "path": { "type": "string" },
+            "line": { "type": ["integer", "null"] },
+            "column": { "type": ["integer", "null"] },
+            "text": { "type": ["string", "null"] },
+        }),
+        &["path", "line", "column", "text"],
+    );
+    let output = json!({
+        "path": { "type": "string" },
+        "matches": { "type": "array", "items": one },
+        "skipped": { "type": "integer" },
+        "next_cursor": { "type": ["string", "null"] },
+    });
+    [
+        closed(input, &[]),
+        closed(output, &["path", "matches", "skipped", "next_cursor"]),
     ]
 }
 
