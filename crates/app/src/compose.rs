@@ -17,17 +17,18 @@ use callgate_gate::{
 use callgate_runners::Containers;
 use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
-use callgate_tools::files::{self, Files, FilesLimits};
+use callgate_tools::files::{self, Files, FilesLimits, Lists};
 use callgate_tools::planner::{self, Program};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
 use crate::config::{
-    Config, DecisionConfig, DurabilityConfig, PolicyConfig, SecretsConfig, StoreConfig,
-    TracesConfig,
+    Config, DecisionConfig, DurabilityConfig, FilesConfig, PolicyConfig, SecretsConfig,
+    StoreConfig, TracesConfig,
 };
 use crate::entries::Functions;
 use crate::environment::Environment;
+use crate::exec;
 use crate::issuer;
 use crate::needs::Ground;
 use crate::node;
@@ -193,7 +194,9 @@ impl<'a> Parts<'a> {
         let ground = Ground::new(&self.paths, &config, files);
         if builtins == Builtins::With {
             let mut tools = callgate_tools::builtins(&self.store, &secrets);
-            tools.extend(self.files(&ground)?);
+            tools.extend(self.files(&ground, &config.files)?);
+            let exec = exec::tool(self, &config, &ground, &secrets);
+            tools.extend(exec.map_err(SetupError::Tools)?);
             for tool in tools {
                 catalog
                     .add_builtin(tool)
@@ -244,12 +247,13 @@ impl<'a> Parts<'a> {
     }
 
     /// The tools over the workspace's files, without what is the gate's own.
-    fn files(&self, ground: &Ground) -> Result<Vec<Tool>, SetupError> {
+    fn files(&self, ground: &Ground, config: &FilesConfig) -> Result<Vec<Tool>, SetupError> {
+        let lists = Lists::new(&config.allow, &config.deny).map_err(SetupError::Tools)?;
         let files = Files::open(
             &self.paths.workspace,
-            ground.own(),
+            (ground.own(), lists),
             &self.paths.state.join("files.lock"),
-            Arc::clone(&self.clock),
+            (Arc::clone(&self.clock), Arc::clone(&self.store)),
             FilesLimits::default(),
         );
         let files = files.map_err(|error| {

@@ -2,6 +2,8 @@
 //! `catalog.rs`.
 
 mod confinement;
+mod exec;
+mod files;
 mod http;
 mod planner;
 mod remote;
@@ -17,6 +19,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
+pub use exec::ExecConfig;
+pub use files::FilesConfig;
 pub use http::{HttpConfig, JwtConfig, ServiceConfig};
 pub use planner::PlannerConfig;
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
@@ -76,6 +80,12 @@ pub struct Config {
     /// `[planner]`.
     #[serde(default)]
     pub planner: PlannerConfig,
+    /// `[exec]`.
+    #[serde(default)]
+    pub exec: ExecConfig,
+    /// `[files]`.
+    #[serde(default)]
+    pub files: FilesConfig,
 }
 
 /// One tool.

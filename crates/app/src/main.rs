@@ -11,6 +11,7 @@ mod compose;
 mod config;
 mod entries;
 mod environment;
+mod exec;
 mod issuer;
 mod mcp;
 #[cfg(test)]

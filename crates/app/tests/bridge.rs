@@ -234,11 +234,13 @@ fn the_schema_file_follows_the_catalog() {
         names(),
         [
             "builtin_echo",
+            "exec_run",
             "files_delete",
             "files_edit",
             "files_list",
             "files_move",
             "files_read",
+            "files_search",
             "files_stat",
             "files_write",
             "memory_append",
@@ -503,7 +505,7 @@ fn the_client_entry_works() {
             .map(|tool| tool["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(listed(&["bridge-config"]).len(), 11);
+    assert_eq!(listed(&["bridge-config"]).len(), 13);
     assert_eq!(listed(&["bridge-config", "one"]), ["one"]);
     let named = [
         "bridge-config",

@@ -84,13 +84,15 @@ exec /bin/sh -c ': > "$0"; while :; do sleep 60; done' "$mark"
 "#;
 
 /// The tools as hosts see them, in the order of their names.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 17] = [
     "builtin_echo",
+    "exec_run",
     "files_delete",
     "files_edit",
     "files_list",
     "files_move",
     "files_read",
+    "files_search",
     "files_stat",
     "files_write",
     "memory_append",

@@ -31,13 +31,15 @@ fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-const BUILTINS: [&str; 10] = [
+const BUILTINS: [&str; 12] = [
     "builtin/echo",
+    "exec/run",
     "files/delete",
     "files/edit",
     "files/list",
     "files/move",
     "files/read",
+    "files/search",
     "files/stat",
     "files/write",
     "memory/append",
@@ -138,7 +140,7 @@ fn files_it_refers_to_are_trusted_with_it() {
         folder.write("in.json", schema);
         folder.write("pack.json", &pack.to_string());
         cli(&folder, &["trust"]).good();
-        assert_eq!(listed(&folder).len(), 12);
+        assert_eq!(listed(&folder).len(), BUILTINS.len() + 2);
         folder.write(name, &format!("{text} "));
         assert_eq!(listed(&folder), BUILTINS, "{name} changed by a blank");
         let told = cli(&folder, &["tools"]).good();

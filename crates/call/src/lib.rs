@@ -11,6 +11,7 @@ mod guarantee;
 mod origin;
 mod outcome;
 mod plan;
+mod redact;
 mod runner;
 mod scope;
 mod secrets;
@@ -33,6 +34,7 @@ pub use outcome::{Outcome, Output};
 pub use plan::{
     Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner, Roots, TreeLimits,
 };
+pub use redact::Redactor;
 pub use runner::{
     Job, Load, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink,
     Stream,

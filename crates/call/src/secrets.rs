@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 /// What stands in a secret's place.
-const PLACEHOLDER: &str = "[secret]";
+pub(crate) const PLACEHOLDER: &str = "[secret]";
 
 /// Shorter values would be found everywhere.
 const SECRET_BYTES_MIN: usize = 4;
@@ -34,6 +34,11 @@ impl Secrets {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The longer ones first.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
     }
 
     /// Bytes of the longest: so much must be seen with a text that was cut, to find a secret

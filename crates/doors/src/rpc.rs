@@ -10,17 +10,19 @@ pub mod http;
 mod list;
 mod news;
 pub mod stdio;
+mod stream;
 mod ws;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseToken, Outcome, Scope, Wire,
+    Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseToken, Outcome, Scope, Sink,
+    Wire,
 };
 use callgate_gate::Gate;
 use callgate_wires::json;
-use callgate_wires::jsonrpc::{self, Batch, METHOD_NOT_FOUND, Malformed, Message, RpcError};
+use callgate_wires::jsonrpc::{self, Batch, Id, METHOD_NOT_FOUND, Malformed, Message, RpcError};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
@@ -156,6 +158,7 @@ impl Rpc {
                 ours,
             }) => {
                 let asked = Asked {
+                    id: Some(id.clone()),
                     method,
                     params,
                     ours,
@@ -170,6 +173,7 @@ impl Rpc {
             // It is carried out like any other; only its answer is nobody's.
             Ok(Message::Notification { method, params }) => {
                 let asked = Asked {
+                    id: None,
                     method,
                     params,
                     ours: None,
@@ -208,7 +212,8 @@ impl Rpc {
             "rpc/discover" => Ok(discover::document(&self.gate, peer)),
             _ => {
                 let (params, ours) = (Document::from_value(Value::Object(params)), asked.ours);
-                let outcome = self.call(peer, method, params, ours, end).await?;
+                let asked = (method, asked.id);
+                let outcome = self.call(peer, asked, params, ours, end).await?;
                 beside.tell(&outcome);
                 told(outcome)
             }
@@ -220,7 +225,7 @@ impl Rpc {
     async fn call(
         self: &Arc<Self>,
         peer: &Peer,
-        method: &str,
+        (method, request): (&str, Option<Id>),
         input: Document,
         ours: Option<Value>,
         end: &Cancel,
@@ -244,10 +249,15 @@ impl Rpc {
             .is_none()
             .then(|| Cancel::clone(&cancel).drop_guard());
         let gate = Arc::clone(&self.gate);
+        let streamed = stream::Streamed::of(&gate, &call, request.as_ref());
+        call.sink = streamed.clone().map(|sink| sink as Arc<dyn Sink>);
         let outcome = self
             .calls
             .spawn(async move { gate.call(&call).await })
             .await;
+        if let Some(streamed) = streamed {
+            streamed.end();
+        }
         outcome.map_err(|_| {
             error_of(&Fault::Internal {
                 message: "the call's task ended early".to_owned(),
@@ -258,6 +268,7 @@ impl Rpc {
 
 /// A method and what it is asked with.
 struct Asked {
+    id: Option<Id>,
     method: String,
     params: Option<Value>,
     ours: Option<Value>,

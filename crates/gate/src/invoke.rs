@@ -534,6 +534,12 @@ impl Gate {
         })
     }
 
+    /// Where time comes from.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
     /// A fresh call id.
     pub fn next_id(&self) -> CallId {
         self.ids.next(self.clock.now())

@@ -7,6 +7,7 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::net::SendFlags;
 use tokio::io::Interest;
 
 use crate::idle::{Idle, Leash};
@@ -20,6 +21,7 @@ pub struct Child {
     leash: Option<Leash>,
     /// Where it then goes.
     idle: Weak<Idle>,
+    /// Its nanny is not for the next child: it was told to kill, or to signal.
     killed: AtomicBool,
     pid: u32,
     /// Its way out, until somebody serves it.
@@ -93,6 +95,18 @@ impl Child {
             self.killed.store(true, Ordering::Relaxed);
             // Fails only when the other end has gone, and then so has the tree.
             let _ = rustix::net::shutdown(&leash.stream, rustix::net::Shutdown::Write);
+        }
+    }
+
+    /// Sends a signal to the child itself, not to the rest of its tree: one that ends of it takes
+    /// its tree along.
+    pub fn signal(&self, signal: u8) {
+        if let Some(leash) = &self.leash {
+            // It may come too late, and the nanny must not take it for the next order.
+            self.killed.store(true, Ordering::Relaxed);
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            // As above.
+            let _ = rustix::net::send(&leash.stream, &[signal], flags);
         }
     }
 

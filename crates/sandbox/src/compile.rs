@@ -56,6 +56,8 @@ pub(crate) struct Subject<'a> {
     pub scratch: &'a Path,
     /// It forks for each call.
     pub zygote: bool,
+    /// The program brings along nothing that it may read.
+    pub named_by_caller: bool,
 }
 
 /// Compiled confinements are kept at most; beyond, all are made anew.
@@ -65,8 +67,9 @@ const COMPILED_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Compiled(HashMap<Key, (Arc<Needs>, Arc<Confine>)>);
 
-/// The needs' address, the program, whether it forks for each call.
-type Key = (usize, PathBuf, bool);
+/// The needs' address, the program where it brings something along, whether it forks for each
+/// call.
+type Key = (usize, Option<PathBuf>, bool);
 
 impl Compiled {
     /// The one of these needs, made if there is none yet.
@@ -77,7 +80,7 @@ impl Compiled {
         facts: &Facts,
     ) -> Arc<Confine> {
         // The needs are held beside, so that no others can have their address.
-        let program = subject.program.to_owned();
+        let program = (!subject.named_by_caller).then(|| subject.program.to_owned());
         let key = (Arc::as_ptr(needs).addr(), program, subject.zygote);
         if let Some((_, known)) = self.0.get(&key) {
             return Arc::clone(known);
@@ -171,8 +174,10 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
             roots.read(Path::new(RESOLVER));
         }
     }
-    for path in code::of_program(&subject.cwd.join(subject.program)) {
-        roots.read(&path);
+    if !subject.named_by_caller {
+        for path in code::of_program(&subject.cwd.join(subject.program)) {
+            roots.read(&path);
+        }
     }
     needs.code.iter().for_each(|path| roots.read(path));
     for path in &needs.reads {

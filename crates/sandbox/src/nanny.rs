@@ -410,7 +410,7 @@ impl Nanny<'_> {
             if started && start.is_settled() {
                 self.report_start(&mut start);
             }
-            if leash || lifeline || look_ms == Some(0) {
+            if lifeline || look_ms == Some(0) || leash && !self.pass_signal(main) {
                 abandoned = lifeline;
                 break;
             }
@@ -434,6 +434,19 @@ impl Nanny<'_> {
             cpu: spent.cpu,
             max_rss_bytes: spent.max_rss_bytes,
         })
+    }
+
+    /// Passes a signal of the gate's on to the tool; false if it is the end of the leash.
+    fn pass_signal(&self, main: Pid) -> bool {
+        let mut signal = [0];
+        match rustix::net::recv(&self.leash, &mut signal, RecvFlags::DONTWAIT) {
+            Ok((1, _)) => {
+                sys::kill(main, signal[0].into());
+                true
+            }
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => true,
+            Ok(_) | Err(_) => false,
+        }
     }
 
     fn report_start(&self, start: &mut Start) {

@@ -186,6 +186,7 @@ impl Spawner {
             cwd: &spec.cwd,
             scratch: &self.settings.scratch,
             zygote: spec.zygote,
+            named_by_caller: spec.named_by_caller,
         };
         Some(compiled.get(needs, &subject, &facts))
     }

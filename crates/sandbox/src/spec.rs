@@ -37,6 +37,9 @@ pub struct Spec {
     /// It forks a child for each call, and holds those to what it is not held to itself: to
     /// have no children.
     pub zygote: bool,
+    /// Whoever calls named the program: it brings along nothing that it may read. Its first line
+    /// could name any file.
+    pub named_by_caller: bool,
     /// It may gain rights by starting a program that has them. For the owner's own programs
     /// alone, never for a tool: a container's client without root needs `newuidmap`.
     pub may_gain_rights: bool,
@@ -58,6 +61,7 @@ impl Spec {
             limits: Limits::default(),
             confine: None,
             zygote: false,
+            named_by_caller: false,
             may_gain_rights: false,
         }
     }

@@ -400,3 +400,28 @@ async fn no_more_processes_is_a_refusal() {
         until("the spawner is gone", || gone(&[spawner])).await;
     }
 }
+
+/// A signal goes to the child itself, and what it leaves goes with it; one that comes late harms
+/// nobody, least of all the next child.
+#[tokio::test]
+async fn signals_reach_the_child() {
+    for trees in BOTH {
+        let spawner = spawner(trees);
+        let tag = tag();
+        let script = format!("trap 'exit 7' TERM; sh -c 'sleep 543210; :' {tag} & wait");
+        let sh = |script: &str| {
+            let argv = ["/bin/sh", "-c", script].map(std::ffi::OsString::from);
+            callgate_sandbox::Spec::new(argv.to_vec(), "/".into())
+        };
+        let mut child = spawner.spawn(sh(&script)).await.unwrap();
+        until("it waits", || tagged(&tag).len() == 2).await;
+        child.signal(15);
+        assert_eq!(child.wait().await.ending, Ending::Code(7), "{trees:?}");
+        assert!(tagged(&tag).is_empty(), "{trees:?}");
+        for _ in 0..20 {
+            let mut child = spawner.spawn(sh("exit 3")).await.unwrap();
+            child.signal(0);
+            assert_eq!(child.wait().await.ending, Ending::Code(3), "{trees:?}");
+        }
+    }
+}

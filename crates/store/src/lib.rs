@@ -11,6 +11,7 @@
 //! head.json        the newest signed head; head.pub, signing.key             head.rs
 //! packs-…          verified copies of packs, from which their tools run       assets.rs
 //! blobs/…          outputs above 1 MiB, while a key points at them            blobs.rs, sweep.rs
+//! artifacts/…      what was too large for an answer, the newest of it        artifacts.rs
 //! traces/…         a ring of what is known of calls beyond the chain          traces.rs
 //! ```
 //!
@@ -19,6 +20,7 @@
 //! Not here: what a call is allowed to do, and the redaction of secrets; the gate does both.
 
 mod approvals;
+mod artifacts;
 mod assets;
 mod blobs;
 mod body;
@@ -63,6 +65,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 
 pub use approvals::{Approval, ApprovalId, ApprovalState};
+pub use artifacts::{ARTIFACTS_BYTES_MAX, ARTIFACTS_MAX, Spill};
 pub use calls::{
     Begun, BreakerState, End, Finish, Health, KeyId, Recorded, RecordedFault, Refusal, Replay,
     Seen, Start, Started, Ticket, View,

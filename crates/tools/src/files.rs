@@ -5,9 +5,11 @@
 mod edit;
 mod entries;
 mod etag;
+mod lists;
 mod patch;
-mod place;
+pub(crate) mod place;
 mod read;
+mod search;
 mod write;
 
 use std::fs::{File, OpenOptions};
@@ -16,12 +18,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use callgate_call::{Clock, Fault, Job, Output, RunFuture, Runner, Tier, Tool};
+use callgate_store::Store;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-use crate::builtin;
+use crate::{builtin, closed};
 use etag::Etags;
+pub use lists::Lists;
 use place::Ground;
+use search::SearchRunner;
 
 /// Bounds of what is read and written at once.
 #[derive(Clone, Copy, Debug)]
@@ -46,26 +51,29 @@ pub struct Files {
     ground: Ground,
     etags: Etags,
     clock: Arc<dyn Clock>,
+    /// What was too large for an answer can be read like a file.
+    store: Arc<Store>,
     limits: FilesLimits,
     /// Held while a name changes hands, by one of all processes of the workspace.
     lock: Mutex<Option<File>>,
 }
 
 impl Files {
-    /// The files of `workspace`, but for those in `own`. `lock` is a file beside our state.
+    /// The files of `workspace` that `lists` let through, but for those in `own`. `lock` is a file beside our state.
     pub fn open(
         workspace: &Path,
-        own: Vec<PathBuf>,
+        (own, lists): (Vec<PathBuf>, Lists),
         lock: &Path,
-        clock: Arc<dyn Clock>,
+        (clock, store): (Arc<dyn Clock>, Arc<Store>),
         limits: FilesLimits,
     ) -> std::io::Result<Self> {
         let mut options = OpenOptions::new();
         options.create(true).append(true).mode(0o600);
         Ok(Self {
-            ground: Ground::open(workspace, own)?,
+            ground: Ground::open(workspace, own, lists)?,
             etags: Etags::default(),
             clock,
+            store,
             limits,
             // Where there is no state there are no writes; reading needs none.
             lock: Mutex::new(options.open(lock).ok()),
@@ -158,17 +166,9 @@ impl Runner for FileRunner {
 #[must_use]
 pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
     let tool = |name: &str, title: &str, about: &str, function: Function, schemas: [Value; 2]| {
-        let runner = FileRunner {
-            files: Arc::clone(files),
-            function,
-        };
-        let [input, output] = schemas;
-        let aid = format!("AID.{}.v1", name.replace('/', ".").to_uppercase());
-        let mut tool = builtin(name, &aid, about, input, Arc::new(runner));
-        tool.output_schema = Some(output);
-        tool.face.title = Some(title.to_owned());
-        tool.tags.push("fs".to_owned());
-        tool
+        let files = Arc::clone(files);
+        let runner = FileRunner { files, function };
+        described(name, title, about, Arc::new(runner), schemas)
     };
     let reads = |tool: Tool| Tool {
         idempotent: true,
@@ -215,6 +215,13 @@ pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
             entries::stat,
             stat_schemas(),
         )),
+        reads(described(
+            "files/search",
+            "Search Files",
+            "Find files by name, and lines by what is in them",
+            Arc::new(SearchRunner(Arc::clone(files))),
+            search_schemas(),
+        )),
         writes(tool(
             "files/delete",
             "Delete File",
@@ -232,13 +239,19 @@ pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
     ]
 }
 
-fn closed(properties: Value, required: &[&str]) -> Value {
-    json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
+fn described(
+    name: &str,
+    title: &str,
+    about: &str,
+    runner: Arc<dyn Runner>,
+    [input, output]: [Value; 2],
+) -> Tool {
+    let aid = format!("AID.{}.v1", name.replace('/', ".").to_uppercase());
+    let mut tool = builtin(name, &aid, about, input, runner);
+    tool.output_schema = Some(output);
+    tool.face.title = Some(title.to_owned());
+    tool.tags.push("fs".to_owned());
+    tool
 }
 
 fn read_schemas() -> [Value; 2] {
@@ -361,6 +374,39 @@ fn stat_schemas() -> [Value; 2] {
     [
         closed(json!({ "path": { "type": "string" } }), &["path"]),
         closed(output, &["path", "type", "size", "mtime", "mode"]),
+    ]
+}
+
+fn search_schemas() -> [Value; 2] {
+    let input = json!({
+        "query": { "type": ["string", "null"], "maxLength": 4096, "description": "A regular expression" },
+        "literal": { "type": "boolean", "default": false },
+        "case_sensitive": { "type": "boolean", "default": true },
+        "path": { "type": "string", "default": "." },
+        "glob": { "type": "array", "items": { "type": "string", "maxLength": 1024 }, "maxItems": 64 },
+        "hidden": { "type": "boolean", "default": false },
+        "ignored": { "type": "boolean", "default": false },
+        "cursor": { "type": ["string", "null"] },
+        "limit": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 200 },
+    });
+    let one = closed(
+        json!({
+            "path": { "type": "string" },
+            "line": { "type": ["integer", "null"] },
+            "column": { "type": ["integer", "null"] },
+            "text": { "type": ["string", "null"] },
+        }),
+        &["path", "line", "column", "text"],
+    );
+    let output = json!({
+        "path": { "type": "string" },
+        "matches": { "type": "array", "items": one },
+        "skipped": { "type": "integer" },
+        "next_cursor": { "type": ["string", "null"] },
+    });
+    [
+        closed(input, &[]),
+        closed(output, &["path", "matches", "skipped", "next_cursor"]),
     ]
 }
 

@@ -2,6 +2,7 @@
 
 pub mod conformance;
 mod echo;
+pub mod exec;
 pub mod files;
 mod memory;
 pub mod planner;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use callgate_call::{Fault, Job, Output, RunFuture, Runner, Secrets, Tool};
 use callgate_store::Store;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Every built-in tool.
 #[must_use]
@@ -59,4 +60,14 @@ fn builtin(
         side_effects: vec!["none".to_owned()],
         ..Tool::new(name, runner)
     }
+}
+
+/// A schema of an object that takes these members and no others.
+fn closed(properties: Value, required: &[&str]) -> Value {
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
 }

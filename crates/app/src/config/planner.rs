@@ -21,7 +21,7 @@ pub struct PlannerConfig {
 
 impl PlannerConfig {
     /// How the program is run, if there is one.
-    pub fn runner(&self) -> Option<RunnerConfig> {
+    fn runner(&self) -> Option<RunnerConfig> {
         (!self.command.is_empty()).then(|| RunnerConfig::Process {
             command: self.command.clone(),
             env: self.env.clone(),

@@ -37,11 +37,10 @@ pub fn list(files: &Files, input: &Value) -> Result<Value, Fault> {
     let mut rest = names[first..].iter();
     for name in rest.by_ref() {
         let spot = real.join(name);
-        if files.ground.is_own(&spot) {
-            continue;
-        }
         // One that has gone meanwhile is not there.
-        if let Ok(about) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        if let Ok(about) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
+            && !files.ground.is_hidden(&spot, kind(&about) == "directory")
+        {
             entries.push(entry(&spot, &about));
         }
         if entries.len() >= limit {

@@ -3,14 +3,19 @@
 //! we walk, leads out; where it led to is asked of the kernel afterwards. R-8.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use callgate_call::Fault;
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2};
 use rustix::io::Errno;
 
+use super::lists::Lists;
+
 /// Times that a walk is begun anew when somebody renames folders under it.
 const WALKS_MAX: usize = 64;
+/// What is looked at in a folder that is to go, for what may not be reached.
+const HELD_MAX: usize = 100_000;
 /// Longest path.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -21,6 +26,8 @@ pub struct Ground {
     path: PathBuf,
     /// The gate's own things. G-9.
     own: Vec<PathBuf>,
+    /// What the owner lets be reached.
+    lists: Lists,
 }
 
 /// Why a path is refused differs by method, since the contract gives each its own codes.
@@ -42,8 +49,8 @@ pub struct Spot {
 }
 
 impl Ground {
-    /// The folder at `path`, without what is in `own`.
-    pub fn open(path: &Path, own: Vec<PathBuf>) -> std::io::Result<Self> {
+    /// The folder at `path`, without what is in `own` or not in `lists`.
+    pub fn open(path: &Path, own: Vec<PathBuf>, lists: Lists) -> std::io::Result<Self> {
         let path = path.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = open(&path, flags, Mode::empty())?;
@@ -52,7 +59,12 @@ impl Ground {
             .into_iter()
             .map(|own| own.canonicalize().unwrap_or(own))
             .collect();
-        Ok(Self { root, path, own })
+        Ok(Self {
+            root,
+            path,
+            own,
+            lists,
+        })
     }
 
     /// A caller's path as one from the root that does not climb out of it by its letters.
@@ -94,9 +106,15 @@ impl Ground {
     pub fn find(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, PathBuf), Fault> {
         // Nor is it told what of the gate's own is not there.
         self.check_own(path, path)?;
-        let found = self.walk(path, flags)?;
+        let found = self.walk(path, flags).map_err(|fault| match fault {
+            Fault::NotFound { .. } if !self.may_be_asked(path) => not_listed(path),
+            fault => fault,
+        })?;
         let real = self.real(&found, path)?;
         self.check_own(&real, path)?;
+        if !self.lists.allows(&real) && !is_folder(&found) {
+            return Err(not_listed(path));
+        }
         Ok((found, real))
     }
 
@@ -111,11 +129,17 @@ impl Ground {
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let folder = match self.walk(parent, flags) {
-            Err(Fault::NotFound { .. }) if make_folders => self.make(parent)?,
+            Err(Fault::NotFound { .. }) if !self.lists.allows(path) => {
+                return Err(not_listed(path));
+            }
+            Err(Fault::NotFound { .. }) if make_folders => self.make(parent, name)?,
             folder => folder?,
         };
         let real = self.real(&folder, parent)?.join(name);
         self.check_own(&real, path)?;
+        if !self.lists.allows(&real) {
+            return Err(not_listed(path));
+        }
         Ok(Spot {
             folder,
             name: PathBuf::from(name),
@@ -124,13 +148,17 @@ impl Ground {
     }
 
     /// Makes a folder, and those it is in, one after the other: each is walked to from the root,
-    /// so that none is made outside.
-    fn make(&self, path: &Path) -> Result<OwnedFd, Fault> {
+    /// so that none is made outside, nor where `name` in it could not be.
+    fn make(&self, path: &Path, name: &std::ffi::OsStr) -> Result<OwnedFd, Fault> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let (mut walked, mut folder) = (PathBuf::new(), self.walk(Path::new("."), flags)?);
-        for part in path.components() {
+        let mut rest = path.components();
+        while let Some(part) = rest.next() {
             let real = self.real(&folder, &walked)?.join(part);
             self.check_own(&real, path)?;
+            if !self.lists.allows(&real.join(rest.as_path()).join(name)) {
+                return Err(not_listed(path));
+            }
             walked.push(part);
             if let Component::Normal(name) = part {
                 match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
@@ -180,8 +208,25 @@ impl Ground {
         }
     }
 
-    /// Neither the gate's own things nor what holds them. G-9.
+    /// True if it may be told that something is not there: at its name, and where that led to.
+    fn may_be_asked(&self, path: &Path) -> bool {
+        let open = |path: &Path| self.lists.allows(path) && !self.lists.denies(path);
+        let led = || {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty())?;
+            let folder = self.walk(parent, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+            let real = self.real(&folder, parent).ok()?;
+            Some(real.join(path.file_name()?))
+        };
+        self.lists.is_empty() || open(path) && led().is_none_or(|led| open(&led))
+    }
+
+    /// Neither the gate's own things nor what holds them (G-9), nor what the owner denies.
     fn check_own(&self, real: &Path, asked: &Path) -> Result<(), Fault> {
+        if self.lists.denies(real) {
+            return Err(not_listed(asked));
+        }
         let real = self.path.join(real);
         let is_own = |own: &PathBuf| real.starts_with(own);
         if self.own.iter().any(is_own) {
@@ -190,24 +235,64 @@ impl Ground {
         Ok(())
     }
 
-    /// True if something of the gate's is in this folder: it may be neither moved nor removed.
+    /// A folder with something of the gate's in it, or with something that may not be reached, is
+    /// neither moved nor removed.
     pub fn check_holds_none(&self, real: &Path, asked: &Path) -> Result<(), Fault> {
-        let real = self.path.join(real);
-        if self.own.iter().any(|own| own.starts_with(&real)) {
+        let whole = self.path.join(real);
+        if self.own.iter().any(|own| own.starts_with(&whole)) {
             return Err(gates_own(asked));
+        }
+        if self.lists.is_empty() {
+            return Ok(());
+        }
+        let mut left = HELD_MAX;
+        self.check_lists_in(real, asked, &mut left)
+    }
+
+    /// Looks at all that is in a folder; one with too much in it is not known to be free.
+    fn check_lists_in(&self, real: &Path, asked: &Path, left: &mut usize) -> Result<(), Fault> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let Ok(folder) = self.walk(real, flags) else {
+            return Ok(());
+        };
+        for entry in rustix::fs::Dir::read_from(&folder).map_err(|error| fault(error, asked))? {
+            let entry = entry.map_err(|error| fault(error, asked))?;
+            let name = std::ffi::OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let path = real.join(name);
+            let is_folder = entry.file_type() == rustix::fs::FileType::Directory;
+            let denied = self.lists.denies(&path) || !is_folder && !self.lists.allows(&path);
+            *left = left.saturating_sub(1);
+            if denied || *left == 0 {
+                return Err(not_listed(asked));
+            }
+            self.check_lists_in(&path, asked, left)?;
         }
         Ok(())
     }
 
-    /// True if this may not be shown.
-    pub fn is_own(&self, real: &Path) -> bool {
-        self.check_own(real, real).is_err()
+    /// True if this may not be shown: the gate's own, what is denied, a file that is not allowed.
+    pub fn is_hidden(&self, real: &Path, is_folder: bool) -> bool {
+        self.check_own(real, real).is_err() || !is_folder && !self.lists.allows(real)
     }
+}
+
+fn is_folder(found: &OwnedFd) -> bool {
+    fstat(found).is_ok_and(|about| {
+        rustix::fs::FileType::from_raw_mode(about.st_mode) == rustix::fs::FileType::Directory
+    })
+}
+
+fn not_listed(asked: &Path) -> Fault {
+    Fault::denied(format!("{} may not be reached", asked.display()))
+        .with("field", "path")
+        .with("reason", "the owner's lists")
 }
 
 /// True unless a path ends with something that only a folder can be called.
 fn ends_in_name(path: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt as _;
     let bytes = path.as_os_str().as_bytes();
     !bytes.ends_with(b"/") && !bytes.ends_with(b"/.") && bytes != b"."
 }

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::Fault;
+use callgate_call::{Digest, Fault};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -16,13 +17,22 @@ use super::etag::{modified, size};
 use super::place::{Outside, errno, fault, plain, shown};
 use super::{Encoding, Files};
 
+/// What the names of artifacts begin with. A file of such a name is read as `./artifact:…`.
+const ARTIFACT: &str = "artifact:b3-";
+
 /// A character is at most so long.
 const CHARACTER_BYTES_MAX: u64 = 4;
 
 pub fn read(files: &Files, input: &Value) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or_default();
-    let path = files.ground.within(asked, Outside::Denied)?;
-    let (found, real) = files.ground.find(&path, OFlags::RDONLY)?;
+    let (found, path, real) = match asked.strip_prefix(ARTIFACT) {
+        Some(digest) => (artifact(files, digest)?, asked.into(), asked.into()),
+        None => {
+            let path = files.ground.within(asked, Outside::Denied)?;
+            let (found, real) = files.ground.find(&path, OFlags::RDONLY)?;
+            (found, path, real)
+        }
+    };
     let about = plain(&found, &path)?;
     let file = File::from(found);
     let etag = files.etags.of(&file, &about, &*files.clock, &path)?;
@@ -46,6 +56,20 @@ pub fn read(files: &Files, input: &Value) -> Result<Value, Fault> {
         Encoding::Base64 => STANDARD.encode(&bytes).into(),
     };
     Ok(answer)
+}
+
+/// What was too large for an answer, which said its name.
+fn artifact(files: &Files, digest: &str) -> Result<OwnedFd, Fault> {
+    let not_found = || Fault::NotFound {
+        message: format!("{ARTIFACT}{digest} is not there, or not any more"),
+    };
+    let digest = Digest::from_hex(digest).ok_or_else(not_found)?;
+    match files.store.artifact(&digest) {
+        Ok(found) => found.map(OwnedFd::from).ok_or_else(not_found),
+        Err(error) => Err(Fault::Internal {
+            message: error.to_string(),
+        }),
+    }
 }
 
 /// The bytes asked for, as far as there are any; refused if there are too many.

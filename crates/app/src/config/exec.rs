@@ -1,0 +1,37 @@
+//! `[exec]` as written.
+
+use serde::Deserialize;
+
+use super::{NetworkConfig, SandboxConfig};
+
+/// `[exec]`: what `exec/run` may do.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecConfig {
+    /// There is no such tool.
+    #[serde(default)]
+    pub off: bool,
+    /// Programs that may be named; none here: any.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// How dangerous it is; 2 if nothing is said.
+    #[serde(default)]
+    pub tier: Option<u64>,
+    /// Variables of the gate that programs get to see.
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// Further paths they may read.
+    #[serde(default)]
+    pub reads: Vec<String>,
+    /// Whom they may reach; nobody if nothing is said.
+    #[serde(default)]
+    pub network: Option<NetworkConfig>,
+    #[serde(default)]
+    pub sandbox: Option<SandboxConfig>,
+    /// Runs even where a promise cannot be kept.
+    #[serde(default)]
+    pub allow_unsafe_execution: bool,
+    /// Processes of their user.
+    #[serde(default)]
+    pub processes: Option<u64>,
+}

@@ -1,0 +1,87 @@
+//! `exec/run` as the configuration has it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use callgate_call::{Isolation, Needs, Network, Secrets, Tier, Tool};
+use callgate_sandbox::{Limits, scrubbed_env};
+use callgate_tools::exec::{self, ExecParts, ExecSettings};
+
+use crate::compose::Parts;
+use crate::config::{Config, LimitsConfig, RunnerConfig, ToolConfig};
+use crate::needs::Ground;
+
+/// Processes of their user, ours included, where nothing is said.
+const PROCESSES_MAX: u64 = 4096;
+
+/// The tool; nothing where the owner wants none.
+pub fn tool(
+    parts: &Parts<'_>,
+    config: &Config,
+    ground: &Ground,
+    secrets: &Secrets,
+) -> Result<Option<Tool>, String> {
+    if config.exec.off {
+        return Ok(None);
+    }
+    let tier = config.exec.tier.unwrap_or(Tier::System.number().into());
+    let tier =
+        Tier::from_number(tier).ok_or_else(|| format!("exec.tier: {tier} is not 0, 1, 2 or 3"))?;
+    let named = |name: &String| (name.clone(), name.clone());
+    let settings = ExecSettings {
+        workspace: parts.paths.workspace.clone(),
+        own: ground.own(),
+        allow: config.exec.allow.clone(),
+        env: scrubbed_env(parts.environment.variables(), &config.exec.env),
+        secret_variables: config
+            .secrets
+            .env
+            .iter()
+            .map(named)
+            .collect::<BTreeMap<_, _>>(),
+        limits: Limits {
+            processes: Some(config.exec.processes.unwrap_or(PROCESSES_MAX)),
+            ..Limits::default()
+        },
+        tier,
+        needs: needs(config, ground)?,
+    };
+    let made = exec::tool(
+        settings,
+        ExecParts {
+            spawner: Arc::clone(&parts.spawner),
+            store: Arc::clone(&parts.store),
+            secrets: secrets.clone(),
+            clock: Arc::clone(&parts.clock),
+        },
+    );
+    let place = parts.paths.workspace.display();
+    made.map(Some)
+        .map_err(|error| format!("open the workspace {place}: {error}"))
+}
+
+/// Those of a tool that may write the workspace, and says no more than the owner does.
+fn needs(config: &Config, ground: &Ground) -> Result<Arc<Needs>, String> {
+    let exec = &config.exec;
+    let alike = ToolConfig {
+        writes: vec![".".to_owned()],
+        reads: exec.reads.clone(),
+        network: exec.network.clone(),
+        sandbox: exec.sandbox,
+        allow_unsafe_execution: exec.allow_unsafe_execution,
+        runner: Some(RunnerConfig::Process {
+            command: Vec::new(),
+            env: BTreeMap::new(),
+            limits: LimitsConfig::default(),
+        }),
+        ..ToolConfig::default()
+    };
+    let needs = ground
+        .needs(&alike, Isolation::Cold, Vec::new())
+        .map_err(|reason| format!("exec.{reason}"))?;
+    let needs = needs.ok_or("exec: it has no needs")?;
+    match needs.network {
+        Network::Hosts(_) => Err("exec.network: true or false".to_owned()),
+        Network::None | Network::Any => Ok(needs),
+    }
+}

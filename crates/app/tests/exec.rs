@@ -1,0 +1,551 @@
+//! `exec/run` over JSON-RPC and other wires: what it gives, what it refuses, and that nothing is
+//! left of what it ran. R-9, R-15, G-9.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::drive::Host;
+use support::processes::started_with;
+use support::workspace::{ONE, trusted, trusted_with};
+use support::{Folder, callgate, wait_for};
+
+fn rpc(folder: &Folder) -> Host {
+    Host::spawn(callgate(folder).arg("rpc"))
+}
+
+fn ask(host: &mut Host, params: Value) -> Value {
+    host.ask(&json!({ "jsonrpc": "2.0", "id": 4, "method": "exec/run", "params": params }))
+}
+
+fn good(host: &mut Host, params: Value) -> Value {
+    let answer = ask(host, params);
+    assert_eq!(answer.get("error"), None);
+    answer["result"].clone()
+}
+
+/// A command of the shell.
+fn sh(host: &mut Host, command: &str) -> Value {
+    good(host, json!({ "command": command, "shell": true }))
+}
+
+/// The code, and which field is at fault.
+fn bad(host: &mut Host, params: Value) -> (i64, String) {
+    let answer = ask(host, params);
+    assert_eq!(answer.get("result"), None, "{answer}");
+    let error = &answer["error"];
+    let field = error["data"]["field"].as_str().unwrap_or_default();
+    (error["code"].as_i64().expect("a code"), field.to_owned())
+}
+
+/// JR-76, JR-77, JR-78, JR-79, JR-81, JR-82, JR-84, JR-85, JR-86, JR-87, JR-88, R-9.
+#[test]
+fn what_it_takes_and_gives() {
+    let folder = Folder::new();
+    folder.write("sub/a", "");
+    let mut host = rpc(&folder);
+    let params = json!({ "command": "printf", "args": ["%s|", "a b", "$HOME", "*"] });
+    let result = good(&mut host, params);
+    assert_eq!(result["stdout"], "a b|$HOME|*|", "no shell");
+    assert_eq!(
+        (&result["exit_code"], &result["stderr"]),
+        (&json!(0), &json!(""))
+    );
+    assert_eq!(result["timed_out"], false);
+    assert!(result["duration_ms"].is_u64(), "{result}");
+    assert_eq!(result.as_object().unwrap().len(), 5);
+    let params = json!({
+        "command": "echo \"$1-$2-$0\"; cat; echo err >&2; exit 7", "shell": true,
+        "args": ["x y", "z"], "stdin": "words é",
+    });
+    let result = good(&mut host, params);
+    assert_eq!(result["stdout"], "x y-z-sh\nwords é");
+    assert_eq!(
+        (&result["stderr"], &result["exit_code"]),
+        (&json!("err\n"), &json!(7))
+    );
+    let params = json!({ "command": "pwd", "cwd": "sub", "stdin": null });
+    let place = folder.join("sub").display().to_string();
+    assert_eq!(good(&mut host, params)["stdout"], format!("{place}\n"));
+    assert_eq!(
+        good(&mut host, json!({ "command": "pwd", "cwd": null }))["stdout"],
+        format!("{}\n", folder.path().display())
+    );
+    let params = json!({ "command": "cat" });
+    assert_eq!(
+        good(&mut host, params)["stdout"],
+        "",
+        "no input is an empty one"
+    );
+    let params = json!({ "command": "sh", "args": ["-c", "kill -SEGV $$"] });
+    assert_eq!(good(&mut host, params)["exit_code"], 128 + 11);
+    // It writes the workspace.
+    sh(&mut host, "echo made > sub/b");
+    assert_eq!(folder.read("sub/b").as_deref(), Some("made\n"));
+    // Input that nobody reads, and more than a pipe holds.
+    let params = json!({ "command": "true", "stdin": "x".repeat(1 << 20) });
+    assert_eq!(good(&mut host, params)["exit_code"], 0);
+    let params = json!({ "command": "wc", "args": ["-c"], "stdin": "x".repeat(1 << 20) });
+    assert_eq!(
+        good(&mut host, params)["stdout"].as_str().unwrap().trim(),
+        "1048576"
+    );
+}
+
+/// JR-80, JR-89, R-9: what is refused, with which code, before anything runs.
+#[test]
+fn refusals() {
+    let outside = Folder::new();
+    let folder = trusted(ONE);
+    folder.write("plain", "no program");
+    folder.executable("broken.sh", "#!/no/such/interpreter\n");
+    symlink(outside.path(), folder.join("door")).unwrap();
+    let mut host = rpc(&folder);
+    for command in ["no-such-program", "./no-such", "./broken.sh"] {
+        assert_eq!(
+            bad(&mut host, json!({ "command": command })).0,
+            1001,
+            "{command}"
+        );
+    }
+    for command in ["./plain", ".", "/etc/passwd"] {
+        let refused = bad(&mut host, json!({ "command": command }));
+        assert_eq!(refused, (1002, "command".to_owned()), "{command}");
+    }
+    for cwd in ["..", "/", "/etc", "door", "none", "plain", "a\0"] {
+        let refused = bad(&mut host, json!({ "command": "true", "cwd": cwd }));
+        assert_eq!(refused, (1003, "cwd".to_owned()), "{cwd:?}");
+    }
+    assert_eq!(
+        bad(&mut host, json!({ "command": "true", "cwd": "state" })).0,
+        1002
+    );
+    for (field, params) in [
+        ("command", json!({ "command": "" })),
+        ("command", json!({ "command": "a\0b" })),
+        ("command", json!({ "command": "a\0b", "shell": true })),
+        ("args", json!({ "command": "true", "args": ["\0"] })),
+        (
+            "args",
+            json!({ "command": "true", "args": ["x".repeat(2 << 20)] }),
+        ),
+    ] {
+        assert_eq!(bad(&mut host, params), (1003, field.to_owned()));
+    }
+    for (field, params) in [
+        ("", json!({})),
+        (
+            "timeout_ms",
+            json!({ "command": "true", "timeout_ms": 999 }),
+        ),
+        (
+            "timeout_ms",
+            json!({ "command": "true", "timeout_ms": 600_001 }),
+        ),
+        ("args/0", json!({ "command": "true", "args": [1] })),
+        ("env/A", json!({ "command": "true", "env": { "A": 1 } })),
+        ("shell", json!({ "command": "true", "shell": "yes" })),
+        ("stream", json!({ "command": "true", "stream": null })),
+        ("stdin", json!({ "command": "true", "stdin": 1 })),
+        ("", json!({ "command": "true", "more": 1 })),
+    ] {
+        let (code, named) = bad(&mut host, params.clone());
+        assert_eq!(code, -32602, "{params}");
+        assert!(field.is_empty() || named == field, "{params}: {named}");
+    }
+    for timeout_ms in [1000, 600_000] {
+        good(
+            &mut host,
+            json!({ "command": "true", "timeout_ms": timeout_ms }),
+        );
+    }
+}
+
+/// JR-79, JR-166, R-9: the environment is the owner's few variables and the call's, and none
+/// decides which code runs.
+#[test]
+fn the_environment_is_clean() {
+    let folder = trusted("[exec]\nenv = [\"PASSED\"]\n");
+    let mut host = Host::spawn(
+        callgate(&folder)
+            .arg("rpc")
+            .env("PASSED", "p")
+            .env("HIDDEN", "h")
+            .env("LD_BIND_NOW", "1"),
+    );
+    let params = json!({ "command": "env", "env": { "MINE": "m", "LANG": "xx", "PATH": "/none" } });
+    let result = good(&mut host, params);
+    let text = result["stdout"].as_str().unwrap();
+    let mut names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split('=').next())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["HOME", "LANG", "MINE", "PASSED", "PATH", "TMPDIR"]);
+    for line in ["MINE=m", "LANG=xx", "PASSED=p", "PATH=/none"] {
+        assert!(text.lines().any(|one| one == line), "{line}: {text}");
+    }
+    for name in [
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "LD_AUDIT",
+        "BASH_ENV",
+        "ENV",
+        "PYTHONSTARTUP",
+        "NODE_OPTIONS",
+        "GLIBC_TUNABLES",
+        "PERL5OPT",
+        "CALLGATE_STATE",
+    ] {
+        let refused = bad(
+            &mut host,
+            json!({ "command": "true", "env": { name: "x" } }),
+        );
+        assert_eq!(refused, (1003, format!("env/{name}")));
+    }
+    assert_eq!(
+        bad(
+            &mut host,
+            json!({ "command": "true", "env": { "A=B": "x" } })
+        )
+        .0,
+        1003
+    );
+    assert_eq!(
+        bad(
+            &mut host,
+            json!({ "command": "true", "env": { "A": "\0" } })
+        )
+        .0,
+        1003
+    );
+}
+
+/// JR-12, JR-89, JR-166, R-9: a program by its name is the owner's, not one of the workspace.
+#[test]
+fn programs_are_allowed_by_name() {
+    let folder = Folder::new();
+    folder.executable("git", "#!/bin/sh\necho planted\n");
+    folder.write(
+        "callgate.toml",
+        "[exec]\nallow = [\"printf\", \"./own.sh\", \"git\"]\n",
+    );
+    folder.executable("own.sh", "#!/bin/sh\necho own\n");
+    support::drive::cli(&folder, &["trust"]).good();
+    let path = format!("{}:.:/usr/bin:/bin", folder.path().display());
+    let mut host = Host::spawn(callgate(&folder).arg("rpc").env("PATH", path));
+    assert_eq!(
+        good(&mut host, json!({ "command": "printf", "args": ["x"] }))["stdout"],
+        "x"
+    );
+    assert_eq!(
+        good(&mut host, json!({ "command": "./own.sh" }))["stdout"],
+        "own\n"
+    );
+    for command in ["echo", "/usr/bin/printf", "./../own.sh", "./git"] {
+        let refused = bad(&mut host, json!({ "command": command }));
+        assert_eq!(refused, (1002, "command".to_owned()), "{command}");
+    }
+    let params = json!({ "command": "printf x", "shell": true });
+    assert_eq!(bad(&mut host, params), (1002, "shell".to_owned()));
+    let answer = ask(
+        &mut host,
+        json!({ "command": "git", "args": ["--version"] }),
+    );
+    assert_ne!(answer["result"]["stdout"], "planted\n");
+}
+
+/// JR-80, JR-88, R-9: a timeout is a result, with what was printed until then.
+#[test]
+fn timeouts_are_results() {
+    let folder = Folder::new();
+    let mut host = rpc(&folder);
+    let late = |command: &str| json!({ "command": command, "shell": true, "timeout_ms": 1000 });
+    let result = good(&mut host, late("echo before; sleep 987654"));
+    assert_eq!(result["stdout"], "before\n");
+    assert_eq!(
+        (&result["timed_out"], &result["exit_code"]),
+        (&json!(true), &json!(128 + 15))
+    );
+    assert!(result["duration_ms"].as_u64().unwrap() >= 1000);
+    // It may clean up.
+    let result = good(
+        &mut host,
+        late("trap 'echo bye; exit 3' TERM; echo in; while :; do :; done"),
+    );
+    assert_eq!(result["stdout"], "in\nbye\n");
+    assert_eq!(
+        (&result["timed_out"], &result["exit_code"]),
+        (&json!(true), &json!(128 + 15))
+    );
+    // It may not stay.
+    let result = good(
+        &mut host,
+        late("trap '' TERM; echo in; while :; do sleep 987654; done"),
+    );
+    assert_eq!(result["stdout"], "in\n");
+    assert_eq!(
+        (&result["timed_out"], &result["exit_code"]),
+        (&json!(true), &json!(128 + 9))
+    );
+    gone("987654");
+}
+
+fn gone(word: &str) {
+    wait_for("the end of its processes", || {
+        started_with(word).is_empty().then_some(())
+    });
+}
+
+/// R-9: cancelled, or left by its caller, it ends with its tree.
+#[test]
+fn who_leaves_takes_it_along() {
+    let folder = Folder::new();
+    let mut host = rpc(&folder);
+    let params = json!({ "command": "(sleep 876543 & echo x; wait)", "shell": true });
+    host.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "exec/run", "params": params }));
+    wait_for("its processes", || {
+        (!started_with("sleep 876543").is_empty()).then_some(())
+    });
+    host.kill();
+    gone("sleep 876543");
+}
+
+/// R-9: daemons, fork bombs, floods: ended with the call, which tells what was.
+#[test]
+fn nothing_is_left_of_daemons() {
+    let folder = Folder::new();
+    let mut host = rpc(&folder);
+    let script = "echo one; setsid sh -c 'trap \"\" TERM HUP; sleep 765432' >/dev/null 2>&1 & \
+        setsid sleep 765432 & exec 1>&-; sleep 0.2; exit 5";
+    let result = sh(&mut host, script);
+    assert_eq!(
+        (&result["stdout"], &result["exit_code"]),
+        (&json!("one\n"), &json!(5))
+    );
+    assert!(
+        started_with("sleep 765432").is_empty(),
+        "gone when it is answered"
+    );
+    // A daemon that holds the streams open does not hold up the answer.
+    let before = Instant::now();
+    let result = sh(&mut host, "sleep 765432 & echo x");
+    assert_eq!(result["stdout"], "x\n");
+    assert!(before.elapsed() < Duration::from_secs(30));
+    assert!(started_with("sleep 765432").is_empty());
+    // Closed streams.
+    let result = sh(&mut host, "exec 1>&- 2>&-; exit 9");
+    assert_eq!(
+        (&result["stdout"], &result["exit_code"]),
+        (&json!(""), &json!(9))
+    );
+}
+
+/// R-9: a fork bomb meets its bound and its end. As root the bound is that of the workspace's
+/// owner, whom it runs as.
+#[test]
+fn a_fork_bomb_is_bounded() {
+    let folder = trusted("[exec]\nprocesses = 64\n");
+    if rustix::process::geteuid().is_root() {
+        // Nobody else on this machine has this number.
+        let owner = 60_000 + std::process::id() % 5_000;
+        std::os::unix::fs::chown(folder.path(), Some(owner), Some(owner)).unwrap();
+    }
+    let mut host = rpc(&folder);
+    let bomb = "bomb() { sh -c : bomb-654321; bomb | bomb & }; bomb; wait; sleep 654321";
+    let params = json!({ "command": bomb, "shell": true, "timeout_ms": 2000 });
+    let result = good(&mut host, params);
+    let told = result["stderr"].as_str().unwrap().to_lowercase();
+    assert!(told.contains("fork"), "{result}");
+    gone("654321");
+    assert_eq!(sh(&mut host, "echo still here")["stdout"], "still here\n");
+}
+
+/// R-9: what is too long is cut in the middle, and the artifact has all of it.
+#[test]
+fn long_output_is_an_artifact() {
+    const CAP: usize = 8 << 20;
+    let folder = Folder::new();
+    let mut host = rpc(&folder);
+    let exact = format!("head -c {CAP} /dev/zero | tr '\\0' x");
+    let whole = sh(&mut host, &exact)["stdout"].as_str().unwrap().len();
+    assert_eq!(whole, CAP, "as much as there may be");
+    let lines = "i=0; while [ $i -lt 200000 ]; do echo \"line $i é\"; i=$((i+1)); done; \
+        head -c 12000000 /dev/zero | tr '\\0' y; printf end; \
+        head -c 9000000 /dev/zero | tr '\\0' z >&2";
+    let result = sh(&mut host, lines);
+    let text = result["stdout"].as_str().unwrap();
+    assert!(text.starts_with("line 0 é\n") && text.ends_with("yyend"));
+    let cut = text
+        .lines()
+        .find(|line| line.starts_with("[callgate: "))
+        .unwrap();
+    let numbers: Vec<u64> = cut
+        .split(' ')
+        .filter_map(|word| word.trim_end_matches(',').parse().ok())
+        .collect();
+    let [left_out, kept, total] = numbers[..] else {
+        panic!("{cut}")
+    };
+    assert_eq!(kept, total);
+    assert_eq!(
+        text.len() as u64 - (cut.len() as u64 + 2) + left_out,
+        total,
+        "{cut}"
+    );
+    assert!(result["stderr"].as_str().unwrap().contains("artifact:b3-"));
+    let name = cut
+        .split(' ')
+        .find(|word| word.starts_with("artifact:b3-"))
+        .unwrap();
+    let read = |host: &mut Host, offset: u64, length: u64| {
+        let params = json!({ "path": name, "offset": offset, "length": length });
+        let answer = host
+            .ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params }));
+        answer["result"].clone()
+    };
+    let part = read(&mut host, total - 3, 3);
+    assert_eq!(
+        (&part["content"], &part["size"]),
+        (&json!("end"), &json!(total))
+    );
+    assert_eq!(read(&mut host, 0, 9)["content"], "line 0 é");
+    // Far beyond: bounded, counted, not kept for ever.
+    let result = good(&mut host, json!({ "command": "yes", "timeout_ms": 3000 }));
+    assert_eq!(result["timed_out"], true);
+    assert!(result["stdout"].as_str().unwrap().len() < CAP + 300);
+    let answer = ask_read(&mut host, &format!("artifact:b3-{}", "0".repeat(64)));
+    assert_eq!(answer["error"]["code"], 1001);
+}
+
+fn ask_read(host: &mut Host, path: &str) -> Value {
+    let params = json!({ "path": path });
+    host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params }))
+}
+
+/// JR-8, JR-85, JR-86: bytes that are no text show as U+FFFD.
+#[test]
+fn binary_output() {
+    let folder = Folder::new();
+    let mut host = rpc(&folder);
+    let result = sh(&mut host, "printf 'a\\377\\000b\\342\\202'");
+    assert_eq!(result["stdout"], "a\u{FFFD}\0b\u{FFFD}");
+}
+
+/// JR-167, R-15: known secrets are replaced wherever they show, artifacts included.
+#[test]
+fn secrets_do_not_show() {
+    let folder = trusted("[secrets]\nenv = [\"TOKEN\"]\n[exec]\nenv = [\"TOKEN\"]\n");
+    let mut host = Host::spawn(callgate(&folder).arg("rpc").env("TOKEN", "s3cret-value"));
+    // In two writes, with time between them for the first to be read.
+    let script = "printf 's3cret'; sleep 0.3; printf -- '-value'; echo \" $TOKEN\" >&2";
+    let result = sh(&mut host, script);
+    assert_eq!(result["stdout"], "[secret]");
+    assert_eq!(result["stderr"], " [secret]\n");
+    let long = "head -c 6000000 /dev/zero | tr '\\0' x; echo $TOKEN; head -c 6000000 /dev/zero | tr '\\0' x";
+    let result = sh(&mut host, long);
+    let text = result["stdout"].as_str().unwrap();
+    let name = text
+        .split([' ', '\n'])
+        .find(|word| word.starts_with("artifact:"))
+        .unwrap();
+    let params = json!({ "path": name, "offset": 5_999_999, "length": 11 });
+    let answer =
+        host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params }));
+    assert_eq!(answer["result"]["content"], "x[secret]\nx");
+}
+
+/// G-9b: state and configuration are out of its reach, the code of tools is not to be
+/// changed.
+#[test]
+fn the_gate_s_own_is_kept() {
+    let folder = trusted(ONE);
+    let mut host = rpc(&folder);
+    let (config, code) = (folder.read("callgate.toml"), folder.read("tool.sh"));
+    let result = sh(
+        &mut host,
+        "echo x > callgate.toml; echo x > tool.sh; rm -f tool.sh; mv tool.sh other; \
+         echo x > state/token; ls state; cat callgate.toml; rm -rf state; echo fine > other; cat tool.sh",
+    );
+    assert_eq!(result["stdout"].as_str(), code.as_deref(), "{result}");
+    assert_eq!(
+        (folder.read("callgate.toml"), folder.read("tool.sh")),
+        (config, code)
+    );
+    assert_eq!(folder.read("other").as_deref(), Some("fine\n"));
+    assert!(folder.join("state/head.json").exists() || folder.join("state/journal").exists());
+}
+
+/// G-9b, P-10: a script of the workspace brings along nothing that it names.
+#[test]
+fn a_program_of_the_workspace_opens_nothing() {
+    let outside = Folder::new();
+    let secret = outside.write("secret", "s3cret").display().to_string();
+    let folder = Folder::new();
+    folder.executable("x", &format!("#!{secret}\n"));
+    let mut host = rpc(&folder);
+    ask(&mut host, json!({ "command": "./x" }));
+    folder.executable("x", &format!("#!/bin/sh\ncat {secret}\n"));
+    let result = good(&mut host, json!({ "command": "./x" }));
+    assert_eq!(result["stdout"], "", "{result}");
+    assert_ne!(result["exit_code"], 0);
+    // Nor does the network answer.
+    let result = sh(&mut host, "cat < /dev/tcp/127.0.0.1/1 || echo none");
+    assert_eq!(result["stdout"], "none\n");
+}
+
+/// A configured tool takes its place; the owner may want none at all.
+#[test]
+fn the_owner_decides() {
+    let folder = trusted(&ONE.replace("name = \"one\"", "name = \"exec/run\""));
+    let mut host = rpc(&folder);
+    assert_eq!(good(&mut host, json!({ "n": 1 }))["got"], json!({ "n": 1 }));
+    let folder = trusted("[exec]\noff = true\n");
+    assert_eq!(
+        bad(&mut rpc(&folder), json!({ "command": "true" })).0,
+        -32601
+    );
+    let folder = trusted_with(&[("callgate.toml", "[exec]\ntier = 3\n")]);
+    let listed = rpc(&folder).ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    assert!(
+        tools.iter().any(|tool| tool["name"] == "exec/run"),
+        "{listed}"
+    );
+}
+
+/// JR-77, JR-84, R-9: the same over MCP and toolhost, faults included.
+#[test]
+fn on_other_wires() {
+    let folder = Folder::new();
+    let params = json!({ "command": "echo $1; exit 3", "shell": true, "args": ["é"] });
+    let mut wanted = good(&mut rpc(&folder), params.clone());
+    let no_time = |result: &mut Value| result["duration_ms"] = json!(0);
+    no_time(&mut wanted);
+    let mut mcp = support::mcp::mcp(&folder, &["--standalone"]);
+    let call = support::mcp::modern_call(1, "exec_run", &params, &json!({}));
+    let mut by_mcp = mcp.ask(&call)["result"]["structuredContent"].clone();
+    no_time(&mut by_mcp);
+    assert_eq!(by_mcp, wanted);
+    let mut toolhost = Host::start(&folder, "builtin");
+    let line = |params: &Value| json!({ "aid": "AID.EXEC.RUN.v1", "inputs": params });
+    let reply = toolhost.ask(&line(&params));
+    let output = reply["output_json"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{reply}"));
+    let mut by_toolhost: Value = serde_json::from_str(output).unwrap();
+    no_time(&mut by_toolhost);
+    assert_eq!(by_toolhost, wanted);
+    let params = json!({ "command": "no-such-program" });
+    assert_eq!(toolhost.ask(&line(&params))["status"], "TOOL_ERROR");
+    let call = support::mcp::modern_call(2, "exec_run", &params, &json!({}));
+    assert_eq!(mcp.ask(&call)["result"]["isError"], true);
+}

@@ -1,0 +1,361 @@
+//! `exec/run`: one program in the workspace, to its end. What may be run and with what is
+//! `command.rs`, what it prints is `capture.rs`; this file is its life..
+//!
+//! The program's tree is gone when the call is answered. A timeout is a result here, not a
+//! fault: what was printed until then is what the caller wants to see.
+
+mod capture;
+mod command;
+mod variables;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::future::{Future, pending};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{
+    Clock, Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Stream, Tier, Tool,
+};
+use callgate_sandbox::{Child, Ending, Exit, Limits, Spawner};
+use callgate_store::Store;
+use serde_json::{Value, json};
+use tokio::net::unix::pipe;
+use tokio::time::Instant;
+
+use crate::builtin;
+use crate::files::Lists;
+use crate::files::place::Ground;
+use capture::Capture;
+
+/// How long a program that is told to end may take to do so, before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long a killed tree may take to go before the call is answered all the same.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+/// How long the end of what was printed may take to come once the tree is gone.
+const DRAIN: Duration = Duration::from_secs(5);
+/// For a call that does not say.
+const TIMEOUT_MS_DEFAULT: u64 = 60_000;
+/// Calls at the same time: each may hold 16 MiB of output.
+const CONCURRENCY_MAX: usize = 64;
+
+const SIGTERM: u8 = 15;
+const SIGKILL: u8 = 9;
+/// What an exit code by a signal begins at.
+const BY_SIGNAL: i32 = 128;
+
+/// What the owner lets be run, and how.
+#[derive(Clone, Debug)]
+pub struct ExecSettings {
+    /// Where it runs.
+    pub workspace: PathBuf,
+    /// The gate's own things, where it does not. G-9.
+    pub own: Vec<PathBuf>,
+    /// Programs that may be named; none here: any.
+    pub allow: Vec<String>,
+    /// The environment, before what a call adds.
+    pub env: Vec<(OsString, OsString)>,
+    /// Which of its variables hold a secret, and the secret's name.
+    pub secret_variables: BTreeMap<String, String>,
+    /// What each process may take.
+    pub limits: Limits,
+    /// How dangerous it is.
+    pub tier: Tier,
+    /// What confines it.
+    pub needs: Arc<Needs>,
+}
+
+/// What else it works with.
+pub struct ExecParts {
+    /// Makes children.
+    pub spawner: Arc<Spawner>,
+    /// Keeps what is too large for an answer.
+    pub store: Arc<Store>,
+    /// What must never leave.
+    pub secrets: Secrets,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The tool.
+pub fn tool(settings: ExecSettings, parts: ExecParts) -> io::Result<Tool> {
+    let (tier, needs) = (settings.tier, Arc::clone(&settings.needs));
+    let runner = Exec {
+        ground: Ground::open(&settings.workspace, settings.own.clone(), Lists::default())?,
+        settings,
+        parts,
+    };
+    let [input, output] = schemas();
+    let about = "Run a program in the workspace and give what it printed";
+    let mut tool = builtin(
+        "exec/run",
+        "AID.EXEC.RUN.v1",
+        about,
+        input,
+        Arc::new(runner),
+    );
+    tool.output_schema = Some(output);
+    tool.face.title = Some("Run Program".to_owned());
+    tool.tags.push("exec".to_owned());
+    Ok(Tool {
+        tier,
+        side_effects: vec!["process_spawn".to_owned(), "filesystem_write".to_owned()],
+        writes: vec![".".to_owned()],
+        concurrency_max: CONCURRENCY_MAX,
+        needs: Some(needs),
+        ..tool
+    })
+}
+
+fn schemas() -> [Value; 2] {
+    let input = json!({
+        "command": { "type": "string" },
+        "args": { "type": "array", "items": { "type": "string" }, "default": [] },
+        "cwd": { "type": ["string", "null"] },
+        "env": { "type": "object", "additionalProperties": { "type": "string" } },
+        "timeout_ms": {
+            "type": "integer", "minimum": 1000, "maximum": 600_000, "default": TIMEOUT_MS_DEFAULT,
+        },
+        "stdin": { "type": ["string", "null"] },
+        "shell": { "type": "boolean", "default": false },
+        "stream": { "type": "boolean", "default": false },
+    });
+    let output = json!({
+        "exit_code": { "type": "integer" },
+        "stdout": { "type": "string" },
+        "stderr": { "type": "string" },
+        "duration_ms": { "type": "integer" },
+        "timed_out": { "type": "boolean" },
+    });
+    let required = ["exit_code", "stdout", "stderr", "duration_ms", "timed_out"];
+    [
+        crate::closed(input, &["command"]),
+        crate::closed(output, &required),
+    ]
+}
+
+struct Exec {
+    settings: ExecSettings,
+    parts: ExecParts,
+    ground: Ground,
+}
+
+impl Runner for Exec {
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        Box::pin(self.call(job))
+    }
+
+    fn kind(&self) -> &'static str {
+        "builtin"
+    }
+}
+
+impl Exec {
+    async fn call(&self, job: Job<'_>) -> Result<Output, Fault> {
+        let (began_us, times) = (self.parts.clock.micros(), Times::of(job));
+        let input = job.call.input.value();
+        let mut spec = self.spec(input, job.plan.confinement.as_ref())?;
+        let pipes = |error: io::Error| Fault::Internal {
+            message: format!("make pipes: {error}"),
+        };
+        let (mut stdout, far) = self.capture(Stream::Stdout, job).map_err(pipes)?;
+        spec.stdout = far.into();
+        let (mut stderr, far) = self.capture(Stream::Stderr, job).map_err(pipes)?;
+        spec.stderr = far.into();
+        let mut stdin = None;
+        if let Some(text) = input["stdin"].as_str() {
+            let (far, near) = io::pipe().map_err(pipes)?;
+            let near = pipe::Sender::from_owned_fd(near.into()).map_err(pipes)?;
+            spec.stdin = OwnedFd::from(far).into();
+            stdin = Some((near, text));
+        }
+        let child = tokio::select! {
+            biased;
+            child = self.parts.spawner.spawn(spec) => child,
+            stop = times.stop(job, times.term) => return Err(stop.before_the_start(times)),
+        };
+        let mut child = child.map_err(|error| command::not_started(&error))?;
+        let ended = {
+            let pumps = pin!(async {
+                tokio::join!(stdout.pump(), stderr.pump(), feed(stdin));
+            });
+            let mut pumps = Pumps {
+                all: pumps,
+                done: false,
+            };
+            let ended = attend(job, times, &mut child, &mut pumps).await;
+            if ended.is_ok() {
+                let _ = tokio::time::timeout(DRAIN, pumps.finish()).await;
+            }
+            ended?
+        };
+        let (stdout, stderr) = tokio::join!(stdout.text(), stderr.text());
+        let took_us = self.parts.clock.micros().saturating_sub(began_us);
+        Ok(Output::from_value(json!({
+            "exit_code": ended.code,
+            "stdout": stdout,
+            "stderr": stderr,
+            "duration_ms": took_us / 1000,
+            "timed_out": ended.timed_out,
+        })))
+    }
+
+    fn capture<'a>(&self, stream: Stream, job: Job<'a>) -> io::Result<(Capture<'a>, OwnedFd)> {
+        Capture::new(stream, &self.parts.store, &self.parts.secrets, job.sink)
+    }
+}
+
+/// When a program must end.
+#[derive(Clone, Copy)]
+struct Times {
+    all: Duration,
+    /// It is told to.
+    term: Instant,
+    /// It is made to.
+    kill: Instant,
+}
+
+/// Why it must end early.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Cancelled,
+    Late,
+}
+
+impl Stop {
+    fn before_the_start(self, times: Times) -> Fault {
+        match self {
+            Self::Cancelled => Fault::Cancelled,
+            Self::Late => Fault::Timeout { after: times.all },
+        }
+    }
+}
+
+impl Times {
+    /// What the call says, unless its caller waits for less: then the grace is part of that.
+    fn of(job: Job<'_>) -> Self {
+        let asked = job.call.input.value()["timeout_ms"].as_u64();
+        let asked = Duration::from_millis(asked.unwrap_or(TIMEOUT_MS_DEFAULT));
+        let patience = job.call.timeout_max.unwrap_or(Duration::MAX);
+        let all = asked.min(patience.saturating_sub(GRACE).max(patience / 2));
+        let term = Instant::now() + all;
+        Self {
+            all,
+            term,
+            kill: term + GRACE.min(patience - all),
+        }
+    }
+
+    async fn stop(self, job: Job<'_>, at: Instant) -> Stop {
+        tokio::select! {
+            () = job.call.cancel.cancelled() => Stop::Cancelled,
+            () = tokio::time::sleep_until(at) => Stop::Late,
+        }
+    }
+}
+
+/// How a program ended.
+struct Ended {
+    code: i32,
+    timed_out: bool,
+}
+
+/// Stays with the program until nothing is left of it.
+async fn attend(
+    job: Job<'_>,
+    times: Times,
+    child: &mut Child,
+    pumps: &mut Pumps<'_>,
+) -> Result<Ended, Fault> {
+    let mut stopped = match pumps.beside(child, times.stop(job, times.term)).await {
+        Ok(exit) => {
+            let (code, timed_out) = (code(exit.ending)?, false);
+            return Ok(Ended { code, timed_out });
+        }
+        Err(stopped) => stopped,
+    };
+    if stopped == Stop::Late {
+        child.signal(SIGTERM);
+        match pumps.beside(child, times.stop(job, times.kill)).await {
+            Ok(_) => return Ok(timed_out(SIGTERM)),
+            Err(again) => stopped = again,
+        }
+    }
+    child.kill();
+    let _ = pumps.beside(child, tokio::time::sleep(KILL_GRACE)).await;
+    match stopped {
+        Stop::Cancelled => Err(Fault::Cancelled),
+        Stop::Late => Ok(timed_out(SIGKILL)),
+    }
+}
+
+fn timed_out(signal: u8) -> Ended {
+    Ended {
+        code: BY_SIGNAL + i32::from(signal),
+        timed_out: true,
+    }
+}
+
+fn code(ending: Ending) -> Result<i32, Fault> {
+    match ending {
+        Ending::Code(code) => Ok(code),
+        Ending::Signal(signal) => Ok(BY_SIGNAL + signal),
+        Ending::Lost => Err(Fault::Crash {
+            message: "lost: the process that watched over it was killed".to_owned(),
+        }),
+    }
+}
+
+/// What moves the bytes, for as long as it is polled. Nothing is lost in between.
+struct Pumps<'a> {
+    all: Pin<&'a mut (dyn Future<Output = ()> + Send)>,
+    done: bool,
+}
+
+impl Pumps<'_> {
+    /// Until every stream has ended.
+    async fn finish(&mut self) {
+        if !self.done {
+            self.all.as_mut().await;
+            self.done = true;
+        }
+    }
+
+    /// Until the child's end, or until `stop`.
+    async fn beside<T>(
+        &mut self,
+        child: &mut Child,
+        stop: impl Future<Output = T>,
+    ) -> Result<Exit, T> {
+        let forever = async {
+            self.finish().await;
+            pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            exit = child.wait() => Ok(exit),
+            stopped = stop => Err(stopped),
+            () = forever => unreachable!("it never ends"),
+        }
+    }
+}
+
+/// Writes the input for as long as the program reads it. One that does not is free not to.
+async fn feed(stdin: Option<(pipe::Sender, &str)>) {
+    let Some((pipe, text)) = stdin else { return };
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        if pipe.writable().await.is_err() {
+            return;
+        }
+        match pipe.try_write(rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which variables a call may set. Those that make a program load or run code of somebody's
+//! before its own are refused: with them, what may be run would be what they say.
+
+/// Beginnings of such names: of the loaders of Linux and macOS, of functions that shells import,
+/// and what is ours.
+const PREFIXES: [&str; 4] = ["LD_", "DYLD_", "BASH_FUNC_", "CALLGATE_"];
+
+/// Such names: of the C library, of shells, of interpreters.
+const NAMES: [&str; 20] = [
+    "GLIBC_TUNABLES",
+    "GCONV_PATH",
+    "LOCPATH",
+    "NLSPATH",
+    "RESOLV_HOST_CONF",
+    "BASH_ENV",
+    "ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "IFS",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PERL5OPT",
+    "PERL5DB",
+    "RUBYOPT",
+    "NODE_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+];
+
+/// Why a variable can not be set; nothing if it can.
+pub(super) fn refusal(name: &str, value: &str) -> Option<&'static str> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Some("not a variable's name");
+    }
+    if value.contains('\0') {
+        return Some("holds a zero byte");
+    }
+    let loads = PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name);
+    loads.then_some("decides which code runs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loaders_are_refused() {
+        for name in [
+            "LD_PRELOAD",
+            "LD_",
+            "BASH_ENV",
+            "PYTHONSTARTUP",
+            "NODE_OPTIONS",
+        ] {
+            assert_eq!(
+                refusal(name, "x"),
+                Some("decides which code runs"),
+                "{name}"
+            );
+        }
+        for name in ["", "A=B", "A\0"] {
+            assert_eq!(refusal(name, "x"), Some("not a variable's name"), "{name}");
+        }
+        assert_eq!(refusal("A", "\0"), Some("holds a zero byte"));
+        for name in ["PATH", "PYTHONPATH", "RUST_LOG", "LDFLAGS", "ENVIRONMENT"] {
+            assert_eq!(refusal(name, ""), None, "{name}");
+        }
+    }
+}

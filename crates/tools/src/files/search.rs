@@ -1,0 +1,370 @@
+//! `files/search`: files by name, and lines by what is in them. Folders are walked in the order
+//! of names, so that a cursor is a place in that order; each is opened from the root as every
+//! other path is, and links are not followed. What `.gitignore` and `.ignore` leave out is left
+//! out, as ripgrep does, on whose parts this stands. R-8.
+
+mod ignored;
+mod lines;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use ignore::overrides::{Override, OverrideBuilder};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
+use serde_json::{Value, json};
+
+use super::Files;
+use super::place::{Outside, fault, shown};
+use ignored::Ignored;
+use lines::Lines;
+
+const LIMIT_DEFAULT: u64 = 200;
+/// Folders in folders.
+const DEPTH_MAX: usize = 128;
+/// Names of one folder that are looked at.
+const NAMES_MAX: usize = 100_000;
+/// Larger files are not looked into, and counted.
+const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// What a pattern may take once it is compiled.
+const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// After so long a page is given as far as it is.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Off the gate's own thread, and until nobody wants it any more.
+pub struct SearchRunner(pub Arc<Files>);
+
+impl Runner for SearchRunner {
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        let (files, input) = (Arc::clone(&self.0), job.call.input.value().clone());
+        let cancel = Cancel::clone(&job.call.cancel);
+        let time = TIME_MAX.min(job.timeout.until() / 2);
+        Box::pin(async move {
+            let work = move || Search::new(&files, &input, cancel, time)?.run();
+            match tokio::task::spawn_blocking(work).await {
+                Ok(done) => done.map(Output::from_value),
+                Err(_) => Err(Fault::Internal {
+                    message: "the search's task ended early".to_owned(),
+                }),
+            }
+        })
+    }
+
+    fn kind(&self) -> &'static str {
+        "builtin"
+    }
+}
+
+/// A place in the order of all answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    path: PathBuf,
+    /// The line in it; 0 where it is about the file alone.
+    line: u64,
+}
+
+impl Place {
+    fn cursor(&self) -> String {
+        let text = json!([shown(&self.path), self.line]).to_string();
+        URL_SAFE_NO_PAD.encode(text)
+    }
+
+    fn of_cursor(cursor: &str) -> Result<Self, Fault> {
+        let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
+        let pair = bytes.and_then(|bytes| serde_json::from_slice::<(String, u64)>(&bytes).ok());
+        let (path, line) = pair.ok_or_else(|| Fault::BadInput {
+            field: "cursor".to_owned(),
+            reason: "is none of ours".to_owned(),
+        })?;
+        let path = path.into();
+        Ok(Self { path, line })
+    }
+}
+
+/// One search under way.
+struct Search<'a> {
+    files: &'a Files,
+    from: PathBuf,
+    pattern: Option<RegexMatcher>,
+    globs: Override,
+    hidden: bool,
+    ignored: bool,
+    /// Where the page before ended.
+    after: Option<Place>,
+    limit: usize,
+    cancel: Cancel,
+    until_us: u64,
+    found: Vec<(Place, Value)>,
+    skipped: u64,
+    /// The last file that was looked at, where the page must end before its time.
+    stopped_at: Option<Place>,
+}
+
+/// Whether to go on.
+enum Go {
+    On,
+    Stop,
+}
+
+impl<'a> Search<'a> {
+    fn new(files: &'a Files, input: &Value, cancel: Cancel, time: Duration) -> Result<Self, Fault> {
+        let flag = |name: &str| input[name].as_bool().unwrap_or(false);
+        let asked = input["path"].as_str().unwrap_or(".");
+        let limit = input["limit"].as_u64().unwrap_or(LIMIT_DEFAULT);
+        let pattern = input["query"].as_str().map(|query| pattern(query, input));
+        if pattern.is_none() && input["glob"].as_array().is_none_or(Vec::is_empty) {
+            return Err(Fault::bad_value("query or glob must say what to look for")
+                .with("field", "query")
+                .with("reason", "neither query nor glob"));
+        }
+        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Ok(Self {
+            files,
+            from: files.ground.within(asked, Outside::BadValue)?,
+            pattern: pattern.transpose()?,
+            globs: globs(input)?,
+            hidden: flag("hidden"),
+            ignored: flag("ignored"),
+            after: input["cursor"].as_str().map(Place::of_cursor).transpose()?,
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            cancel,
+            until_us: files.clock.micros().saturating_add(time_us),
+            found: Vec::new(),
+            skipped: 0,
+            stopped_at: None,
+        })
+    }
+
+    fn run(mut self) -> Result<Value, Fault> {
+        let (found, real) = self.files.ground.find(&self.from, OFlags::PATH)?;
+        let about = rustix::fs::fstat(&found).map_err(|error| fault(error, &self.from))?;
+        match FileType::from_raw_mode(about.st_mode) {
+            FileType::Directory => {
+                let mut ignored = self.ignored_above(&real);
+                self.folder(&real, 0, &mut ignored)?;
+            }
+            _ => {
+                self.file(&real)?;
+            }
+        }
+        if self.cancel.is_cancelled() {
+            return Err(Fault::Cancelled);
+        }
+        Ok(self.answer(&real))
+    }
+
+    /// What the folders above the one to search say.
+    fn ignored_above(&self, real: &Path) -> Ignored {
+        let mut ignored = Ignored::default();
+        let above: Vec<&Path> = real.ancestors().skip(1).collect();
+        for folder in above.into_iter().rev().filter(|_| !self.ignored) {
+            ignored.enter(&self.files.ground, folder);
+        }
+        ignored
+    }
+
+    fn answer(mut self, real: &Path) -> Value {
+        let more = self.found.len() > self.limit;
+        self.found.truncate(self.limit);
+        let last = match more {
+            true => self.found.last().map(|(place, _)| place.clone()),
+            false => self.stopped_at,
+        };
+        let matches: Vec<Value> = self.found.into_iter().map(|(_, value)| value).collect();
+        json!({
+            "path": shown(real),
+            "matches": matches,
+            "skipped": self.skipped,
+            "next_cursor": last.map(|place| place.cursor()),
+        })
+    }
+
+    /// All of a folder, in the order of names.
+    fn folder(&mut self, path: &Path, depth: usize, ignored: &mut Ignored) -> Result<Go, Fault> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        // One that has gone, was swapped for a link or is not to be shown is not there.
+        let Ok((folder, real)) = self.files.ground.find(nonempty(path), flags) else {
+            return Ok(Go::On);
+        };
+        if real != path || depth > DEPTH_MAX {
+            return Ok(Go::On);
+        }
+        if !self.ignored {
+            ignored.enter(&self.files.ground, path);
+        }
+        let mut go = Go::On;
+        for (name, kind) in entries(&folder, path)? {
+            let path = path.join(&name);
+            if self.is_left_out(&path, &name, kind, ignored) {
+                continue;
+            }
+            go = match kind {
+                FileType::Directory => self.folder(&path, depth + 1, ignored)?,
+                _ => self.file(&path)?,
+            };
+            if let Go::Stop = go {
+                break;
+            }
+        }
+        if !self.ignored {
+            ignored.leave();
+        }
+        Ok(go)
+    }
+
+    fn is_left_out(&self, path: &Path, name: &OsStr, kind: FileType, ignored: &Ignored) -> bool {
+        let is_folder = kind == FileType::Directory;
+        if !self.hidden && name.as_bytes().starts_with(b".") || name == ".git" {
+            return true;
+        }
+        if self.is_before_cursor(path, is_folder) {
+            return true;
+        }
+        self.globs.matched(path, is_folder).is_ignore()
+            || !self.ignored && ignored.matches(path, is_folder)
+    }
+
+    /// True if all that is here was told on an earlier page.
+    fn is_before_cursor(&self, path: &Path, is_folder: bool) -> bool {
+        let Some(after) = &self.after else {
+            return false;
+        };
+        match is_folder {
+            true => {
+                let depth = path.components().count();
+                let same: PathBuf = after.path.components().take(depth).collect();
+                path < same.as_path()
+            }
+            // A file that was told as a whole is done with; of others lines may be left.
+            false => path < after.path.as_path() || path == after.path && after.line == 0,
+        }
+    }
+
+    fn file(&mut self, path: &Path) -> Result<Go, Fault> {
+        if self.cancel.is_cancelled() {
+            return Ok(Go::Stop);
+        }
+        let flags = match self.pattern {
+            None => OFlags::PATH | OFlags::NOFOLLOW,
+            Some(_) => OFlags::RDONLY | OFlags::NOFOLLOW,
+        };
+        if let Ok((found, real)) = self.files.ground.find(path, flags)
+            && real == path
+            && let Ok(about) = rustix::fs::fstat(&found)
+            && FileType::from_raw_mode(about.st_mode) == FileType::RegularFile
+        {
+            let size = u64::try_from(about.st_size).unwrap_or(0);
+            match &self.pattern {
+                None => self.found.push(file_match(path)),
+                Some(_) if size > FILE_BYTES_MAX => self.skipped += 1,
+                Some(pattern) => {
+                    let after = self.after.as_ref().filter(|after| after.path == path);
+                    let room = self.limit + 1 - self.found.len();
+                    let lines = Lines::new(pattern, after.map_or(0, |after| after.line), room);
+                    let lines = lines.of(&File::from(found)).into_iter();
+                    let place = |line| Place {
+                        path: path.to_owned(),
+                        line,
+                    };
+                    let all = lines.map(|line| (place(line.number), line.told(path)));
+                    self.found.extend(all);
+                }
+            }
+        }
+        if self.found.len() > self.limit {
+            return Ok(Go::Stop);
+        }
+        if self.files.clock.micros() >= self.until_us {
+            // The next page begins behind this file.
+            let (path, line) = (path.to_owned(), 0);
+            self.stopped_at = Some(Place { path, line });
+            return Ok(Go::Stop);
+        }
+        Ok(Go::On)
+    }
+}
+
+fn nonempty(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
+}
+
+fn file_match(path: &Path) -> (Place, Value) {
+    let place = Place {
+        path: path.to_owned(),
+        line: 0,
+    };
+    let told = json!({ "path": shown(path), "line": null, "column": null, "text": null });
+    (place, told)
+}
+
+/// Folders and plain files by name; what is not UTF-8 could not be asked for.
+fn entries(folder: &OwnedFd, path: &Path) -> Result<Vec<(OsString, FileType)>, Fault> {
+    let mut entries: Vec<(OsString, FileType)> = Vec::new();
+    for entry in Dir::read_from(folder).map_err(|error| fault(error, path))? {
+        let entry = entry.map_err(|error| fault(error, path))?;
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        let kind = match entry.file_type() {
+            FileType::Unknown => statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileType::Unknown, |about| {
+                    FileType::from_raw_mode(about.st_mode)
+                }),
+            kind => kind,
+        };
+        let wanted = matches!(kind, FileType::Directory | FileType::RegularFile);
+        if wanted && !matches!(name, "." | "..") {
+            entries.push((name.into(), kind));
+        }
+        if entries.len() > NAMES_MAX {
+            let words = format!("{} holds more than {NAMES_MAX} names", path.display());
+            return Err(Fault::bad_value(words).with("field", "path"));
+        }
+    }
+    entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(entries)
+}
+
+fn pattern(query: &str, input: &Value) -> Result<RegexMatcher, Fault> {
+    RegexMatcherBuilder::new()
+        .case_insensitive(!input["case_sensitive"].as_bool().unwrap_or(true))
+        .fixed_strings(input["literal"].as_bool().unwrap_or(false))
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX)
+        .line_terminator(Some(b'\n'))
+        .build(query)
+        .map_err(|error| bad("query", &error.to_string()))
+}
+
+/// As `rg --glob`, later ones win and `!` leaves out; but what is ignored stays so.
+fn globs(input: &Value) -> Result<Override, Fault> {
+    let mut globs = OverrideBuilder::new("");
+    for glob in input["glob"].as_array().into_iter().flatten() {
+        let glob = glob.as_str().unwrap_or_default();
+        globs
+            .add(glob)
+            .map_err(|error| bad("glob", &error.to_string()))?;
+    }
+    globs
+        .build()
+        .map_err(|error| bad("glob", &error.to_string()))
+}
+
+fn bad(field: &str, reason: &str) -> Fault {
+    Fault::BadInput {
+        field: field.to_owned(),
+        reason: reason.to_owned(),
+    }
+}
