@@ -96,6 +96,17 @@ impl Child {
         }
     }
 
+    /// Sends a signal to the child and its process group. Its nanny does it, so that no other
+    /// process that has come by the same number is meant. False if there is nobody any more.
+    pub fn signal(&self, signal: u8) -> bool {
+        let Some(leash) = &self.leash else {
+            return false;
+        };
+        // What its nanny does not read of this before the end must not become the next order.
+        self.killed.store(true, Ordering::Relaxed);
+        leash.stream.try_write(&[signal]).is_ok()
+    }
+
     /// Waits until the child has ended and nothing of its tree is left. May be dropped and
     /// called again; once ended it answers the same at once.
     pub async fn wait(&mut self) -> Exit {

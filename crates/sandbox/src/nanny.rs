@@ -132,6 +132,17 @@ impl Kit {
     }
 }
 
+/// Its own terminal is open to a child by the names programs know it by, and no other is.
+fn open_terminal(order: &mut Order) {
+    if let (Some(confine), Some(name)) = (&mut order.confine, &order.terminal) {
+        let names = [c"/dev/tty".to_owned(), name.clone()];
+        confine.roots.extend(names.map(|path| Root {
+            path,
+            access: Access::Terminal,
+        }));
+    }
+}
+
 /// A child of root's that has become somebody else must not be open to that user while it
 /// shares our memory. The kernel sees to that, but where it is set to let such processes be
 /// looked into.
@@ -162,6 +173,7 @@ impl Nanny<'_> {
     /// From order to last report. The temporary folder goes on every way. False if the gate
     /// has not been told of an end: it then hears of it by the end of the leash.
     fn attend(&self, mut handed: Handed, kit: &mut Kit) -> bool {
+        open_terminal(&mut handed.order);
         let scratch = match kit.prepare_scratch(&mut handed.order) {
             Ok(scratch) => scratch,
             Err(error) => {
@@ -351,9 +363,15 @@ impl Nanny<'_> {
             if started && start.is_settled() {
                 self.report_start(&mut start);
             }
-            if leash || lifeline {
-                abandoned = lifeline;
+            if lifeline {
+                abandoned = true;
                 break;
+            }
+            if leash {
+                match self.next_signal() {
+                    Some(signal) => sys::kill_group(main, signal),
+                    None => break,
+                }
             }
             if signals {
                 ended = reap_some(self.signals, &mut saw);
@@ -375,6 +393,15 @@ impl Nanny<'_> {
             cpu: spent.cpu,
             max_rss_bytes: spent.max_rss_bytes,
         })
+    }
+
+    /// A signal that the gate has for the child; nothing if it is to end.
+    fn next_signal(&self) -> Option<libc::c_int> {
+        let mut byte = [0];
+        match rustix::net::recv(&self.leash, &mut byte, RecvFlags::DONTWAIT) {
+            Ok((1, _)) => Some(libc::c_int::from(byte[0])),
+            _ => None,
+        }
     }
 
     fn report_start(&self, start: &mut Start) {

@@ -173,6 +173,13 @@ impl Spawner {
         if outlet {
             outlet::announce(&mut spec.env);
         }
+        if let (Some(terminal), Some(owner)) = (
+            &spec.terminal,
+            confine.as_ref().and_then(|confine| confine.identity),
+        ) {
+            // One that cannot be given away is still its standard streams.
+            let _ = terminal.give_to(owner);
+        }
         let order = write_order(&path, &spec, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;
         let (mut child, first) = self.begin(&order, &spec).await?;

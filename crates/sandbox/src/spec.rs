@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use callgate_call::Needs;
 
+use crate::Terminal;
+
 /// One child to be born.
 #[derive(Debug)]
 pub struct Spec {
@@ -25,6 +27,8 @@ pub struct Spec {
     pub stdout: Stdio,
     /// Descriptor 2.
     pub stderr: Stdio,
+    /// A terminal that is all three of them, and the one that controls it.
+    pub terminal: Option<Terminal>,
     /// Further descriptors and their numbers in the child, each above 2. All others are
     /// closed.
     pub extra: Vec<(OwnedFd, u32)>,
@@ -52,6 +56,7 @@ impl Spec {
             stdin: Stdio::Null,
             stdout: Stdio::Null,
             stderr: Stdio::Null,
+            terminal: None,
             extra: Vec::new(),
             limits: Limits::default(),
             confine: None,
