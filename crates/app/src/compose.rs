@@ -19,6 +19,7 @@ use callgate_runners::Containers;
 use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
 use callgate_tools::files::{self, Files, FilesLimits};
+use callgate_tools::terminals::Terminals;
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
@@ -38,6 +39,7 @@ use crate::remote::{self, Remotes};
 use crate::shelf;
 use crate::suggest;
 use crate::telemetry;
+use crate::terminals;
 use crate::trust::Found;
 use crate::workspace::{Source, SourceError};
 
@@ -53,6 +55,8 @@ pub struct Parts<'a> {
     pub dialer: Arc<Dialer>,
     /// Events of tools, which outlive calls and setups.
     pub topics: Topics,
+    /// Terminal sessions, which outlive them too.
+    pub terminals: Arc<Terminals>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
 }
@@ -110,6 +114,8 @@ impl<'a> Parts<'a> {
         let spawner =
             Spawner::with_settings(environment.program.clone(), spawner_settings(environment));
         let containers = Containers::new(environment.program.clone(), &paths.id());
+        let topics = Topics::default();
+        let terminals = Terminals::new(Arc::clone(&spawner), topics.clone(), Arc::clone(&clock));
         Ok(Self {
             environment,
             paths,
@@ -117,7 +123,8 @@ impl<'a> Parts<'a> {
             spawner,
             containers,
             dialer: Arc::new(Dialer::new(issuer::roots)),
-            topics: Topics::default(),
+            topics,
+            terminals,
             clock,
         })
     }
@@ -194,6 +201,7 @@ impl<'a> Parts<'a> {
         if builtins == Builtins::With {
             let mut tools = callgate_tools::builtins(&self.store, &secrets);
             tools.extend(self.files(&ground)?);
+            tools.extend(terminals::tools(self, &ground, &config.terminals, &secrets));
             for tool in tools {
                 catalog
                     .add_builtin(tool)

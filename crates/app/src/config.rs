@@ -6,6 +6,7 @@ mod http;
 mod remote;
 mod runner;
 mod shelf;
+mod terminals;
 mod traces;
 
 use std::ops::Range;
@@ -20,6 +21,7 @@ pub use http::{HttpConfig, JwtConfig, ServiceConfig};
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
+pub use terminals::TerminalsConfig;
 pub use traces::{TelemetryConfig, TracesConfig};
 
 use crate::project::Bound;
@@ -71,6 +73,9 @@ pub struct Config {
     /// `[service]`.
     #[serde(default)]
     pub service: ServiceConfig,
+    /// `[terminals]`.
+    #[serde(default)]
+    pub terminals: TerminalsConfig,
 }
 
 /// One tool.

@@ -34,6 +34,7 @@ mod shelf;
 mod show;
 mod suggest;
 mod telemetry;
+mod terminals;
 mod trust;
 mod watch;
 mod workspace;

@@ -107,6 +107,19 @@ impl Child {
         leash.stream.try_write(&[signal]).is_ok()
     }
 
+    /// True if the child does not care about a signal: a shell at its prompt does not end by
+    /// SIGTERM, though by SIGHUP.
+    #[must_use]
+    pub fn ignores(&self, signal: u8) -> bool {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", self.pid)) else {
+            return false;
+        };
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        let bit = 1_u64.checked_shl(u32::from(signal).wrapping_sub(1));
+        ignored.unwrap_or(0) & bit.unwrap_or(0) != 0
+    }
+
     /// Waits until the child has ended and nothing of its tree is left. May be dropped and
     /// called again; once ended it answers the same at once.
     pub async fn wait(&mut self) -> Exit {

@@ -67,4 +67,4 @@ pub use server::spawner_main;
 pub use signals::ignore_file_size_signal;
 pub use spawner::{SPAWNER_ARG, Spawner, SpawnerSettings, Trees};
 pub use spec::{Limits, Spec, Stdio};
-pub use terminal::{Master, Terminal, TerminalSize};
+pub use terminal::{Terminal, TerminalSize};

@@ -27,13 +27,10 @@ pub struct Terminal {
     name: CString,
 }
 
-/// Our end: what the child prints is read from it, what is written to it is typed. Not blocking.
-#[derive(Debug)]
-pub struct Master(OwnedFd);
-
 impl Terminal {
-    /// A new terminal and our end of it.
-    pub fn open(size: TerminalSize) -> io::Result<(Master, Self)> {
+    /// A new terminal and our end of it, which does not block: what the child prints is read from
+    /// it, what is written to it is typed.
+    pub fn open(size: TerminalSize) -> io::Result<(OwnedFd, Self)> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags)?;
         grantpt(&master)?;
@@ -42,9 +39,20 @@ impl Terminal {
         let end = ioctl_tiocgptpeer(&master, flags)?;
         let name = ptsname(&master, Vec::new())?;
         rustix::fs::fcntl_setfl(&master, OFlags::RDWR | OFlags::NONBLOCK)?;
-        let master = Master(master);
-        master.resize(size)?;
+        Self::resize(&master, size)?;
         Ok((master, Self { end, name }))
+    }
+
+    /// Tells the terminal of our end `master`, and by a signal whoever is in its foreground, its
+    /// new size.
+    pub fn resize(master: impl AsFd, size: TerminalSize) -> io::Result<()> {
+        let size = Winsize {
+            ws_row: size.rows,
+            ws_col: size.cols,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        Ok(tcsetwinsize(master, size)?)
     }
 
     pub(crate) fn name(&self) -> &CStr {
@@ -61,30 +69,5 @@ impl Terminal {
 impl AsFd for Terminal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
-    }
-}
-
-impl Master {
-    /// Tells the terminal, and by a signal whoever is in its foreground, its new size.
-    pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
-        let size = Winsize {
-            ws_row: size.rows,
-            ws_col: size.cols,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        Ok(tcsetwinsize(&self.0, size)?)
-    }
-}
-
-impl AsFd for Master {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl std::os::fd::AsRawFd for Master {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.0.as_raw_fd()
     }
 }

@@ -3,19 +3,20 @@
 
 mod support;
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::Needs;
-use callgate_sandbox::{Child, Ending, Master, Spawner, Spec, Terminal, TerminalSize};
+use callgate_sandbox::{Child, Ending, Spawner, Spec, Terminal, TerminalSize};
 use rustix::io::Errno;
 use support::{BOTH, folder, spawner};
 
 const SIZE: TerminalSize = TerminalSize { cols: 91, rows: 17 };
 
 /// A program on a terminal, confined or not.
-async fn start(spawner: &Spawner, words: &[&str], confined: bool) -> (Child, Master, PathBuf) {
+async fn start(spawner: &Spawner, words: &[&str], confined: bool) -> (Child, OwnedFd, PathBuf) {
     let cwd = folder();
     let mut spec = Spec::new(words.iter().map(Into::into).collect(), cwd.clone());
     spec.env = vec![
@@ -34,7 +35,7 @@ async fn start(spawner: &Spawner, words: &[&str], confined: bool) -> (Child, Mas
 }
 
 /// Adds what is there to `seen`; false at the end.
-fn read(master: &Master, seen: &mut String) -> bool {
+fn read(master: &OwnedFd, seen: &mut String) -> bool {
     let mut buffer = [0; 4096];
     loop {
         match rustix::io::read(master, &mut buffer) {
@@ -48,7 +49,7 @@ fn read(master: &Master, seen: &mut String) -> bool {
 }
 
 /// Reads on until what was read holds `words`.
-async fn until(master: &Master, seen: &mut String, words: &str) {
+async fn until(master: &OwnedFd, seen: &mut String, words: &str) {
     for _ in 0..6000 {
         read(master, seen);
         if seen.contains(words) {
@@ -155,7 +156,7 @@ async fn sizes_change() {
         cols: 200,
         rows: 50,
     };
-    master.resize(larger).unwrap();
+    Terminal::resize(&master, larger).unwrap();
     until(&master, &mut seen, "50 200").await;
     assert_eq!(child.wait().await.ending, Ending::Code(0));
     std::fs::remove_dir_all(cwd).unwrap();

@@ -4,6 +4,7 @@ pub mod conformance;
 mod echo;
 pub mod files;
 mod memory;
+pub mod terminals;
 
 use std::sync::Arc;
 

@@ -11,6 +11,7 @@ pub mod mcp;
 pub mod pack;
 pub mod rpc;
 pub mod serve;
+pub mod term;
 pub mod token;
 pub mod tool;
 pub mod toolhost;
