@@ -243,7 +243,14 @@ fn the_schema_file_follows_the_catalog() {
             "files_write",
             "memory_append",
             "memory_query",
-            "one"
+            "one",
+            "terminals_attach",
+            "terminals_create",
+            "terminals_kill",
+            "terminals_list",
+            "terminals_read_logs",
+            "terminals_resize",
+            "terminals_write",
         ]
     );
     folder.write("callgate.toml", &ONE.replace("\"one\"", "\"two\""));
@@ -503,7 +510,7 @@ fn the_client_entry_works() {
             .map(|tool| tool["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(listed(&["bridge-config"]).len(), 11);
+    assert_eq!(listed(&["bridge-config"]).len(), 18);
     assert_eq!(listed(&["bridge-config", "one"]), ["one"]);
     let named = [
         "bridge-config",

@@ -84,7 +84,7 @@ exec /bin/sh -c ': > "$0"; while :; do sleep 60; done' "$mark"
 "#;
 
 /// The tools as hosts see them, in the order of their names.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 22] = [
     "builtin_echo",
     "files_delete",
     "files_edit",
@@ -96,6 +96,13 @@ const NAMES: [&str; 15] = [
     "memory_append",
     "memory_query",
     "shell_hang",
+    "terminals_attach",
+    "terminals_create",
+    "terminals_kill",
+    "terminals_list",
+    "terminals_read_logs",
+    "terminals_resize",
+    "terminals_write",
     "text_fail",
     "text_greet",
     "text_large",

@@ -31,7 +31,7 @@ fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-const BUILTINS: [&str; 10] = [
+const BUILTINS: [&str; 17] = [
     "builtin/echo",
     "files/delete",
     "files/edit",
@@ -42,6 +42,13 @@ const BUILTINS: [&str; 10] = [
     "files/write",
     "memory/append",
     "memory/query",
+    "terminals/attach",
+    "terminals/create",
+    "terminals/kill",
+    "terminals/list",
+    "terminals/read_logs",
+    "terminals/resize",
+    "terminals/write",
 ];
 
 fn listed(folder: &Folder) -> Vec<String> {
@@ -98,7 +105,7 @@ fn only_a_trusted_configuration_counts() {
         (&trusted["trusted"], &trusted["tools"][0]["name"]),
         (&json!(true), &json!("one"))
     );
-    assert_eq!(listed(&folder).len(), 11);
+    assert_eq!(listed(&folder).len(), BUILTINS.len() + 1);
     assert_eq!(
         cli(&folder, &["call", "one", "{}"]).good().json(),
         json!({ "got": {} })
@@ -108,7 +115,11 @@ fn only_a_trusted_configuration_counts() {
     folder.write("callgate.toml", &ONE.replace("tier = 1", "tier = 0"));
     check("changed since it was trusted");
     folder.write("callgate.toml", ONE);
-    assert_eq!(listed(&folder).len(), 11, "the trusted form counts again");
+    assert_eq!(
+        listed(&folder).len(),
+        BUILTINS.len() + 1,
+        "the trusted form counts again"
+    );
     cli(&folder, &["trust", "--revoke"]).good();
     check("not trusted yet");
     assert_eq!(effects(&folder), 1, "nothing ran untrusted");
@@ -138,7 +149,7 @@ fn files_it_refers_to_are_trusted_with_it() {
         folder.write("in.json", schema);
         folder.write("pack.json", &pack.to_string());
         cli(&folder, &["trust"]).good();
-        assert_eq!(listed(&folder).len(), 12);
+        assert_eq!(listed(&folder).len(), BUILTINS.len() + 2);
         folder.write(name, &format!("{text} "));
         assert_eq!(listed(&folder), BUILTINS, "{name} changed by a blank");
         let told = cli(&folder, &["tools"]).good();

@@ -4,6 +4,7 @@
 //! line takes a microsecond of its own, so that its time says where to read on.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use callgate_call::Stream;
 
@@ -14,12 +15,12 @@ pub const LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 const PIECE_BYTES: usize = 64;
 
 /// Something that was printed at once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Piece {
     /// The time of its first line; each further one is a microsecond later.
     first_us: u64,
     stream: Stream,
-    text: Box<str>,
+    text: Arc<str>,
 }
 
 /// One line, or as much of it as was printed at once.
@@ -68,14 +69,24 @@ impl Log {
         self.last_us
     }
 
-    /// What came after `since_us`, of that the last `lines_max` lines.
-    pub fn read(&self, since_us: u64, lines_max: Option<usize>) -> Vec<Line<'_>> {
+    /// All that has lines after `since_us`. No text is copied: whoever looks at it needs not hold
+    /// up whoever prints.
+    pub fn excerpt(&self, since_us: u64) -> Self {
         let from = self
             .pieces
             .partition_point(|piece| piece.last_us() <= since_us);
+        Self {
+            pieces: self.pieces.range(from..).cloned().collect(),
+            bytes: 0,
+            last_us: self.last_us,
+        }
+    }
+
+    /// What came after `since_us`, of that the last `lines_max` lines.
+    pub fn read(&self, since_us: u64, lines_max: Option<usize>) -> Vec<Line<'_>> {
         let mut found: Vec<Line<'_>> = self
             .pieces
-            .range(from..)
+            .iter()
             .flat_map(Piece::lines)
             .filter(|line| line.at_us > since_us)
             .collect();
@@ -148,7 +159,8 @@ mod tests {
         assert_eq!(texts(&all), ["a\n", "b\n", "c", "d\n", "e\n"]);
         assert_eq!(all[3].stream, Stream::Stderr);
         for (at, _) in times.iter().enumerate() {
-            assert_eq!(texts(&log.read(times[at], None)), texts(&all[at + 1..]));
+            let excerpt = log.excerpt(times[at]);
+            assert_eq!(texts(&excerpt.read(times[at], None)), texts(&all[at + 1..]));
         }
     }
 

@@ -17,6 +17,8 @@ pub struct Screen {
     size: TerminalSize,
     /// A control sequence whose end is still to come.
     unfinished: String,
+    /// Only some of its lines may scroll.
+    margins: bool,
 }
 
 impl Screen {
@@ -25,18 +27,56 @@ impl Screen {
             parser: Parser::new(size.rows, size.cols, 0),
             size,
             unfinished: String::new(),
+            margins: false,
         }
     }
 
     /// Shows what was printed.
     pub fn feed(&mut self, text: &str) {
+        let (before, after) = self.parts(text);
         let parser = &mut self.parser;
         // What a program prints must not end us: a screen that it broke begins anew.
-        let fed = catch_unwind(AssertUnwindSafe(|| parser.process(text.as_bytes())));
+        let fed = catch_unwind(AssertUnwindSafe(|| {
+            parser.process(before.as_bytes());
+            parser.process(after.as_bytes());
+        }));
         if fed.is_err() {
             self.parser = Parser::new(self.size.rows, self.size.cols, 0);
         }
         self.keep_unfinished(text);
+    }
+
+    /// What of `text` is worth looking at. Plain lines that others push off the screen at once are
+    /// not: what is printed fast is mostly those, and looking at them is what costs.
+    fn parts<'a>(&mut self, text: &'a str) -> (&'a str, &'a str) {
+        self.margins |= self.margins_in(text);
+        // Where a sequence has begun, what looks plain may belong to it.
+        if self.margins || !self.unfinished.is_empty() {
+            return (text, "");
+        }
+        let is_plain = |byte: &u8| matches!(byte, b'\r' | b'\n' | b'\t' | 0x20..=0x7e | 0x80..);
+        let bytes = text.as_bytes();
+        let plain = bytes.iter().rposition(|byte| !is_plain(byte));
+        // The sequence that begins there ends within its line.
+        let plain = plain.map_or(0, |at| at + 1);
+        let plain = plain + text[plain..].find('\n').map_or(0, |at| at + 1);
+        // Once to push off what was there, once to be there.
+        let lines = 2 * usize::from(self.size.rows);
+        let last = text[plain..].rmatch_indices("\r\n").nth(lines);
+        match last {
+            Some((at, end)) => (&text[..plain], &text[plain + at + end.len()..]),
+            None => (text, ""),
+        }
+    }
+
+    /// True if `text` may set margins, or end a sequence that does.
+    fn margins_in(&self, text: &str) -> bool {
+        let sequences = text.split('\x1b').skip(1);
+        let sets = |sequence: &str| {
+            let end = sequence.find(|c: char| !matches!(c, '[' | '0'..='9' | ';' | '?'));
+            end.is_none_or(|end| sequence[end..].starts_with('r'))
+        };
+        sequences.into_iter().any(sets) || !self.unfinished.is_empty() && text.contains('r')
     }
 
     pub fn resize(&mut self, size: TerminalSize) {
@@ -120,6 +160,47 @@ mod tests {
             }
             assert_eq!(seen(&screen.snapshot(), &text[cut..]), whole, "at {cut}");
         }
+    }
+
+    /// What is not looked at makes no difference, whatever came before it.
+    #[test]
+    fn what_is_pushed_off_is_not_missed() {
+        let mut state = 11_u32;
+        let mut next = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        };
+        let mut skipped = 0;
+        for _ in 0..300 {
+            let (mut screen, mut whole) = (Screen::new(SIZE), Parser::new(SIZE.rows, SIZE.cols, 0));
+            for _ in 0..8 {
+                let mut text = String::new();
+                for _ in 0..next(4) {
+                    let odd = [
+                        "\x1b[H",
+                        "\x1b[2;3Hxy",
+                        "\x1b[31m",
+                        "\x1b[?1049h",
+                        "\x08",
+                        "\x1b[",
+                    ];
+                    text.push_str(odd[next(6) as usize]);
+                    text.push_str(&"é-".repeat(next(12) as usize));
+                    text.push_str(["", "\n", "\r\n", "2;3r"][next(4) as usize]);
+                }
+                for _ in 0..next(30) {
+                    text.push_str(&"ab中".repeat(next(9) as usize));
+                    text.push_str(["\r\n", "\r\n", "\r\n", "\n"][next(4) as usize]);
+                }
+                text.push_str(&"z".repeat(next(30) as usize));
+                skipped += usize::from(!Screen::parts(&mut screen, &text).1.is_empty());
+                screen.feed(&text);
+                whole.process(text.as_bytes());
+                let (mine, theirs) = (screen.parser.screen(), whole.screen());
+                assert_eq!(mine.state_formatted(), theirs.state_formatted(), "{text:?}");
+            }
+        }
+        assert!(skipped > 300, "{skipped}");
     }
 
     /// Nothing that is printed, and no size, ends us.

@@ -177,7 +177,7 @@ impl Session {
 
     /// As `terminals/read_logs` tells it.
     pub fn logs(&self, since_us: u64, lines_max: Option<usize>) -> Value {
-        let state = self.state();
+        let excerpt = self.state().log.excerpt(since_us);
         let line = |line: &Line<'_>| {
             json!({
                 "ts": when::text(line.at_us),
@@ -185,7 +185,7 @@ impl Session {
                 "data": line.text,
             })
         };
-        let lines = state.log.read(since_us, lines_max);
+        let lines = excerpt.read(since_us, lines_max);
         json!({ "logs": lines.iter().map(line).collect::<Vec<_>>() })
     }
 
