@@ -60,6 +60,7 @@ fn run_steps(
     if options.filter.is_some() {
         steps.take("clients", || needs.fetch(root))?;
         steps.take("containers", || needs.make_image(root))?;
+        steps.take("programs", Needs::install_programs)?;
         return steps.take("tests", || rust_tests(needs));
     }
     steps.take("format", || {
@@ -79,6 +80,7 @@ fn run_steps(
     steps.take("clauses", || clauses::run(root, to_mend))?;
     steps.take("clients", || needs.fetch(root))?;
     steps.take("containers", || needs.make_image(root))?;
+    steps.take("programs", Needs::install_programs)?;
     steps.take("tests", || rust_tests(needs))?;
     steps.take("Python tests", || python_tests(root, needs))?;
     steps.take("release binary", || {
@@ -146,6 +148,11 @@ impl Needs {
     fn fetch(&mut self, root: &Path) -> Result<(), Failure> {
         self.clients = Some(Clients::set_up(root, &self.cache)?);
         Ok(())
+    }
+
+    /// What full-screen programs the tests drive.
+    fn install_programs() -> Result<(), Failure> {
+        containers::install(&[("vim", "vim"), ("less", "less"), ("top", "procps")])
     }
 
     fn make_image(&mut self, root: &Path) -> Result<(), Failure> {

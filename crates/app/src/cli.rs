@@ -71,6 +71,8 @@ enum Command {
     Mcp(commands::mcp::Mcp),
     /// Serve JSON-RPC on standard input and output
     Rpc(commands::rpc::Rpc),
+    /// List, start, attach and end terminal sessions of the running gate
+    Term(commands::term::Term),
     /// Call a tool and print its output
     Call(commands::call::CallTool),
     /// List the tools, or show one
@@ -183,6 +185,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Serve(serve) => commands::serve::run(environment, place, &serve),
         Command::Mcp(mcp) => commands::mcp::run(environment, place, &mcp),
         Command::Rpc(rpc) => commands::rpc::run(environment, place, &rpc),
+        Command::Term(term) => commands::term::run(environment, place, &term),
         Command::Call(call) => commands::call::run(environment, place, &call),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
-use hyper::{Method, Request};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 
 /// A running gate that answered our knock.
 pub struct Client {
@@ -29,13 +31,41 @@ impl Client {
 
     /// One request, one answer.
     pub async fn ask(self, method: Method, path: &str, body: String) -> Result<Value, String> {
-        let failed = |what: &str, error: &dyn std::error::Error| {
-            format!("the gate did not answer ({what}: {error}); is `callgate serve` well?")
-        };
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(self.stream))
-                .await
-                .map_err(|error| failed("handshake", &error))?;
+        self.talk().await?.ask(method, path, body).await
+    }
+
+    /// Requests one after the other.
+    pub async fn talk(self) -> Result<Talk, String> {
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(self.stream))
+            .await
+            .map_err(|error| failed("handshake", &error))?;
+        // It must be driven while we wait, and ends with us.
+        let connection = tokio::spawn(async move { drop(connection.await) });
+        Ok(Talk { sender, connection })
+    }
+}
+
+/// A connection that is kept for the next request.
+pub struct Talk {
+    sender: SendRequest<Full<Bytes>>,
+    connection: JoinHandle<()>,
+}
+
+impl Talk {
+    /// One request, and its whole answer as JSON.
+    pub async fn ask(&mut self, method: Method, path: &str, body: String) -> Result<Value, String> {
+        let body = self.open(method, path, body).await?.into_body();
+        let body = body.collect().await.map_err(|e| failed("read", &e))?;
+        serde_json::from_slice(&body.to_bytes()).map_err(|e| failed("body", &e))
+    }
+
+    /// One request, and an answer that is still to be read.
+    pub async fn open(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> Result<Response<Incoming>, String> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -43,22 +73,17 @@ impl Client {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| failed("request", &error))?;
-        let exchange = async {
-            let response = sender
-                .send_request(request)
-                .await
-                .map_err(|e| failed("send", &e))?;
-            let body = response
-                .into_body()
-                .collect()
-                .await
-                .map_err(|e| failed("read", &e))?;
-            serde_json::from_slice(&body.to_bytes()).map_err(|e| failed("body", &e))
-        };
-        // The connection must be driven while we wait, and ends with us.
-        tokio::select! {
-            answer = exchange => answer,
-            Err(error) = connection => Err(failed("connection", &error)),
-        }
+        let sent = self.sender.send_request(request).await;
+        sent.map_err(|error| failed("send", &error))
     }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+fn failed(what: &str, error: &dyn std::error::Error) -> String {
+    format!("the gate did not answer ({what}: {error}); is `callgate serve` well?")
 }

@@ -19,6 +19,7 @@ use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
 use callgate_store::{Durability, Options, Store, StoreError};
 use callgate_tools::files::{self, Files, FilesLimits, Lists};
 use callgate_tools::planner::{self, Program};
+use callgate_tools::terminals::Terminals;
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
@@ -39,6 +40,7 @@ use crate::remote::{self, Remotes};
 use crate::shelf;
 use crate::suggest;
 use crate::telemetry;
+use crate::terminals;
 use crate::trust::Found;
 use crate::workspace::{Source, SourceError};
 
@@ -54,6 +56,8 @@ pub struct Parts<'a> {
     pub dialer: Arc<Dialer>,
     /// Events of tools, which outlive calls and setups.
     pub topics: Topics,
+    /// Terminal sessions, which outlive them too.
+    pub terminals: Arc<Terminals>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
 }
@@ -111,6 +115,8 @@ impl<'a> Parts<'a> {
         let spawner =
             Spawner::with_settings(environment.program.clone(), spawner_settings(environment));
         let containers = Containers::new(environment.program.clone(), &paths.id());
+        let topics = Topics::default();
+        let terminals = Terminals::new(Arc::clone(&spawner), topics.clone(), Arc::clone(&clock));
         Ok(Self {
             environment,
             paths,
@@ -118,7 +124,8 @@ impl<'a> Parts<'a> {
             spawner,
             containers,
             dialer: Arc::new(Dialer::new(issuer::roots)),
-            topics: Topics::default(),
+            topics,
+            terminals,
             clock,
         })
     }
@@ -197,6 +204,7 @@ impl<'a> Parts<'a> {
             tools.extend(self.files(&ground, &config.files)?);
             let exec = exec::tool(self, &config, &ground, &secrets);
             tools.extend(exec.map_err(SetupError::Tools)?);
+            tools.extend(terminals::tools(self, &ground, &config.terminals, &secrets));
             for tool in tools {
                 catalog
                     .add_builtin(tool)

@@ -9,6 +9,7 @@ mod planner;
 mod remote;
 mod runner;
 mod shelf;
+mod terminals;
 mod traces;
 
 use std::ops::Range;
@@ -26,6 +27,7 @@ pub use planner::PlannerConfig;
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
+pub use terminals::TerminalsConfig;
 pub use traces::{TelemetryConfig, TracesConfig};
 
 use crate::project::Bound;
@@ -86,6 +88,9 @@ pub struct Config {
     /// `[files]`.
     #[serde(default)]
     pub files: FilesConfig,
+    /// `[terminals]`.
+    #[serde(default)]
+    pub terminals: TerminalsConfig,
 }
 
 /// One tool.

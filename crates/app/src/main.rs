@@ -35,6 +35,7 @@ mod shelf;
 mod show;
 mod suggest;
 mod telemetry;
+mod terminals;
 mod trust;
 mod watch;
 mod workspace;

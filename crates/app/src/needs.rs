@@ -150,6 +150,24 @@ impl Ground {
 }
 
 impl Ground {
+    /// What a terminal session needs: all of the workspace but what is ours, its own processes,
+    /// and whom it may reach.
+    pub fn sessions(&self, network: bool) -> Arc<Needs> {
+        let mut guarantees = Guarantees::default();
+        if !network {
+            guarantees.require(Guarantee::NoNetwork, Asker::Engine);
+        }
+        Arc::new(Needs {
+            guarantees,
+            reads: vec!["/proc".into()],
+            writes: vec![self.root.clone()],
+            kept: self.kept.clone(),
+            hidden: self.hidden.clone(),
+            network: if network { Network::Any } else { Network::None },
+            ..Needs::default()
+        })
+    }
+
     /// A path inside the workspace, links resolved. One that leads outside may be the owner's,
     /// or that of a tool that may write where the link is.
     fn inside(&self, field: &str, name: &str) -> Result<PathBuf, String> {

@@ -245,7 +245,14 @@ fn the_schema_file_follows_the_catalog() {
             "files_write",
             "memory_append",
             "memory_query",
-            "one"
+            "one",
+            "terminals_attach",
+            "terminals_create",
+            "terminals_kill",
+            "terminals_list",
+            "terminals_read_logs",
+            "terminals_resize",
+            "terminals_write",
         ]
     );
     folder.write("callgate.toml", &ONE.replace("\"one\"", "\"two\""));
@@ -505,7 +512,7 @@ fn the_client_entry_works() {
             .map(|tool| tool["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(listed(&["bridge-config"]).len(), 13);
+    assert_eq!(listed(&["bridge-config"]).len(), 25);
     assert_eq!(listed(&["bridge-config", "one"]), ["one"]);
     let named = [
         "bridge-config",

@@ -84,7 +84,7 @@ exec /bin/sh -c ': > "$0"; while :; do sleep 60; done' "$mark"
 "#;
 
 /// The tools as hosts see them, in the order of their names.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 29] = [
     "builtin_echo",
     "exec_run",
     "files_delete",
@@ -98,6 +98,13 @@ const NAMES: [&str; 17] = [
     "memory_append",
     "memory_query",
     "shell_hang",
+    "terminals_attach",
+    "terminals_create",
+    "terminals_kill",
+    "terminals_list",
+    "terminals_read_logs",
+    "terminals_resize",
+    "terminals_write",
     "text_fail",
     "text_greet",
     "text_large",

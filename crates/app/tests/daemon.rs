@@ -150,7 +150,7 @@ fn one_gate_and_its_end() {
     serve.call(&json!({ "tool": "one", "input": {} }));
     let said = serve.said();
     for words in [
-        "serves 11 tools",
+        "serves 18 tools",
         "listening on",
         "tools are confined",
         "callgate call",

@@ -48,6 +48,20 @@ impl Secrets {
         self.0.first().map_or(0, String::len)
     }
 
+    /// Bytes at the end of `text` with which a secret may have begun: what comes next shows
+    /// whether one has.
+    #[must_use]
+    pub fn begun(&self, text: &str) -> usize {
+        let begun = |secret: &String| {
+            let longest = text.len().min(secret.len() - 1);
+            let (text, secret) = (text.as_bytes(), secret.as_bytes());
+            (1..=longest)
+                .rev()
+                .find(|&length| text.ends_with(&secret[..length]))
+        };
+        self.0.iter().filter_map(begun).max().unwrap_or(0)
+    }
+
     /// The text without its secrets; `None` if it has none.
     #[must_use]
     pub fn cleaned(&self, text: &str) -> Option<String> {
@@ -116,5 +130,22 @@ mod tests {
         );
         assert!(!secrets.clean_value(&mut json!({"clean": true})));
         assert_eq!(format!("{secrets:?}"), "Secrets(2)");
+    }
+
+    #[test]
+    fn the_beginning_of_one_is_seen() {
+        let secrets = Secrets::new(vec!["abab-é!".into(), "xyzzy".into()]);
+        for (text, begun) in [
+            ("", 0),
+            ("plain", 0),
+            ("b", 0),
+            ("tab", 2),
+            ("ab-ab", 2),
+            ("aabab-é", 7),
+            ("abab-é!", 0),
+            ("é xyz", 3),
+        ] {
+            assert_eq!(secrets.begun(text), begun, "{text}");
+        }
     }
 }

@@ -102,6 +102,13 @@ impl Topics {
         self.shared.news.notify_waiters();
     }
 
+    /// True if somebody follows `subject`, so that it is worth telling.
+    #[must_use]
+    pub fn is_followed(&self, subject: &str) -> bool {
+        let ring = self.ring();
+        ring.follows.values().any(|one| one.contains_key(subject))
+    }
+
     /// Nobody follows `subject` any more: there is nothing more to come.
     pub fn close(&self, subject: &str) {
         self.ring().follows.retain(|_, follows| {
@@ -284,7 +291,9 @@ mod tests {
         let topics = Topics::default();
         let caller = Hearer::Caller("uid:1".into());
         topics.follow(&caller, &"s".into(), ("out", "screen".into()));
+        assert!(topics.is_followed("s") && !topics.is_followed("t"));
         topics.close("s");
+        assert!(!topics.is_followed("s"));
         assert!(topics.ring().follows.is_empty());
     }
 

@@ -1,6 +1,8 @@
 //! HTTP on `gate.sock`: `POST /v1/call`, `GET /v1/tools`, `GET /v1/health`, and what the
 //! command line needs of a running gate. Only peers of our own uid get this far (G-10b).
 
+mod attach;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +97,7 @@ pub fn router(gate: Arc<Gate>, caller: Caller, calls: TaskTracker, end: Cancel) 
         .route("/v1/tools", get(tools))
         .route("/v1/health", get(health))
         .route("/v1/traces/{call}", get(trace))
+        .route("/v1/terminals/{session}", get(attach::attach))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(door)
 }
@@ -372,7 +375,7 @@ async fn wrong_method() -> Response {
 fn not_served(status: StatusCode, what: &str) -> Response {
     let fault = Fault::BadRequest {
         reason: format!(
-            "{what}: POST /v1/call, GET /v1/tools, GET /v1/traces/CALL, GET /v1/health or GET /metrics"
+            "{what}: POST /v1/call, GET /v1/tools, GET /v1/traces/CALL, GET /v1/terminals/SESSION, GET /v1/health or GET /metrics"
         ),
     };
     let body = json!({

@@ -98,16 +98,28 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the child itself, not to the rest of its tree: one that ends of it takes
-    /// its tree along.
-    pub fn signal(&self, signal: u8) {
-        if let Some(leash) = &self.leash {
-            // It may come too late, and the nanny must not take it for the next order.
-            self.killed.store(true, Ordering::Relaxed);
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // As above.
-            let _ = rustix::net::send(&leash.stream, &[signal], flags);
-        }
+    /// Sends a signal to the child and its process group. Its nanny does it, so that no other
+    /// process that has come by the same number is meant. False if there is nobody any more.
+    pub fn signal(&self, signal: u8) -> bool {
+        let Some(leash) = &self.leash else {
+            return false;
+        };
+        // What its nanny does not read of this before the end must not become the next order.
+        self.killed.store(true, Ordering::Relaxed);
+        leash.stream.try_write(&[signal]).is_ok()
+    }
+
+    /// True if the child does not care about a signal: a shell at its prompt does not end by
+    /// SIGTERM, though by SIGHUP.
+    #[must_use]
+    pub fn ignores(&self, signal: u8) -> bool {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", self.pid)) else {
+            return false;
+        };
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        let bit = 1_u64.checked_shl(u32::from(signal).wrapping_sub(1));
+        ignored.unwrap_or(0) & bit.unwrap_or(0) != 0
     }
 
     /// Waits until the child has ended and nothing of its tree is left. May be dropped and

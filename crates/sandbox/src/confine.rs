@@ -54,13 +54,21 @@ pub(crate) enum Access {
     WriteFile = 3,
     /// The same for a folder.
     WriteFolder = 4,
+    /// Read, write and control: its own terminal.
+    Terminal = 5,
 }
 
 impl Access {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Read, Self::Device, Self::WriteFile, Self::WriteFolder]
-            .into_iter()
-            .find(|access| *access as u8 == byte)
+        [
+            Self::Read,
+            Self::Device,
+            Self::WriteFile,
+            Self::WriteFolder,
+            Self::Terminal,
+        ]
+        .into_iter()
+        .find(|access| *access as u8 == byte)
     }
 
     pub fn writes(self) -> bool {

@@ -95,6 +95,10 @@ fn rights(abi: ABI, access: Access) -> BitFlags<AccessFs> {
     match access {
         Access::Read => read,
         Access::Device => AccessFs::ReadFile | AccessFs::WriteFile,
+        Access::Terminal => {
+            let control = AccessFs::from_all(abi) & AccessFs::IoctlDev;
+            control | AccessFs::ReadFile | AccessFs::WriteFile
+        }
         Access::WriteFile | Access::WriteFolder => {
             let devices = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock;
             let write = AccessFs::from_write(abi) & !devices;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::confine::Confine;
 use crate::facts::Cgroup;
 use crate::spec::{Limits, Spec, Stdio};
+use crate::terminal::Terminal;
 
 /// The most that program, arguments, environment and folder may take together.
 pub(crate) const ORDER_BYTES_MAX: usize = 1024 * 1024;
@@ -75,6 +76,8 @@ pub(crate) struct Order {
     /// What holds the child; nothing for one that is not confined.
     pub confine: Option<Confine>,
     pub may_gain_rights: bool,
+    /// The name of the terminal at 0, 1 and 2, if it is to control the child.
+    pub terminal: Option<CString>,
 }
 
 /// Why an order could not be written.
@@ -87,14 +90,20 @@ pub(crate) enum OrderError {
 
 /// The descriptors of `spec` with their numbers in the child.
 pub(crate) fn handed(spec: &Spec) -> Vec<(BorrowedFd<'_>, u32)> {
+    let terminal = spec.terminal.iter().flat_map(|terminal| {
+        let numbers = 0..=2;
+        numbers.map(|target| (terminal.as_fd(), target))
+    });
     let standard = [(&spec.stdin, 0), (&spec.stdout, 1), (&spec.stderr, 2)];
     let standard = standard
         .into_iter()
         .filter_map(|(stdio, target)| match stdio {
+            _ if spec.terminal.is_some() => None,
             Stdio::Null => None,
             Stdio::Fd(fd) => Some((fd.as_fd(), target)),
         });
-    standard
+    terminal
+        .chain(standard)
         .chain(spec.extra.iter().map(|(fd, target)| (fd.as_fd(), *target)))
         .collect()
 }
@@ -132,6 +141,9 @@ pub(crate) fn write_order(
     }
     out.byte(group.to_byte());
     out.byte(u8::from(spec.may_gain_rights));
+    out.byte(u8::from(spec.terminal.is_some()));
+    let terminal = spec.terminal.as_ref();
+    out.c_text(terminal.map_or(c"", Terminal::name));
     out.byte(u8::from(confine.is_some()));
     if let Some(confine) = confine {
         confine.write(&mut out);
@@ -170,6 +182,8 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
     };
     let group = Cgroup::from_byte(from.byte()?);
     let may_gain_rights = from.byte()? != 0;
+    let has_terminal = from.byte()? != 0;
+    let terminal = from.text()?;
     let confine = match from.byte()? {
         0 => None,
         _ => Some(Confine::read(&mut from)?),
@@ -184,6 +198,7 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
         group,
         confine,
         may_gain_rights,
+        terminal: has_terminal.then_some(terminal),
     })
 }
 
@@ -299,6 +314,7 @@ pub(crate) enum Stage {
     Permit = 13,
     Outlet = 14,
     Group = 15,
+    Terminal = 16,
 }
 
 impl Stage {
@@ -319,6 +335,7 @@ impl Stage {
             Stage::Permit,
             Stage::Outlet,
             Stage::Group,
+            Stage::Terminal,
         ];
         ALL.into_iter().find(|stage| *stage as u8 == byte)
     }
@@ -340,6 +357,7 @@ impl Stage {
             Self::Permit => "permit its one exec",
             Self::Outlet => "open its way to its hosts",
             Self::Group => "make a group for its processes",
+            Self::Terminal => "take its terminal",
         }
     }
 }
@@ -444,6 +462,7 @@ mod tests {
             group: MEMORY,
             confine: None,
             may_gain_rights: false,
+            terminal: None,
         };
         assert_eq!(order, wanted);
         for cut in 4..bytes.len() {

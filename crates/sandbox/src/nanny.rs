@@ -172,6 +172,17 @@ impl Kit {
     }
 }
 
+/// Its own terminal is open to a child by the names programs know it by, and no other is.
+fn open_terminal(order: &mut Order) {
+    if let (Some(confine), Some(name)) = (&mut order.confine, &order.terminal) {
+        let names = [c"/dev/tty".to_owned(), name.clone()];
+        confine.roots.extend(names.map(|path| Root {
+            path,
+            access: Access::Terminal,
+        }));
+    }
+}
+
 /// A child of root's that has become somebody else must not be open to that user while it
 /// shares our memory. The kernel sees to that, but where it is set to let such processes be
 /// looked into.
@@ -203,6 +214,7 @@ impl Nanny<'_> {
     /// From order to last report. The temporary folder goes on every way. False if the gate
     /// has not been told of an end: it then hears of it by the end of the leash.
     fn attend(&self, mut handed: Handed, kit: &mut Kit) -> bool {
+        open_terminal(&mut handed.order);
         let scratch = match kit.prepare_scratch(&mut handed.order) {
             Ok(scratch) => scratch,
             Err(error) => {
@@ -441,7 +453,7 @@ impl Nanny<'_> {
         let mut signal = [0];
         match rustix::net::recv(&self.leash, &mut signal, RecvFlags::DONTWAIT) {
             Ok((1, _)) => {
-                sys::kill(main, signal[0].into());
+                sys::kill_group(main, signal[0].into());
                 true
             }
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => true,

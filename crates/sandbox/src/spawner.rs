@@ -210,6 +210,13 @@ impl Spawner {
         if outlet {
             outlet::announce(&mut spec.env);
         }
+        if let (Some(terminal), Some(owner)) = (
+            &spec.terminal,
+            confine.as_ref().and_then(|confine| confine.identity),
+        ) {
+            // One that cannot be given away is still its standard streams.
+            let _ = terminal.give_to(owner);
+        }
         let group = self.group(&spec);
         let order = write_order(&path, &spec, group, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use callgate_call::Needs;
 
+use crate::Terminal;
 use crate::facts::Cgroup;
 
 /// One child to be born.
@@ -27,6 +28,8 @@ pub struct Spec {
     pub stdout: Stdio,
     /// Descriptor 2.
     pub stderr: Stdio,
+    /// A terminal that is all three of them, and the one that controls it.
+    pub terminal: Option<Terminal>,
     /// Further descriptors and their numbers in the child, each above 2. All others are
     /// closed.
     pub extra: Vec<(OwnedFd, u32)>,
@@ -57,6 +60,7 @@ impl Spec {
             stdin: Stdio::Null,
             stdout: Stdio::Null,
             stderr: Stdio::Null,
+            terminal: None,
             extra: Vec::new(),
             limits: Limits::default(),
             confine: None,

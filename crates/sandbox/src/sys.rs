@@ -369,6 +369,18 @@ pub(crate) fn kill(pid: Pid, signal: libc::c_int) {
     }
 }
 
+/// Sends a signal to a process and those of its group. One that has not made its group yet is
+/// signalled alone.
+pub(crate) fn kill_group(leader: Pid, signal: libc::c_int) {
+    // As above: 0 would be our own group, and -1 everybody.
+    if leader > 1 {
+        // SAFETY: a plain call without pointers.
+        if unsafe { libc::kill(-leader, signal) } < 0 {
+            kill(leader, signal);
+        }
+    }
+}
+
 /// Kills everybody else in a pid namespace of our own, all at once.
 pub(crate) fn kill_namespace() {
     // Anywhere else -1 would mean every process of the machine.

@@ -179,6 +179,10 @@ fn steps(birth: &Birth<'_>, line: &Line) -> Result<Infallible, Failure> {
     rustix::process::umask(Mode::from_raw_mode(0o077));
     rustix::process::chdir(order.cwd.as_c_str()).map_err(at(Stage::Cwd))?;
     place_all(birth).map_err(|error| (Stage::Descriptors, error))?;
+    if order.terminal.is_some() {
+        // It leads a session without one since it began.
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(at(Stage::Terminal))?;
+    }
     // Opened here, behind all numbers that the tool has a use for and before the limits.
     let own = match confine {
         Some(confine) if birth.fence.is_none() => {

@@ -12,6 +12,7 @@ pub mod pack;
 pub mod plan;
 pub mod rpc;
 pub mod serve;
+pub mod term;
 pub mod token;
 pub mod tool;
 pub mod toolhost;

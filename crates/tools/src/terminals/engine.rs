@@ -1,0 +1,335 @@
+//! The sessions of this process. They belong to it and not to a call, a connection or a
+//! configuration, and end with it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Topics};
+use callgate_sandbox::{SpawnError, Spawner, Spec, Terminal};
+use tokio::net::unix::pipe;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::mpsc;
+
+use super::order::{Order, bad};
+use super::pump::{Pump, Source};
+use super::session::{Session, State};
+use super::text::Decoder;
+use super::when::SessionClock;
+
+/// Sessions that run at the same time; more are refused.
+pub const SESSIONS_MAX: usize = 512;
+
+/// Sessions that have ended and are still known; the oldest are forgotten first.
+pub const ENDED_MAX: usize = 128;
+
+/// How long they are known.
+pub const ENDED_LIFE: Duration = Duration::from_secs(3600);
+
+/// Signals on their way to one child.
+const SIGNALS_MAX: usize = 16;
+
+/// The sessions of this process.
+pub struct Terminals {
+    shared: Arc<Shared>,
+    /// Where children are watched over: however much they print, calls do not wait for it.
+    /// Started with the first session.
+    thread: Mutex<Option<Thread>>,
+}
+
+struct Shared {
+    spawner: Arc<Spawner>,
+    topics: Topics,
+    clock: Arc<dyn Clock>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// In the order they were made.
+    sessions: Vec<Arc<Session>>,
+    /// Being made.
+    starting: usize,
+}
+
+struct Thread {
+    handle: Handle,
+    stop: Cancel,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a session is made of beside its order.
+pub struct Birth {
+    pub needs: Option<Arc<Needs>>,
+    pub secrets: Secrets,
+    /// Its folder, as it is told.
+    pub cwd: String,
+    /// Who is told what it prints.
+    pub hearer: Option<Hearer>,
+}
+
+impl Terminals {
+    /// None yet.
+    #[must_use]
+    pub fn new(spawner: Arc<Spawner>, topics: Topics, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let table = Mutex::default();
+        let shared = Arc::new(Shared {
+            spawner,
+            topics,
+            clock,
+            table,
+        });
+        let thread = Mutex::new(None);
+        Arc::new(Self { shared, thread })
+    }
+
+    /// Makes a session.
+    pub(super) async fn create(&self, order: Order, birth: Birth) -> Result<Arc<Session>, Fault> {
+        let handle = self.handle().map_err(|error| broken(&error))?;
+        let starting = Starting::new(&self.shared)?;
+        // On the thread that it lives on. It is ended with us, or given up with the call.
+        let begun = handle.spawn(start(Arc::clone(&self.shared), order, birth));
+        let begun = Abandoned(begun);
+        let session = begun.finish().await;
+        drop(starting);
+        session
+    }
+
+    /// A session, by its id.
+    pub(super) fn find(&self, id: &str) -> Result<Arc<Session>, Fault> {
+        let table = self.shared.table();
+        let found = table.sessions.iter().find(|session| &*session.id == id);
+        found.cloned().ok_or_else(|| Fault::NotFound {
+            message: format!("no session {id}"),
+        })
+    }
+
+    /// All that are known, in the order they were made.
+    pub(super) fn list(&self) -> Vec<Arc<Session>> {
+        let mut table = self.shared.table();
+        self.shared.sweep(&mut table);
+        table.sessions.clone()
+    }
+
+    fn handle(&self) -> io::Result<Handle> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &*thread {
+            return Ok(running.handle.clone());
+        }
+        let started = Thread::start()?;
+        let handle = started.handle.clone();
+        *thread = Some(started);
+        Ok(handle)
+    }
+}
+
+impl Thread {
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (handle, stop) = (runtime.handle().clone(), Cancel::new());
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("terminals".to_owned())
+            .spawn(move || runtime.block_on(stopped.cancelled()))?;
+        Ok(Self {
+            handle,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Thread {
+    /// Ends every session: its child goes with whoever watched over it.
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets those that ended long ago, and of the others that ended as many as are too many.
+    fn sweep(&self, table: &mut Table) {
+        let now = self.clock.now();
+        let ended = table
+            .sessions
+            .iter()
+            .filter(|session| session.end().is_some());
+        let mut too_many = ended.count().saturating_sub(ENDED_MAX);
+        table.sessions.retain(|session| {
+            let Some(end) = session.end() else {
+                return true;
+            };
+            let forgotten = too_many > 0 || now.since(end.at) > ENDED_LIFE;
+            too_many = too_many.saturating_sub(1);
+            if forgotten {
+                self.topics.close(&session.id);
+            }
+            !forgotten
+        });
+    }
+}
+
+/// A place among those that run, taken before there is one.
+struct Starting<'a>(&'a Shared);
+
+impl<'a> Starting<'a> {
+    fn new(shared: &'a Shared) -> Result<Self, Fault> {
+        let mut table = shared.table();
+        shared.sweep(&mut table);
+        let running = table
+            .sessions
+            .iter()
+            .filter(|session| session.end().is_none());
+        if running.count() + table.starting >= SESSIONS_MAX {
+            return Err(Fault::Unavailable {
+                reason: format!("{SESSIONS_MAX} sessions are running: end one first"),
+            });
+        }
+        table.starting += 1;
+        Ok(Self(shared))
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.0.table().starting -= 1;
+    }
+}
+
+/// A start that ends with the call that asked for it.
+struct Abandoned(tokio::task::JoinHandle<Result<Arc<Session>, Fault>>);
+
+impl Abandoned {
+    async fn finish(mut self) -> Result<Arc<Session>, Fault> {
+        match (&mut self.0).await {
+            Ok(started) => started,
+            Err(_) => Err(broken(&"its task ended early")),
+        }
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn broken(error: &dyn std::fmt::Display) -> Fault {
+    Fault::Internal {
+        message: format!("make a session: {error}"),
+    }
+}
+
+/// Our ends of a child's streams.
+struct Ends {
+    input: pipe::Sender,
+    stdout: pipe::Receiver,
+    stderr: Option<pipe::Receiver>,
+}
+
+/// Starts the child of a session, and whoever watches over it.
+async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Session>, Fault> {
+    let mut spec = Spec::new(order.argv, order.cwd);
+    spec.env = order.env;
+    spec.search = order.search;
+    spec.confine = birth.needs;
+    let ends = match order.size {
+        Some(size) => on_terminal(&mut spec, size),
+        None => on_pipes(&mut spec),
+    };
+    let ends = ends.map_err(|error| broken(&error))?;
+    let spawned = shared.spawner.spawn(spec).await;
+    let child = spawned.map_err(|error| not_started(&error))?;
+    let id = session_id(&*shared.clock).map_err(|error| broken(&error))?;
+    let (signals, asked) = mpsc::channel(SIGNALS_MAX);
+    let session = Arc::new(Session {
+        id,
+        name: order.name,
+        cwd: birth.cwd,
+        pid: child.pid(),
+        times: SessionClock::now(&*shared.clock),
+        input: ends.input,
+        turn: tokio::sync::Mutex::new(()),
+        signals,
+        topics: shared.topics.clone(),
+        clock: Arc::clone(&shared.clock),
+        state: Mutex::new(State::new(order.size)),
+    });
+    // Before it is read from, so that nothing of it is missed.
+    session.follow(birth.hearer.as_ref());
+    shared.table().sessions.push(Arc::clone(&session));
+    let source = |stream, fd| Source::new(stream, fd, Decoder::new(birth.secrets.clone()));
+    let pump = Pump {
+        session: Arc::clone(&session),
+        child,
+        signals: asked,
+        stdout: source(Stream::Stdout, ends.stdout),
+        stderr: ends.stderr.map(|fd| source(Stream::Stderr, fd)),
+    };
+    // Its owner is the thread, with which it ends.
+    tokio::spawn(pump.run());
+    Ok(session)
+}
+
+fn on_terminal(spec: &mut Spec, size: callgate_sandbox::TerminalSize) -> io::Result<Ends> {
+    let (master, terminal) = Terminal::open(size)?;
+    spec.terminal = Some(terminal);
+    // Not a pipe, but waited for, read and written like one.
+    Ok(Ends {
+        input: pipe::Sender::from_owned_fd_unchecked(master.try_clone()?)?,
+        stdout: pipe::Receiver::from_owned_fd_unchecked(master)?,
+        stderr: None,
+    })
+}
+
+fn on_pipes(spec: &mut Spec) -> io::Result<Ends> {
+    let (stdin, input) = io::pipe()?;
+    let (output, stdout) = io::pipe()?;
+    let (errors, stderr) = io::pipe()?;
+    spec.stdin = OwnedFd::from(stdin).into();
+    spec.stdout = OwnedFd::from(stdout).into();
+    spec.stderr = OwnedFd::from(stderr).into();
+    Ok(Ends {
+        input: pipe::Sender::from_owned_fd(input.into())?,
+        stdout: pipe::Receiver::from_owned_fd(output.into())?,
+        stderr: Some(pipe::Receiver::from_owned_fd(errors.into())?),
+    })
+}
+
+/// JR-145: what a caller can mend is 1003, what they may not is 1002, the rest 1006.
+fn not_started(error: &SpawnError) -> Fault {
+    let words = callgate_call::chain(error);
+    match error {
+        SpawnError::NotFound { .. }
+        | SpawnError::NoInterpreter { .. }
+        | SpawnError::BadSpec { .. }
+        | SpawnError::TooLarge { .. } => bad("command", words),
+        SpawnError::Cwd { .. } => bad("cwd", words),
+        SpawnError::NotExecutable { .. } => Fault::denied(words),
+        SpawnError::NoProcesses { .. }
+        | SpawnError::Step { .. }
+        | SpawnError::Spawner { .. }
+        | SpawnError::Lost { .. } => Fault::Unavailable { reason: words },
+    }
+}
+
+/// The time and something that cannot be guessed: `1793000000123-k3x9qz`.
+fn session_id(clock: &dyn Clock) -> Result<Arc<str>, getrandom::Error> {
+    const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let mut random = getrandom::u64()?;
+    let mut id = format!("{}-", clock.now().0);
+    for _ in 0..6 {
+        id.push(char::from(LETTERS[(random % 36) as usize]));
+        random /= 36;
+    }
+    Ok(id.into())
+}

@@ -1,0 +1,304 @@
+//! One session: what it prints is logged, shown and told to whoever follows it, in one order; it
+//! outlives the call that made it and every connection. R-11.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use callgate_call::{Audience, Clock, Fault, Hearer, Stream, Timestamp, Topics};
+use callgate_sandbox::{Ending, Terminal, TerminalSize};
+use serde_json::{Value, json};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc::Sender;
+use tokio::time::{Instant, timeout_at};
+
+use super::log::{Line, Log};
+use super::screen::Screen;
+use super::when::{self, SessionClock};
+
+/// How long a program may take to read what is written to it. What it has not taken by then is
+/// not written.
+pub const WRITE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Lines shown to who attaches to a session without a screen.
+const LINES_SHOWN: usize = 24;
+
+/// A session.
+pub struct Session {
+    pub id: Arc<str>,
+    pub name: Option<String>,
+    /// From the workspace's root.
+    pub cwd: String,
+    pub pid: u32,
+    pub times: SessionClock,
+    /// What is written to it.
+    pub input: pipe::Sender,
+    /// Whoever writes writes all of it before the next.
+    pub turn: tokio::sync::Mutex<()>,
+    /// To the one who watches over its child.
+    pub signals: Sender<u8>,
+    pub topics: Topics,
+    pub clock: Arc<dyn Clock>,
+    pub state: Mutex<State>,
+}
+
+/// What changes while a session lives.
+pub struct State {
+    log: Log,
+    /// None where it has pipes instead of a terminal.
+    screen: Option<Screen>,
+    /// We have sent SIGKILL.
+    killed: bool,
+    end: Option<End>,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    pub at: Timestamp,
+    killed: bool,
+}
+
+impl State {
+    pub fn new(size: Option<TerminalSize>) -> Self {
+        Self {
+            log: Log::default(),
+            screen: size.map(Screen::new),
+            killed: false,
+            end: None,
+        }
+    }
+}
+
+impl Session {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It has printed something. Nobody is waited for: who follows is told by a ring.
+    pub fn printed(&self, stream: Stream, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let now_us = self.times.now_us(&*self.clock);
+        let mut state = self.state();
+        let at_us = state.log.push(now_us, stream, text);
+        if let Some(screen) = &mut state.screen {
+            screen.feed(text);
+        }
+        // Still locked: who attaches meanwhile gets all of it by the screen, or all of it so.
+        if self.topics.is_followed(&self.id) {
+            let body = self.stream_body(stream, text, at_us);
+            self.publish("terminals/stream", body);
+        }
+    }
+
+    fn publish(&self, name: &'static str, body: String) {
+        let audience = Audience::Followers(Arc::clone(&self.id));
+        self.topics.publish(name, body, audience);
+    }
+
+    fn stream_body(&self, stream: Stream, data: &str, at_us: u64) -> String {
+        let body = json!({
+            "session_id": &*self.id,
+            "stream": word(stream),
+            "data": data,
+            "timestamp": when::text(at_us),
+        });
+        body.to_string()
+    }
+
+    /// From now on `hearer` is told what it prints; first, what it shows. False if there is
+    /// nothing more to come.
+    pub fn follow(&self, hearer: Option<&Hearer>) -> bool {
+        let state = self.state();
+        if state.end.is_some() {
+            return false;
+        }
+        let Some(hearer) = hearer else {
+            return true;
+        };
+        let at_us = match state.log.last_us() {
+            0 => self.times.now_us(&*self.clock),
+            last => last,
+        };
+        let shown = state.shown();
+        let body = self.stream_body(Stream::Stdout, &shown, at_us);
+        let first = ("terminals/stream", body.into());
+        self.topics.follow(hearer, &self.id, first);
+        true
+    }
+
+    /// Nothing is left of its child, and all that it printed has been told.
+    pub fn ended(&self, ending: Ending) {
+        let mut state = self.state();
+        let by_us = state.killed && ending == Ending::Signal(SIGKILL);
+        state.end = Some(End {
+            at: self.clock.now(),
+            killed: by_us,
+        });
+        if self.topics.is_followed(&self.id) {
+            let (code, signal) = match ending {
+                Ending::Code(code) => (json!(code), Value::Null),
+                Ending::Signal(signal) => (Value::Null, json!(signal_name(signal))),
+                Ending::Lost => (Value::Null, Value::Null),
+            };
+            let body = json!({
+                "session_id": &*self.id,
+                "code": code,
+                "signal": signal,
+                "duration_ms": self.times.elapsed_us(&*self.clock) / 1000,
+            });
+            self.publish("terminals/exit", body.to_string());
+        }
+    }
+
+    /// When it ended, if it has.
+    pub fn end(&self) -> Option<End> {
+        self.state().end
+    }
+
+    /// As `terminals/list` tells it.
+    pub fn listed(&self) -> Value {
+        let end = self.end();
+        json!({
+            "session_id": &*self.id,
+            "name": self.name,
+            "cwd": self.cwd,
+            "started_at": self.times.started.rfc3339(),
+            "ended_at": end.map(|end| end.at.rfc3339()),
+            "status": match end {
+                None => "running",
+                Some(end) if end.killed => "killed",
+                Some(_) => "exited",
+            },
+        })
+    }
+
+    /// As `terminals/read_logs` tells it.
+    pub fn logs(&self, since_us: u64, lines_max: Option<usize>) -> Value {
+        let excerpt = self.state().log.excerpt(since_us);
+        let line = |line: &Line<'_>| {
+            json!({
+                "ts": when::text(line.at_us),
+                "stream": word(line.stream),
+                "data": line.text,
+            })
+        };
+        let lines = excerpt.read(since_us, lines_max);
+        json!({ "logs": lines.iter().map(line).collect::<Vec<_>>() })
+    }
+
+    /// Gives it another size. False if it has no screen, or has ended.
+    pub fn resize(&self, size: TerminalSize) -> bool {
+        let mut state = self.state();
+        if state.end.is_some() {
+            return false;
+        }
+        let Some(screen) = &mut state.screen else {
+            return false;
+        };
+        screen.resize(size);
+        Terminal::resize(&self.input, size).is_ok()
+    }
+
+    /// Sends a signal. False if it has ended.
+    pub fn kill(&self, signal: u8) -> bool {
+        let mut state = self.state();
+        if state.end.is_some() {
+            return false;
+        }
+        state.killed |= i32::from(signal) == SIGKILL;
+        // Where so many are under way already, one more says nothing new.
+        let _ = self.signals.try_send(signal);
+        true
+    }
+
+    /// Types `data`. Gives how many bytes of it were taken before patience ended.
+    pub async fn write(&self, data: &[u8]) -> Result<usize, Fault> {
+        let deadline = Instant::now() + WRITE_PATIENCE;
+        if self.end().is_some() {
+            return Err(self.gone());
+        }
+        let Ok(_turn) = timeout_at(deadline, self.turn.lock()).await else {
+            return Ok(0);
+        };
+        let mut written = 0;
+        while written < data.len() {
+            let Ok(ready) = timeout_at(deadline, self.input.writable()).await else {
+                break;
+            };
+            ready.map_err(|_| self.gone())?;
+            match self.input.try_write(&data[written..]) {
+                Ok(count) => written += count,
+                Err(error) if is_passing(&error) => {}
+                Err(_) if written > 0 => break,
+                Err(_) => return Err(self.gone()),
+            }
+        }
+        Ok(written)
+    }
+
+    fn gone(&self) -> Fault {
+        Fault::Unavailable {
+            reason: format!("session {} has ended, or reads no more", self.id),
+        }
+    }
+}
+
+impl State {
+    fn shown(&self) -> String {
+        // A session that has printed nothing shows nothing.
+        if self.log.last_us() == 0 {
+            return String::new();
+        }
+        match &self.screen {
+            Some(screen) => screen.snapshot(),
+            None => {
+                let lines = self.log.read(0, Some(LINES_SHOWN));
+                lines.iter().map(|line| line.text).collect()
+            }
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+const SIGKILL: i32 = 9;
+
+fn word(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        other => return format!("SIG{other}"),
+    };
+    name.to_owned()
+}

@@ -1,0 +1,450 @@
+//! Terminal sessions below every wire: who is told what, what is bounded, what ends with whom.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+#[path = "../../misbehave/src/locate.rs"]
+mod locate;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use callgate_call::{
+    Call, CallId, Caller, Cancel, Clock, Document, Fault, Hearer, Job, Needs, NoSink, Patience,
+    Plan, Secrets, Subscription, Timestamp, Told, Tool, Topics, Wire,
+};
+use callgate_sandbox::Spawner;
+use callgate_tools::terminals::{self, ENDED_MAX, SESSIONS_MAX, TerminalSettings, Terminals};
+use serde_json::{Value, json};
+
+/// A clock that moves with every look at it.
+#[derive(Default)]
+struct Ticking(AtomicU32);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_793_000_000_000 + u64::from(self.0.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+/// The tools over a workspace of its own.
+struct Bench {
+    workspace: PathBuf,
+    topics: Topics,
+    tools: Vec<Tool>,
+    needs: Arc<Needs>,
+}
+
+impl Bench {
+    fn new(secrets: &[&str]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("callgate-terminals-{}-{number}", std::process::id());
+        let workspace = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&workspace).unwrap();
+        let workspace = workspace.canonicalize().unwrap();
+        let needs = Arc::new(Needs {
+            writes: vec![workspace.clone()],
+            ..Needs::default()
+        });
+        let settings = TerminalSettings {
+            workspace: workspace.clone(),
+            own: vec![workspace.join("callgate.toml"), workspace.join("state")],
+            env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+            shell: "/bin/sh".into(),
+            secrets: Secrets::new(secrets.iter().map(|&word| word.to_owned()).collect()),
+            needs: Arc::clone(&needs),
+        };
+        let spawner = Spawner::new(locate::misbehave().to_owned());
+        let topics = Topics::default();
+        let clock: Arc<dyn Clock> = Arc::new(Ticking::default());
+        let terminals = Terminals::new(spawner, topics.clone(), clock);
+        Self {
+            workspace,
+            topics,
+            tools: terminals::tools(&terminals, settings),
+            needs,
+        }
+    }
+
+    async fn ask(
+        &self,
+        method: &str,
+        input: Value,
+        hearer: Option<&Hearer>,
+    ) -> Result<Value, Fault> {
+        let name = format!("terminals/{method}");
+        let tool = self.tools.iter().find(|tool| tool.name == name).unwrap();
+        let (input, caller) = (Document::from_value(input), Caller::uid(0));
+        let mut call = Call::new(CallId(1), name, input, caller, Wire::Rpc, Cancel::new());
+        call.hearer = hearer.cloned();
+        let plan = Plan {
+            confinement: tool.needs.as_ref().map(|_| Arc::clone(&self.needs)),
+            ..Plan::default()
+        };
+        let job = Job {
+            call: &call,
+            tool,
+            plan: &plan,
+            timeout: &Patience::fixed(Duration::from_secs(60)),
+            sink: &NoSink,
+        };
+        let output = tool.runner.run(job).await?;
+        Ok(output.json.into_value())
+    }
+
+    async fn good(&self, method: &str, input: Value) -> Value {
+        self.ask(method, input, None).await.unwrap()
+    }
+
+    /// A shell script as a session.
+    async fn sh(&self, script: &str, hearer: Option<&Hearer>) -> String {
+        let input = json!({ "command": script, "shell": true });
+        let created = self.ask("create", input, hearer).await.unwrap();
+        created["session_id"].as_str().unwrap().to_owned()
+    }
+
+    async fn log(&self, session: &str) -> String {
+        let logs = self
+            .good("read_logs", json!({ "session_id": session }))
+            .await;
+        let texts = logs["logs"].as_array().unwrap().iter();
+        texts.map(|line| line["data"].as_str().unwrap()).collect()
+    }
+
+    async fn status(&self, session: &str) -> String {
+        let listed = self.good("list", json!({})).await;
+        let mut all = listed["sessions"].as_array().unwrap().iter();
+        let found = all.find(|one| one["session_id"] == session).unwrap();
+        found["status"].as_str().unwrap().to_owned()
+    }
+
+    async fn until_log(&self, session: &str, words: &str) {
+        for _ in 0..6000 {
+            if self.log(session).await.contains(words) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!(
+            "waited in vain for {words:?}: {:?}",
+            self.log(session).await
+        );
+    }
+
+    async fn until_over(&self, session: &str) -> String {
+        for _ in 0..6000 {
+            let status = self.status(session).await;
+            if status != "running" {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it runs on: {:?}", self.log(session).await);
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.workspace);
+    }
+}
+
+/// What a hearer is told until a session ends.
+struct Heard {
+    data: String,
+    timestamps: Vec<String>,
+    exit: Value,
+    gaps: u64,
+}
+
+async fn heard(subscription: &mut Subscription) -> Heard {
+    let mut all = Heard {
+        data: String::new(),
+        timestamps: Vec::new(),
+        exit: Value::Null,
+        gaps: 0,
+    };
+    loop {
+        let told = tokio::time::timeout(Duration::from_secs(60), subscription.next()).await;
+        match told.expect("there is more to be told") {
+            Told::Gap(_) => all.gaps += 1,
+            Told::Event(event) => {
+                let body: Value = serde_json::from_str(&event.body).unwrap();
+                if event.name == "terminals/exit" {
+                    all.exit = body;
+                    return all;
+                }
+                assert_eq!(event.name, "terminals/stream");
+                all.data.push_str(body["data"].as_str().unwrap());
+                all.timestamps
+                    .push(body["timestamp"].as_str().unwrap().to_owned());
+                assert_eq!(body.as_object().unwrap().len(), 4, "{body}");
+                assert!(body["session_id"].is_string() && body["stream"] == "stdout");
+            }
+        }
+    }
+}
+
+/// JR-122, JR-131, JR-143, JR-144, R-11: who creates follows unless they say otherwise, who
+/// attaches gets the screen and then what comes, and all hear of the end after the last output.
+#[tokio::test]
+async fn followers_are_told() {
+    let bench = Bench::new(&[]);
+    let [maker, viewer, stranger] = [(); 3].map(|()| bench.topics.connection());
+    let mut made = bench.topics.listen(maker.clone());
+    let mut viewed = bench.topics.listen(viewer.clone());
+    let mut strange = bench.topics.listen(stranger.clone());
+    let script = "printf 'one\\ntwo'; read line; printf 'got %s' $line; exit 5";
+    let session = bench.sh(script, Some(&maker)).await;
+    bench.until_log(&session, "two").await;
+    let on = json!({ "session_id": session });
+    let attached = bench.ask("attach", on.clone(), Some(&viewer)).await;
+    assert_eq!(attached.unwrap(), json!({ "ok": true }));
+    // Where nobody can be told, read_logs is the way.
+    assert_eq!(
+        bench.good("attach", on.clone()).await,
+        json!({ "ok": true })
+    );
+    let write = json!({ "session_id": session, "data": "é!\n" });
+    assert_eq!(bench.good("write", write).await, json!({ "bytes": 4 }));
+
+    let made = heard(&mut made).await;
+    assert_eq!(made.data, "one\r\ntwoé!\r\ngot é!");
+    assert_eq!(
+        (&made.exit["code"], &made.exit["signal"]),
+        (&json!(5), &Value::Null)
+    );
+    assert!(made.exit["duration_ms"].is_u64() && made.exit["session_id"] == *session);
+    assert_eq!(made.exit.as_object().unwrap().len(), 4);
+
+    let viewed = heard(&mut viewed).await;
+    let mut screen = vt100::Parser::new(24, 80, 0);
+    screen.process(viewed.data.as_bytes());
+    assert_eq!(screen.screen().contents(), "one\ntwoé!\ngot é!");
+    assert_eq!(viewed.exit, made.exit);
+
+    // The time of what one was told last is where the log goes on.
+    let since = made.timestamps.last().unwrap();
+    let rest = json!({ "session_id": session, "since_ts": since });
+    assert_eq!(bench.good("read_logs", rest).await, json!({ "logs": [] }));
+
+    assert!(strange.now().is_none());
+    let ended = bench.ask("attach", on, Some(&stranger)).await;
+    assert_eq!(ended.unwrap(), json!({ "ok": false }));
+    assert!(strange.now().is_none());
+    let quiet = json!({ "command": "true", "attach": false });
+    let quiet = bench.ask("create", quiet, Some(&stranger)).await.unwrap();
+    bench
+        .until_over(quiet["session_id"].as_str().unwrap())
+        .await;
+    assert!(strange.now().is_none());
+}
+
+/// one who follows and never reads keeps nobody from printing, reading or ending, and
+/// is told once of what it missed.
+#[tokio::test]
+async fn who_never_reads_harms_nobody() {
+    let bench = Bench::new(&[]);
+    let [idle, busy] = [(); 2].map(|()| bench.topics.connection());
+    let mut never = bench.topics.listen(idle.clone());
+    let session = bench
+        .sh("read x; yes 0123456789 | head -c 39600000", Some(&idle))
+        .await;
+    let mut reads = bench.topics.listen(busy.clone());
+    let on = json!({ "session_id": session });
+    bench.ask("attach", on, Some(&busy)).await.unwrap();
+    bench
+        .good("write", json!({ "session_id": session, "data": "\n" }))
+        .await;
+    let busy = heard(&mut reads).await;
+    assert_eq!(busy.exit["code"], 0);
+    assert_eq!(bench.until_over(&session).await, "exited");
+    let idle = heard(&mut never).await;
+    assert_eq!((idle.gaps, &idle.exit), (1, &busy.exit));
+    // The log holds its last 4 MiB.
+    let log = bench.log(&session).await;
+    assert!(log.len() > 3 << 20 && log.len() <= 4 << 20, "{}", log.len());
+    assert!(log.ends_with("0123456789\r\n"));
+}
+
+/// secrets are replaced, also where a program prints them in pieces; what only begins like
+/// one is told after a moment.
+#[tokio::test]
+async fn secrets_are_replaced() {
+    let bench = Bench::new(&["hunter22"]);
+    let viewer = bench.topics.connection();
+    let mut viewed = bench.topics.listen(viewer.clone());
+    let script = "printf 'is hun'; sleep 0.01; printf 'ter22.\\nhunt'; read x";
+    let session = bench.sh(script, Some(&viewer)).await;
+    bench.until_log(&session, "\r\nhunt").await;
+    bench
+        .good("write", json!({ "session_id": session, "data": "\n" }))
+        .await;
+    let viewed = heard(&mut viewed).await;
+    assert!(!viewed.data.contains("ter22"), "{}", viewed.data);
+    assert!(!bench.log(&session).await.contains("ter22"));
+}
+
+/// JR-128, R-11: who does not read is not waited for beyond patience, and what was not taken is
+/// not said to be.
+#[tokio::test]
+async fn what_is_not_read_is_not_written() {
+    let bench = Bench::new(&[]);
+    let session = bench
+        .sh("stty raw -echo; echo ready; sleep 600", None)
+        .await;
+    bench.until_log(&session, "ready").await;
+    let data = "x".repeat(1 << 20);
+    let write = json!({ "session_id": session, "data": data });
+    let written = bench.good("write", write).await;
+    let bytes = written["bytes"].as_u64().unwrap();
+    assert!(bytes > 0 && bytes < 1 << 20, "{bytes}");
+    // It can be ended all the same.
+    let kill = json!({ "session_id": session, "signal": "SIGKILL" });
+    assert_eq!(bench.good("kill", kill).await, json!({ "ok": true }));
+    assert_eq!(bench.until_over(&session).await, "killed");
+    let late = json!({ "session_id": session, "data": "x" });
+    let late = bench.ask("write", late, None).await.unwrap_err();
+    assert!(matches!(late, Fault::Unavailable { .. }), "{late:?}");
+}
+
+/// `TERM=dumb` is two pipes, told apart.
+#[tokio::test]
+async fn pipes_where_there_is_no_terminal() {
+    let bench = Bench::new(&[]);
+    let script = "test -t 1 || echo out; echo err >&2; read x; echo \"$x\"";
+    let input = json!({ "command": script, "shell": true, "env": { "TERM": "dumb" } });
+    let created = bench.good("create", input).await;
+    let session = created["session_id"].as_str().unwrap();
+    let resize = json!({ "session_id": session, "cols": 10, "rows": 10 });
+    assert_eq!(bench.good("resize", resize).await, json!({ "ok": false }));
+    bench.until_log(session, "err").await;
+    bench
+        .good("write", json!({ "session_id": session, "data": "typed\n" }))
+        .await;
+    assert_eq!(bench.until_over(session).await, "exited");
+    let logs = bench
+        .good("read_logs", json!({ "session_id": session }))
+        .await;
+    let of = |stream: &str| -> String {
+        let lines = logs["logs"].as_array().unwrap().iter();
+        let lines = lines.filter(|line| line["stream"] == stream);
+        lines.map(|line| line["data"].as_str().unwrap()).collect()
+    };
+    assert_eq!(
+        (of("stdout"), of("stderr")),
+        ("out\ntyped\n".into(), "err\n".into())
+    );
+}
+
+/// As many as there may be at once, each by itself; one more is refused until one ends.
+#[tokio::test]
+async fn as_many_as_there_may_be() {
+    let bench = Bench::new(&[]);
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS_MAX {
+        let cat = bench.good("create", json!({ "command": "cat" })).await;
+        sessions.push(cat["session_id"].as_str().unwrap().to_owned());
+    }
+    let more = bench.ask("create", json!({ "command": "cat" }), None).await;
+    assert!(matches!(more, Err(Fault::Unavailable { .. })), "{more:?}");
+    for (number, session) in sessions.iter().enumerate() {
+        let data = format!("I am {number}.\n");
+        bench
+            .good("write", json!({ "session_id": session, "data": data }))
+            .await;
+    }
+    for (number, session) in sessions.iter().enumerate() {
+        let echoed = format!("I am {number}.\r\n").repeat(2);
+        bench.until_log(session, &echoed).await;
+        assert_eq!(bench.log(session).await, echoed);
+    }
+    for session in &sessions {
+        bench.good("kill", json!({ "session_id": session })).await;
+    }
+    // All but the newest that ended are forgotten.
+    let mut left = 0;
+    for _ in 0..6000 {
+        let listed = bench.good("list", json!({})).await;
+        let all = listed["sessions"].as_array().unwrap();
+        left = all.len();
+        if left == ENDED_MAX && all.iter().all(|one| one["status"] == "exited") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(left, ENDED_MAX);
+    bench.good("create", json!({ "command": "cat" })).await;
+}
+
+/// Sessions end with their process.
+#[tokio::test]
+async fn sessions_end_with_their_engine() {
+    let bench = Bench::new(&[]);
+    let created = bench
+        .good("create", json!({ "command": "sleep", "args": ["600"] }))
+        .await;
+    let process = PathBuf::from(format!("/proc/{}", created["pid"]));
+    assert!(process.exists());
+    drop(bench);
+    for _ in 0..6000 {
+        if !process.exists() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it is still there");
+}
+
+/// JR-145, G-9: what makes no sense is told with the field, before anything runs.
+#[tokio::test]
+async fn nonsense_is_refused() {
+    let bench = Bench::new(&[]);
+    std::fs::create_dir(bench.workspace.join("state")).unwrap();
+    std::fs::write(bench.workspace.join("file"), "").unwrap();
+    std::os::unix::fs::symlink("/tmp", bench.workspace.join("out")).unwrap();
+    for (field, input) in [
+        ("cwd", json!({ "cwd": "/tmp" })),
+        ("cwd", json!({ "cwd": "../" })),
+        ("cwd", json!({ "cwd": "none/../.." })),
+        ("cwd", json!({ "cwd": "out" })),
+        ("cwd", json!({ "cwd": "file" })),
+        ("cwd", json!({ "cwd": "none" })),
+        ("cwd", json!({ "cwd": "state" })),
+        ("cwd", json!({ "cwd": "a\u{0}b" })),
+        ("env", json!({ "env": { "LD_PRELOAD": "x.so" } })),
+        ("env", json!({ "env": { "GLIBC_TUNABLES": "x" } })),
+        ("env", json!({ "env": { "A=B": "x" } })),
+        ("env", json!({ "env": { "A": "\u{0}" } })),
+        ("env", json!({ "env": { "": "x" } })),
+        ("cols", json!({ "cols": 0 })),
+        ("cols", json!({ "cols": 1001 })),
+        ("rows", json!({ "rows": -1 })),
+        ("cols", json!({ "cols": 1000, "rows": 1000 })),
+        ("command", json!({ "command": "" })),
+        ("command", json!({ "command": "no-such-program" })),
+        ("command", json!({ "command": "true", "args": ["\u{0}"] })),
+        ("name", json!({ "name": "n".repeat(257) })),
+    ] {
+        let refused = bench.ask("create", input.clone(), None).await.unwrap_err();
+        assert!(
+            matches!(refused, Fault::BadValue { .. }),
+            "{input}: {refused:?}"
+        );
+        assert_eq!(refused.data()["field"], field, "{input}");
+    }
+    let denied = bench
+        .ask("create", json!({ "command": "./file" }), None)
+        .await;
+    assert!(matches!(denied, Err(Fault::Denied { .. })), "{denied:?}");
+    for method in ["attach", "kill", "read_logs", "write", "resize"] {
+        let input = json!({ "session_id": "none", "data": "", "cols": 1, "rows": 1 });
+        let unknown = bench.ask(method, input, None).await;
+        assert!(matches!(unknown, Err(Fault::NotFound { .. })), "{method}");
+    }
+    assert_eq!(
+        bench.good("list", json!({})).await,
+        json!({ "sessions": [] })
+    );
+}
