@@ -50,6 +50,58 @@ pub(super) fn tools(
     Ok(json!({ "tools": tools, "next_cursor": next_cursor }))
 }
 
+/// What it takes and gives, as the contract has it.
+pub(super) fn schemas() -> [Value; 2] {
+    let texts = json!({ "type": "array", "items": { "type": "string" } });
+    let closed = |properties: Value, required: &[&str]| {
+        json!({
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        })
+    };
+    let filter = json!({ "names": texts, "tags": texts, "enabled": { "type": "boolean" } });
+    let input = json!({
+        "filter": closed(filter, &[]),
+        "cursor": { "type": ["string", "null"] },
+        "limit": {
+            "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT,
+        },
+    });
+    let server = json!({
+        "id": { "type": "string" },
+        "transport": { "type": "string", "enum": ["stdio", "http"] },
+        "endpoint": { "type": ["string", "null"] },
+    });
+    let tool = json!({
+        "name": { "type": "string" },
+        "title": { "type": "string" },
+        "description": { "type": "string" },
+        "version": { "type": "string" },
+        "input_schema": { "type": "object" },
+        "output_schema": { "type": ["object", "null"] },
+        "tags": texts,
+        "auth_required": { "type": "boolean" },
+        "rate_limit": { "type": ["object", "null"] },
+        "server": closed(server, &["id", "transport"]),
+        "enabled": { "type": "boolean" },
+    });
+    let always = [
+        "name",
+        "description",
+        "input_schema",
+        "auth_required",
+        "server",
+        "enabled",
+    ];
+    let output = json!({
+        "tools": { "type": "array", "items": closed(tool, &always) },
+        "next_cursor": { "type": ["string", "null"] },
+    });
+    [closed(input, &[]), closed(output, &["tools"])]
+}
+
 fn described(tool: &Tool, auth_required: bool, reached: &Reached) -> Value {
     let (transport, endpoint) = match reached {
         Reached::Stdio => ("stdio", None),
