@@ -26,6 +26,7 @@ use support::bridge::{
 };
 use support::drive::{Host, Serve, chain, cli, lines_of, python, run, verified};
 use support::processes::{descendants, words_of};
+use support::workspace::builtins;
 use support::{Folder, callgate, wait_for};
 
 const ONE: &str = r#"
@@ -243,7 +244,12 @@ fn the_schema_file_follows_the_catalog() {
             "files_write",
             "memory_append",
             "memory_query",
-            "one"
+            "one",
+            "planner_create_plan",
+            "planner_delete_plan",
+            "planner_get_plan",
+            "planner_list_plans",
+            "planner_update_task"
         ]
     );
     folder.write("callgate.toml", &ONE.replace("\"one\"", "\"two\""));
@@ -503,7 +509,7 @@ fn the_client_entry_works() {
             .map(|tool| tool["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(listed(&["bridge-config"]).len(), 11);
+    assert_eq!(listed(&["bridge-config"]).len(), builtins() + 1);
     assert_eq!(listed(&["bridge-config", "one"]), ["one"]);
     let named = [
         "bridge-config",

@@ -84,7 +84,7 @@ exec /bin/sh -c ': > "$0"; while :; do sleep 60; done' "$mark"
 "#;
 
 /// The tools as hosts see them, in the order of their names.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 20] = [
     "builtin_echo",
     "files_delete",
     "files_edit",
@@ -95,6 +95,11 @@ const NAMES: [&str; 15] = [
     "files_write",
     "memory_append",
     "memory_query",
+    "planner_create_plan",
+    "planner_delete_plan",
+    "planner_get_plan",
+    "planner_list_plans",
+    "planner_update_task",
     "shell_hang",
     "text_fail",
     "text_greet",

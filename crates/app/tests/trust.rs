@@ -31,7 +31,7 @@ fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-const BUILTINS: [&str; 10] = [
+const BUILTINS: [&str; 15] = [
     "builtin/echo",
     "files/delete",
     "files/edit",
@@ -42,6 +42,11 @@ const BUILTINS: [&str; 10] = [
     "files/write",
     "memory/append",
     "memory/query",
+    "planner/create_plan",
+    "planner/delete_plan",
+    "planner/get_plan",
+    "planner/list_plans",
+    "planner/update_task",
 ];
 
 fn listed(folder: &Folder) -> Vec<String> {
@@ -98,7 +103,7 @@ fn only_a_trusted_configuration_counts() {
         (&trusted["trusted"], &trusted["tools"][0]["name"]),
         (&json!(true), &json!("one"))
     );
-    assert_eq!(listed(&folder).len(), 11);
+    assert_eq!(listed(&folder).len(), BUILTINS.len() + 1);
     assert_eq!(
         cli(&folder, &["call", "one", "{}"]).good().json(),
         json!({ "got": {} })
@@ -138,7 +143,7 @@ fn files_it_refers_to_are_trusted_with_it() {
         folder.write("in.json", schema);
         folder.write("pack.json", &pack.to_string());
         cli(&folder, &["trust"]).good();
-        assert_eq!(listed(&folder).len(), 12);
+        assert_eq!(listed(&folder).len(), BUILTINS.len() + 2);
         folder.write(name, &format!("{text} "));
         assert_eq!(listed(&folder), BUILTINS, "{name} changed by a blank");
         let told = cli(&folder, &["tools"]).good();
