@@ -26,6 +26,7 @@ use support::bridge::{
 };
 use support::drive::{Host, Serve, chain, cli, lines_of, python, run, verified};
 use support::processes::{descendants, words_of};
+use support::workspace::builtins;
 use support::{Folder, callgate, wait_for};
 
 const ONE: &str = r#"
@@ -246,6 +247,11 @@ fn the_schema_file_follows_the_catalog() {
             "memory_append",
             "memory_query",
             "one",
+            "planner_create_plan",
+            "planner_delete_plan",
+            "planner_get_plan",
+            "planner_list_plans",
+            "planner_update_task",
             "terminals_attach",
             "terminals_create",
             "terminals_kill",
@@ -512,7 +518,7 @@ fn the_client_entry_works() {
             .map(|tool| tool["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(listed(&["bridge-config"]).len(), 25);
+    assert_eq!(listed(&["bridge-config"]).len(), builtins() + 1);
     assert_eq!(listed(&["bridge-config", "one"]), ["one"]);
     let named = [
         "bridge-config",

@@ -1,5 +1,5 @@
 //! What the documents list is what the program has: every kind of fault with its data, every
-//! command with its exit codes, every field of a trace.
+//! command with its exit codes, every method of JSON-RPC, every field of a trace.
 
 #![expect(
     clippy::disallowed_methods,
@@ -10,7 +10,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use callgate_call::{Fault, LeaseRefusal};
@@ -20,10 +20,11 @@ use support::drive::{Ran, Serve, cli, exchange, post_bytes, run};
 use support::workspace::{ONE, trusted, trusted_with};
 
 fn document(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs")
-        .join(name);
-    std::fs::read_to_string(path).expect("a document")
+    std::fs::read_to_string(docs().join(name)).expect("a document")
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
 /// The rows of a table by what stands in backticks in their first cell.
@@ -164,6 +165,23 @@ fn every_command_s_exit_codes_are_documented() {
         .collect();
     let listed: BTreeSet<String> = rows(&document("cli.md")).into_keys().collect();
     assert_eq!(listed, named);
+}
+
+/// `docs/rpc-methods.json` is what `rpc/discover` gives in an empty workspace.
+#[test]
+fn every_method_is_documented() {
+    let found = support::rpc::rpc(&Folder::new()).good("rpc/discover", json!({}));
+    let text = serde_json::to_string_pretty(&found).expect("JSON") + "\n";
+    let path = docs().join("rpc-methods.json");
+    if std::env::var_os("CALLGATE_WRITE_DOCS").is_some() {
+        std::fs::write(path, text).expect("write the document");
+    } else {
+        assert!(
+            document("rpc-methods.json") == text,
+            "docs/rpc-methods.json is old: CALLGATE_WRITE_DOCS=1 cargo test -p callgate \
+             --features failpoints --test documents every_method"
+        );
+    }
 }
 
 const TRACED: &str = r#"

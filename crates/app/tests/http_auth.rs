@@ -16,6 +16,7 @@ use support::drive::{chain, cli, lines_of, signal, verified};
 use support::web::{
     Request, Web, assert_refused, code, hear, hear_one, modern, owner, read_until, token, trusted,
 };
+use support::workspace::builtins;
 use support::{Folder, wait_for};
 
 /// G-10: what a token does not allow does not exist for who brings it; its rate holds; a
@@ -39,7 +40,7 @@ fn a_token_opens_its_own_tools() {
             "papers_write"
         ]
     );
-    assert_eq!(web.tools(&owner(&folder)).len(), 21);
+    assert_eq!(web.tools(&owner(&folder)).len(), builtins() + 4);
     let got = web.call(&reader, "papers_read", json!({ "n": 1 }));
     assert_eq!(got.text(), r#"{"got":{"n":1}}"#);
     let outside = web.call(&reader, "papers_write", json!({}));

@@ -532,6 +532,33 @@ fn a_program_plans() {
     assert_eq!(plans.as_array().expect("plans").len(), 2);
 }
 
+/// what is known as a secret is neither kept nor told.
+#[test]
+fn secrets() {
+    let folder = trusted("[secrets]\nenv = [\"SESAME\"]\n");
+    let host = Host::spawn(
+        support::callgate(&folder)
+            .arg("rpc")
+            .env("SESAME", "open-sesame-1234"),
+    );
+    let mut client = Client::new(Line::Pipes(host));
+    let params = json!({
+        "title": "say open-sesame-1234", "user_request": "- try open-sesame-1234",
+        "context": "it is open-sesame-1234", "assignee_default": "open-sesame-1234",
+    });
+    let plan = client.good("planner/create_plan", params)["plan"].clone();
+    let params = json!({ "plan_id": plan["id"], "task_id": "t1",
+                         "patch": { "description": "not open-sesame-1234" } });
+    client.good("planner/update_task", params);
+    let told = [client.event(), client.event()];
+    assert!(client.end());
+    let kept = rpc(&folder).good("planner/get_plan", json!({ "plan_id": plan["id"] }));
+    for text in [plan.to_string(), kept.to_string(), json!(told).to_string()] {
+        assert!(!text.contains("sesame-1234"), "{text}");
+    }
+    assert!(told[1]["params"]["task"]["description"].as_str() > Some("not "));
+}
+
 /// The same tool over MCP and toolhost makes the same plan.
 #[test]
 fn over_other_wires() {

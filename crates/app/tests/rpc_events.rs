@@ -11,9 +11,11 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 use support::Folder;
+use support::drive::{PATIENCE, Serve, cli};
 use support::mcp::serve_http;
 use support::rpc::{Client, Events, Posts, Ws, rpc};
 use support::web::{Request, Web, hear_one, token};
@@ -218,7 +220,7 @@ fn only_what_a_caller_may_know_of() {
     let mut client = Client::new(support::rpc::Line::Socket(Ws::open(web.port, Some(&all))));
     let plan = plan(&mut client, 1);
     assert_eq!(hears.next()["params"]["plan"]["id"], plan);
-    support::drive::cli(&folder, &["token", "revoke", "files"]).good();
+    cli(&folder, &["token", "revoke", "files"]).good();
     assert_eq!(deaf.try_next(), None, "it ends, and nothing was said");
     let mut rest = Vec::new();
     let _ = deaf_ws.0.read_to_end(&mut rest);
@@ -330,6 +332,49 @@ fn frames() {
     let mut ws = Ws::open_on(stream, &Ws::handshake(None));
     ws.text(message.as_bytes());
     assert_eq!(ws.frame().0, 1);
+}
+
+/// Reads until `end` has come.
+fn hear_until(stream: &mut UnixStream, end: &[u8]) {
+    let (mut heard, mut byte) = (Vec::new(), [0]);
+    while !heard.ends_with(end) {
+        stream.read_exact(&mut byte).unwrap_or_else(|error| {
+            panic!("{error} after {}", String::from_utf8_lossy(&heard));
+        });
+        heard.push(byte[0]);
+    }
+}
+
+/// The same on `gate.sock`, where the connection is another kind.
+#[test]
+fn at_the_socket() {
+    let folder = Folder::new();
+    let serve = Serve::start(&folder);
+    let connect = || {
+        let stream = UnixStream::connect(&serve.socket).expect("connect");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+    };
+    let mut socket = connect();
+    let message = support::rpc::request(1, "builtin/echo", json!({})).to_string();
+    let mut bytes = Ws::handshake(None).bytes("");
+    // The first message comes along with the handshake.
+    bytes.extend([0x81, 0x80 | message.len() as u8, 0, 0, 0, 0]);
+    bytes.extend(message.as_bytes());
+    socket.write_all(&bytes).expect("write");
+    hear_until(&mut socket, b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}");
+    socket
+        .write_all(&[0x88, 0x80, 0, 0, 0, 0])
+        .expect("goodbye");
+    hear_until(&mut socket, b"\x88\x02\x03\xe8");
+    let mut events = connect();
+    let request = Request::new("GET /rpc/events", b"").bytes("");
+    events.write_all(&request).expect("write");
+    hear_until(&mut events, b"retry: 1000\n\n");
+    let input = r#"{"title":"t","user_request":"x"}"#;
+    cli(&folder, &["call", "planner/create_plan", input]).good();
+    hear_until(&mut events, b"\"method\":\"planner/plan_updated\"");
+    assert!(serve.stop().success());
 }
 
 /// A gate that stops says goodbye to whoever listens, and is not held up.

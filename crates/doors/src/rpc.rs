@@ -208,7 +208,7 @@ impl Rpc {
         };
         let method = unversioned(&asked.method)?;
         match method {
-            "tools/list" => list::tools(&self.gate, peer, reached, &params),
+            "tools/list" => list::tools(&self.gate, peer, reached, params),
             "rpc/discover" => Ok(discover::document(&self.gate, peer)),
             _ => {
                 let (params, ours) = (Document::from_value(Value::Object(params)), asked.ours);

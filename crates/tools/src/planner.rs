@@ -269,7 +269,8 @@ fn update_task(store: &Store, secrets: &Secrets, input: &Value) -> Result<Value,
 
 fn list_plans(store: &Store, _: &Secrets, input: &Value) -> Result<Value, Fault> {
     let after = input["cursor"].as_str().map(after).transpose()?;
-    let limit = input["limit"].as_u64().unwrap_or(LIMIT_DEFAULT);
+    // A whole number may be written as 2.0.
+    let limit = input["limit"].as_f64().map_or(LIMIT_DEFAULT, |n| n as u64);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let (plans, more) = store.plans(after, limit).map_err(|error| fault(&error))?;
     let next_cursor = plans.last().filter(|_| more).map(|last| {

@@ -16,6 +16,9 @@ use callgate_wires::bridge::{
     Answer, CallTool, FrameDecoder, read_schemas, write_call, write_schemas,
 };
 use callgate_wires::json;
+use callgate_wires::jsonrpc::{
+    Batch, Malformed, Message, parse_batch, write_notification, write_request, write_result,
+};
 use callgate_wires::line::{Line, LineSplitter};
 use callgate_wires::tool_protocol::{
     HandshakeReply, HandshakeRequest, LocalRequest, Reply, ServiceRequest, Told, write_local,
@@ -23,6 +26,7 @@ use callgate_wires::tool_protocol::{
 use callgate_wires::toolhost::{
     LeaseCommand, Manifest, Request, RequestInput, StateMessage, write_delta, write_snapshot,
 };
+use callgate_wires::ws::{self, Broken, Came, Decoder};
 use mutate::mutant;
 use random::Random;
 use serde_json::{Value, json};
@@ -423,5 +427,115 @@ fn tool_protocol_replies() {
         let read = again(|out| write_local(&told, out), Reply::parse).unwrap();
         assert_eq!(read, reply);
         true
+    });
+}
+
+const ENVELOPES: [&[u8]; 6] = [
+    br#"{"jsonrpc":"2.0","method":"files/read","params":{"path":"src/main.rs"},"id":1}"#,
+    br#"{"jsonrpc":"2.0","id":"a","method":"m","params":{},"callgate":{"idempotency_key":"k"}}"#,
+    br#"{"jsonrpc":"2.0","method":"m"}"#,
+    br#"{"jsonrpc":"2.0","id":1.50,"result":{"a":[null,true]}}"#,
+    br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Internal error"}}"#,
+    br#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"},7]"#,
+];
+
+/// A message written out again, where it is one that either side writes.
+fn envelope(message: &Message) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    match message {
+        Message::Request {
+            id,
+            method,
+            params: Some(params),
+            ours: None,
+        } => write_request(id, method, params, &mut out),
+        Message::Notification {
+            method,
+            params: Some(params),
+        } => write_notification(method, params, &mut out),
+        Message::Response {
+            id,
+            result: Ok(result),
+        } => write_result(id, result, &mut out),
+        _ => return None,
+    }
+    Some(out)
+}
+
+/// JR-1, JR-2, JR-3, JR-4, R-2: what is a message is the same one when it is written again;
+/// what is none has one of the two codes.
+#[test]
+fn json_rpc_envelopes() {
+    let good = |one: &Result<Message, Malformed>| match one {
+        Ok(message) => {
+            if let Some(bytes) = envelope(message) {
+                let again = parse_batch(&bytes, 64);
+                assert!(matches!(&again, Batch::One(Ok(same)) if same == message));
+            }
+            true
+        }
+        Err(malformed) => {
+            assert!([-32700, -32600].contains(&malformed.code), "{malformed}");
+            false
+        }
+    };
+    cases(
+        "json-rpc envelopes",
+        &ENVELOPES,
+        |bytes| match parse_batch(bytes, 64) {
+            Batch::One(one) => good(&one),
+            Batch::Many(many) => {
+                assert!((1..=64).contains(&many.len()));
+                many.iter().filter(|one| good(one)).count() > 0
+            }
+        },
+    );
+}
+
+/// All that a client's bytes come to, fed in two pieces.
+fn frames(bytes: &[u8], cut: usize) -> (Vec<Came>, Option<Broken>) {
+    let mut decoder = Decoder::new(300);
+    let mut came = Vec::new();
+    for piece in [&bytes[..cut], &bytes[cut..]] {
+        decoder.feed(piece);
+        loop {
+            match decoder.next_message() {
+                Ok(Some(one)) => came.push(one),
+                Ok(None) => break,
+                Err(broken) => return (came, Some(broken)),
+            }
+        }
+    }
+    (came, None)
+}
+
+/// Frames of a WebSocket: the same messages however they are cut, none above the bound.
+#[test]
+fn web_socket_frames() {
+    let masked = |payload: &[u8]| {
+        let mut frame = Vec::new();
+        ws::write_text(payload, &mut frame);
+        frame[1] |= 0x80;
+        let head = frame.len() - payload.len();
+        frame.splice(head..head, [0; 4]);
+        frame
+    };
+    let short = masked(b"{}");
+    let mut parts = masked(b"in three ");
+    parts[0] = 1;
+    parts.extend([0x89, 0x81, 0, 0, 0, 0, b'?', 0x80, 0x85, 0, 0, 0, 0]);
+    parts.extend(b"parts");
+    let long = masked(&[b'x'; 290]);
+    let seeds: [&[u8]; 3] = [&short, &parts, &long];
+    let mut random = Random::new("cuts");
+    cases("web socket frames", &seeds, |bytes| {
+        let whole = frames(bytes, 0);
+        assert_eq!(frames(bytes, random.below(bytes.len() + 1)), whole);
+        for came in &whole.0 {
+            if let Came::Message(message) = came {
+                assert!(message.len() <= 300 && std::str::from_utf8(message).is_ok());
+            }
+        }
+        !whole.0.is_empty()
     });
 }

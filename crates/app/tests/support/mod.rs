@@ -15,6 +15,7 @@ pub mod processes;
 pub mod random;
 pub mod rpc;
 pub mod seen;
+pub mod shapes;
 pub mod web;
 pub mod workspace;
 

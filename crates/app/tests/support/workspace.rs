@@ -72,6 +72,12 @@ pub fn trusted_with(files: &[(&str, &str)]) -> Folder {
     folder
 }
 
+/// How many tools there are without a configuration.
+pub fn builtins() -> usize {
+    let listed = cli(&Folder::new(), &["tools", "--json"]).good().json();
+    listed["tools"].as_array().expect("tools").len()
+}
+
 /// How often tools ran that note it in `effects.log`.
 pub fn effects(folder: &Folder) -> usize {
     lines_of(&folder.join("effects.log")).len()

@@ -1,13 +1,15 @@
 //! `tools/list`: exactly the contract's fields..
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use callgate_call::Tool;
-use callgate_gate::Gate;
+use callgate_gate::{Gate, Schema};
 use callgate_wires::jsonrpc::RpcError;
 use serde_json::{Map, Value, json};
 
-use super::{Peer, Reached, bad_params};
+use super::{Peer, Reached, bad_params, error_of};
 
 const LIMIT_DEFAULT: u64 = 50;
 const LIMIT_MAX: u64 = 200;
@@ -18,7 +20,7 @@ pub(super) fn tools(
     gate: &Gate,
     peer: &Peer,
     reached: &Reached,
-    params: &Map<String, Value>,
+    params: Map<String, Value>,
 ) -> Result<Value, RpcError> {
     let asked = Asked::read(params)?;
     let entries = gate.visible_tools(&peer.caller, peer.scope.as_deref());
@@ -50,6 +52,58 @@ pub(super) fn tools(
     Ok(json!({ "tools": tools, "next_cursor": next_cursor }))
 }
 
+/// What it takes and gives, as the contract has it.
+pub(super) fn schemas() -> [Value; 2] {
+    let texts = json!({ "type": "array", "items": { "type": "string" } });
+    let closed = |properties: Value, required: &[&str]| {
+        json!({
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        })
+    };
+    let filter = json!({ "names": texts, "tags": texts, "enabled": { "type": "boolean" } });
+    let input = json!({
+        "filter": closed(filter, &[]),
+        "cursor": { "type": ["string", "null"] },
+        "limit": {
+            "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT,
+        },
+    });
+    let server = json!({
+        "id": { "type": "string" },
+        "transport": { "type": "string", "enum": ["stdio", "http"] },
+        "endpoint": { "type": ["string", "null"] },
+    });
+    let tool = json!({
+        "name": { "type": "string" },
+        "title": { "type": "string" },
+        "description": { "type": "string" },
+        "version": { "type": "string" },
+        "input_schema": { "type": "object" },
+        "output_schema": { "type": ["object", "null"] },
+        "tags": texts,
+        "auth_required": { "type": "boolean" },
+        "rate_limit": { "type": ["object", "null"] },
+        "server": closed(server, &["id", "transport"]),
+        "enabled": { "type": "boolean" },
+    });
+    let always = [
+        "name",
+        "description",
+        "input_schema",
+        "auth_required",
+        "server",
+        "enabled",
+    ];
+    let output = json!({
+        "tools": { "type": "array", "items": closed(tool, &always) },
+        "next_cursor": { "type": ["string", "null"] },
+    });
+    [closed(input, &[]), closed(output, &["tools"])]
+}
+
 fn described(tool: &Tool, auth_required: bool, reached: &Reached) -> Value {
     let (transport, endpoint) = match reached {
         Reached::Stdio => ("stdio", None),
@@ -73,7 +127,10 @@ fn described(tool: &Tool, auth_required: bool, reached: &Reached) -> Value {
     })
 }
 
-/// The params, checked as the contract has them.
+/// The schema that params are checked by, which is the one that is shown.
+static INPUT: LazyLock<Schema> = LazyLock::new(|| Schema::builtin(&schemas()[0]));
+
+/// The params.
 struct Asked {
     names: Option<Vec<String>>,
     tags: Option<Vec<String>>,
@@ -83,37 +140,19 @@ struct Asked {
 }
 
 impl Asked {
-    fn read(params: &Map<String, Value>) -> Result<Self, RpcError> {
-        closed(params, &["filter", "cursor", "limit"], "")?;
-        let none = Map::new();
-        let filter = match params.get("filter") {
-            None => &none,
-            Some(Value::Object(filter)) => filter,
-            Some(_) => return Err(bad_params("filter", "must be an object")),
-        };
-        closed(filter, &["names", "tags", "enabled"], "filter.")?;
-        let enabled = match filter.get("enabled") {
-            None => None,
-            Some(Value::Bool(enabled)) => Some(*enabled),
-            Some(_) => return Err(bad_params("filter.enabled", "must be true or false")),
-        };
-        let after = match params.get("cursor") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(cursor)) => Some(after(cursor)?),
-            Some(_) => return Err(bad_params("cursor", "must be a string or null")),
-        };
-        let limit = match params.get("limit") {
-            None => LIMIT_DEFAULT,
-            Some(limit) => match limit.as_u64() {
-                Some(limit) if (1..=LIMIT_MAX).contains(&limit) => limit,
-                _ => return Err(bad_params("limit", "must be a whole number from 1 to 200")),
-            },
-        };
+    fn read(params: Map<String, Value>) -> Result<Self, RpcError> {
+        let params = Value::Object(params);
+        INPUT
+            .check_input(&params)
+            .map_err(|fault| error_of(&fault))?;
+        let filter = &params["filter"];
+        // A whole number may be written as 2.0.
+        let limit = params["limit"].as_f64().map_or(LIMIT_DEFAULT, |n| n as u64);
         Ok(Self {
-            names: texts(filter, "names")?,
-            tags: texts(filter, "tags")?,
-            enabled,
-            after,
+            names: texts(&filter["names"]),
+            tags: texts(&filter["tags"]),
+            enabled: filter["enabled"].as_bool(),
+            after: params["cursor"].as_str().map(after).transpose()?,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
         })
     }
@@ -137,26 +176,7 @@ fn after(cursor: &str) -> Result<String, RpcError> {
         .ok_or_else(|| bad_params("cursor", "is none of ours"))
 }
 
-fn closed(members: &Map<String, Value>, known: &[&str], prefix: &str) -> Result<(), RpcError> {
-    match members.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(other) => Err(bad_params(&format!("{prefix}{other}"), "is not known")),
-        None => Ok(()),
-    }
-}
-
-fn texts(filter: &Map<String, Value>, name: &str) -> Result<Option<Vec<String>>, RpcError> {
-    let Some(given) = filter.get(name) else {
-        return Ok(None);
-    };
-    let texts = given.as_array().and_then(|items| {
-        let text = |item: &Value| item.as_str().map(str::to_owned);
-        items.iter().map(text).collect::<Option<Vec<String>>>()
-    });
-    match texts {
-        Some(texts) => Ok(Some(texts)),
-        None => Err(bad_params(
-            &format!("filter.{name}"),
-            "must be an array of strings",
-        )),
-    }
+fn texts(given: &Value) -> Option<Vec<String>> {
+    let text = |item: &Value| item.as_str().map(str::to_owned);
+    given.as_array()?.iter().map(text).collect()
 }

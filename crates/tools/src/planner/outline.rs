@@ -225,6 +225,30 @@ mod tests {
         assert_eq!(shown("- a\r\n- b\r\n"), plain(&["a", "b"]));
     }
 
+    /// 100,000 texts of what lists are made of: parents stand before their children, nothing is
+    /// empty, and the same text gives the same.
+    #[test]
+    fn whatever_the_text() {
+        let pieces = [
+            "- ", "* ", "1. ", "23) ", "[x] ", "[ ]", "  ", "\t", "\n", "\n", "\r\n", "word", ". ",
+            "Ä", "。", "```", "-", "\u{2028}", "!", "",
+        ];
+        let mut seed = 7_u64;
+        for _ in 0..100_000 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                text.push_str(pieces[(seed >> 33) as usize % pieces.len()]);
+            }
+            let found = shown(&text);
+            for (index, (description, parent, _)) in found.iter().enumerate() {
+                assert!(parent.is_none_or(|parent| parent < index), "{text:?}");
+                assert!(!description.trim().is_empty(), "{text:?}");
+            }
+            assert_eq!(shown(&text), found);
+        }
+    }
+
     #[test]
     fn sentences_where_there_is_no_list() {
         assert_eq!(

@@ -1,0 +1,218 @@
+//! Every method's schemas, as `tools/list` and `rpc/discover` serve them, in both directions:
+//! what fits is taken, and what is wrong in one place is refused with that place named. And
+//! mutations: nothing that is sent for params brings a decoder down.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use callgate_call::Fault;
+use callgate_gate::Schema;
+use callgate_wires::json as strict;
+use serde_json::{Value, json};
+use support::Folder;
+use support::mutate::mutant;
+use support::random::Random;
+use support::rpc::{Client, rpc};
+use support::shapes::{broken, fitting};
+
+const ROUNDS: usize = 400;
+const CASES: usize = 100_000;
+
+/// Input and output schema of each method.
+fn schemas(client: &mut Client) -> BTreeMap<String, (Value, Option<Value>)> {
+    let listed = client.good("tools/list", json!({ "limit": 200 }));
+    let tools = listed["tools"].as_array().expect("tools").iter();
+    let mut schemas: BTreeMap<String, (Value, Option<Value>)> = tools
+        .map(|tool| {
+            let name = tool["name"].as_str().expect("a name").to_owned();
+            let output = tool.get("output_schema").filter(|schema| !schema.is_null());
+            (name, (tool["input_schema"].clone(), output.cloned()))
+        })
+        .collect();
+    let discovered = client.good("rpc/discover", json!({}));
+    for method in discovered["methods"].as_array().expect("methods") {
+        let name = method["name"].as_str().expect("a name");
+        let params = method["params"].as_array().expect("params").iter();
+        let text = |param: &Value| param["name"].as_str().expect("a name").to_owned();
+        let required = params.clone().filter(|param| param["required"] == true);
+        let required: Vec<String> = required.map(text).collect();
+        let properties: serde_json::Map<String, Value> = params
+            .map(|param| (text(param), param["schema"].clone()))
+            .collect();
+        // The two say the same.
+        match schemas.get(name) {
+            Some((input, output)) => {
+                let known = input.get("properties").cloned().unwrap_or(json!({}));
+                assert_eq!(known, json!(properties), "{name}");
+                let known = output.clone().unwrap_or(json!({}));
+                assert_eq!(known, method["result"]["schema"], "{name}");
+            }
+            None => {
+                let input = json!({ "type": "object", "properties": properties,
+                                    "required": required, "additionalProperties": false });
+                let output = method["result"]["schema"].clone();
+                schemas.insert(name.to_owned(), (input, Some(output)));
+            }
+        }
+    }
+    schemas
+}
+
+/// JR-16, JR-26: the checks themselves, both ways, of what goes in and what comes out.
+#[test]
+fn what_fits_and_what_does_not() {
+    let folder = Folder::new();
+    let mut client = rpc(&folder);
+    let mut random = Random::new("schemas");
+    for (name, (input, output)) in schemas(&mut client) {
+        for schema in [Some(input), output].into_iter().flatten() {
+            let check = Schema::compile(&schema).expect("it compiles");
+            let mut refused = 0;
+            for _ in 0..ROUNDS {
+                let value = fitting(&mut random, &schema);
+                if let Err(fault) = check.check_input(&value) {
+                    panic!("{name}: {fault}: {value}");
+                }
+                let Some((value, place)) = broken(&mut random, &schema, &value) else {
+                    continue;
+                };
+                match check.check_input(&value) {
+                    Err(Fault::BadInput { field, .. }) => {
+                        assert_eq!(field.replace('/', "."), place, "{name}: {value}");
+                    }
+                    other => panic!("{name}: {place} of {value}: {other:?}"),
+                }
+                refused += 1;
+            }
+            let anything = schema.get("properties").is_none();
+            assert!(refused > 0 || anything, "{name}: {schema}");
+        }
+    }
+}
+
+/// JR-16, JR-26: the same over the wire, where nothing that is refused is carried out.
+#[test]
+fn refused_with_the_field_named() {
+    let folder = Folder::new();
+    let mut client = rpc(&folder);
+    let mut random = Random::new("refusals");
+    for (name, (input, _)) in schemas(&mut client) {
+        let mut wanted = Vec::new();
+        for _ in 0..60 {
+            let value = fitting(&mut random, &input);
+            if let Some((value, place)) = broken(&mut random, &input, &value) {
+                wanted.push((client.send(&name, value.clone()), value, place));
+            }
+        }
+        for (id, value, place) in wanted {
+            let reply = client.answer(id);
+            let error = &reply["error"];
+            assert_eq!(
+                (&error["code"], &error["data"]["field"]),
+                (&json!(-32602), &json!(place)),
+                "{name} {value}: {reply}"
+            );
+            assert!(error["data"]["reason"].is_string(), "{reply}");
+        }
+    }
+    // What `tools/list` and the planner take by hand is what their schemas say.
+    for (name, (mut input, _)) in schemas(&mut client) {
+        if name != "tools/list" && !name.starts_with("planner/") {
+            continue;
+        }
+        if let Some(properties) = input["properties"].as_object_mut() {
+            properties.remove("cursor");
+        }
+        for _ in 0..60 {
+            let value = fitting(&mut random, &input);
+            let reply = client.ask(&name, value.clone());
+            let code = reply["error"]["code"].as_i64();
+            let known = code.is_none_or(|code| [1001, 1003].contains(&code));
+            assert!(known, "{name} {value}: {reply}");
+        }
+    }
+}
+
+const WORDS: [&[u8]; 22] = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b",",
+    b"\"",
+    b"\\",
+    b"null",
+    b"true",
+    b"0",
+    b"-1",
+    b"1e308",
+    b"1e309",
+    b"18446744073709551616",
+    b"\\ud800",
+    b"\xff",
+    b"\0",
+    b"..",
+    b"\"path\":",
+    b"\"limit\":",
+    b"\"patch\":{}",
+];
+
+/// JR-16: 100,000 changed params for each method: each is refused, or fits and fits again.
+#[test]
+fn changed_params() {
+    let folder = Folder::new();
+    let mut random = Random::new("params");
+    let all: Vec<_> = schemas(&mut rpc(&folder)).into_iter().collect();
+    let mut work: Vec<_> = all
+        .into_iter()
+        .map(|(name, (input, _))| (name, input, random.fork()))
+        .collect();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let share = work.len().div_ceil(threads);
+    thread::scope(|scope| {
+        while !work.is_empty() {
+            let part: Vec<_> = work.drain(..share.min(work.len())).collect();
+            scope.spawn(move || {
+                for (name, input, random) in part {
+                    let accepted = change(&input, random);
+                    eprintln!("{name}: {accepted} of {CASES} accepted");
+                    assert!(accepted > 0 && accepted < CASES, "{name}");
+                }
+            });
+        }
+    });
+}
+
+fn change(input: &Value, mut random: Random) -> usize {
+    let check = Schema::compile(input).expect("it compiles");
+    let seeds: Vec<Vec<u8>> = (0..8)
+        .map(|_| fitting(&mut random, input).to_string().into_bytes())
+        .collect();
+    let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
+    let mut accepted = 0;
+    for _ in 0..CASES {
+        let bytes = mutant(&mut random, &seeds, &WORDS);
+        let Ok(params) = strict::parse(&bytes, strict::DEPTH_MAX) else {
+            continue;
+        };
+        if !params.is_object() || check.check_input(&params).is_err() {
+            continue;
+        }
+        let mut written = Vec::new();
+        strict::write_value(&params, &mut written);
+        let again = strict::parse(&written, strict::DEPTH_MAX).expect("we wrote it");
+        assert_eq!(again, params);
+        assert!(check.check_input(&again).is_ok());
+        accepted += 1;
+    }
+    accepted
+}

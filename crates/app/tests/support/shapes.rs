@@ -1,0 +1,184 @@
+//! Values made of a JSON Schema: such that fit it, and such that are wrong in one place, with the
+//! name of that place. Knows what our schemas use.
+
+use serde_json::{Map, Value, json};
+
+use super::random::Random;
+
+/// A value that fits.
+pub fn fitting(random: &mut Random, schema: &Value) -> Value {
+    if let Some(choices) = schema["enum"].as_array() {
+        return random.pick(choices).clone();
+    }
+    if let Some(choices) = schema["anyOf"].as_array() {
+        let choice = random.pick(choices).clone();
+        return fitting(random, &choice);
+    }
+    let types = types(schema);
+    let bound = |name: &str| schema[name].as_i64();
+    match types[random.below(types.len())].as_str() {
+        "null" => Value::Null,
+        "boolean" => json!(random.one_in(2)),
+        "integer" => {
+            let least = bound("minimum").unwrap_or(-1000);
+            let most = bound("maximum").unwrap_or(least + 2000);
+            let span = usize::try_from(most - least).expect("a range");
+            let step = i64::try_from(random.below(span + 1)).expect("small");
+            json!(least + step)
+        }
+        "number" => json!(random.below(1000) as f64 / 8.0),
+        "array" => {
+            let least = bound("minItems").map_or(0, |n| usize::try_from(n).expect("small"));
+            let count = least + random.below(3);
+            (0..count)
+                .map(|_| fitting(random, &schema["items"]))
+                .collect()
+        }
+        "object" => object(random, schema),
+        _ => text(random, schema),
+    }
+}
+
+fn object(random: &mut Random, schema: &Value) -> Value {
+    let mut members = Map::new();
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        if is_required(schema, name) || random.one_in(2) {
+            members.insert(name.clone(), fitting(random, inner));
+        }
+    }
+    match &schema["additionalProperties"] {
+        Value::Bool(false) => {}
+        inner if random.one_in(2) => {
+            let inner = if inner.is_object() {
+                inner
+            } else {
+                &json!({ "type": "string" })
+            };
+            members.insert("another".to_owned(), fitting(random, inner));
+        }
+        _ => {}
+    }
+    Value::Object(members)
+}
+
+fn text(random: &mut Random, schema: &Value) -> Value {
+    // The one pattern there is.
+    if schema.get("pattern").is_some() {
+        return json!(random.below(1000).to_string());
+    }
+    let words = ["a", "b c", "ä", "x/y", "1", "\"", "\u{1f600}"];
+    let least = schema["minLength"].as_u64().unwrap_or(0);
+    let count = random.below(4) + usize::from(least > 0);
+    let text: String = (0..count).map(|_| *random.pick(&words)).collect();
+    json!(text)
+}
+
+/// `fits`, made wrong in one place below its top, and that place's name. `None` where nothing
+/// can be wrong.
+pub fn broken(random: &mut Random, schema: &Value, fits: &Value) -> Option<(Value, String)> {
+    let mut ways: Vec<(Value, String)> = Vec::new();
+    collect(random, schema, fits, "", &mut ways);
+    (!ways.is_empty()).then(|| ways.swap_remove(random.below(ways.len())))
+}
+
+/// Every place that can be made wrong, each in one way.
+fn collect(
+    random: &mut Random,
+    schema: &Value,
+    value: &Value,
+    path: &str,
+    ways: &mut Vec<(Value, String)>,
+) {
+    let under = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    if !path.is_empty() {
+        ways.push((wrong(random, schema), path.to_owned()));
+    }
+    match value {
+        Value::Object(members) if schema.get("properties").is_some() => {
+            for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+                let Some(member) = members.get(name) else {
+                    continue;
+                };
+                let with = |changed: Option<Value>| {
+                    let mut members = members.clone();
+                    match changed {
+                        Some(changed) => members.insert(name.clone(), changed),
+                        None => members.remove(name),
+                    };
+                    Value::Object(members)
+                };
+                if is_required(schema, name) {
+                    ways.push((with(None), under(name)));
+                }
+                let mut inside = Vec::new();
+                collect(random, inner, member, &under(name), &mut inside);
+                ways.extend(inside.into_iter().map(|(v, at)| (with(Some(v)), at)));
+            }
+            if schema["additionalProperties"] == false {
+                let mut members = members.clone();
+                members.insert("unheard_of".to_owned(), json!(1));
+                ways.push((Value::Object(members), under("unheard_of")));
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let mut inside = Vec::new();
+                let at = under(&index.to_string());
+                collect(random, &schema["items"], item, &at, &mut inside);
+                ways.extend(inside.into_iter().map(|(v, at)| {
+                    let mut items = items.clone();
+                    items[index] = v;
+                    (Value::Array(items), at)
+                }));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A value that does not fit: of another type, beyond a bound, none of the choices.
+fn wrong(random: &mut Random, schema: &Value) -> Value {
+    let types = types(schema);
+    let mut values: Vec<Value> = [
+        ("null", json!(null)),
+        ("boolean", json!(true)),
+        ("number", json!(1.5)),
+        ("string", json!("none of them")),
+        ("array", json!([])),
+        ("object", json!({})),
+    ]
+    .into_iter()
+    .filter(|(kind, _)| {
+        let number = *kind == "number" && types.iter().any(|known| known == "number");
+        !number && (schema.get("enum").is_some() || !types.iter().any(|known| known == kind))
+    })
+    .map(|(_, value)| value)
+    .filter(|value| {
+        !schema["enum"]
+            .as_array()
+            .is_some_and(|all| all.contains(value))
+    })
+    .collect();
+    values.extend(schema["minimum"].as_i64().map(|least| json!(least - 1)));
+    values.extend(schema["maximum"].as_i64().map(|most| json!(most + 1)));
+    random.pick(&values).clone()
+}
+
+/// The types a schema allows; all texts where it does not say.
+fn types(schema: &Value) -> Vec<String> {
+    let one = |value: &Value| value.as_str().map(str::to_owned);
+    match (&schema["type"], schema["anyOf"].as_array()) {
+        (Value::String(kind), _) => vec![kind.clone()],
+        (Value::Array(kinds), _) => kinds.iter().filter_map(one).collect(),
+        (_, Some(choices)) => choices.iter().flat_map(types).collect(),
+        _ => vec!["string".to_owned()],
+    }
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    let names = schema["required"].as_array();
+    names.is_some_and(|names| names.iter().any(|known| known == name))
+}
