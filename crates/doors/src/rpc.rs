@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseToken, Outcome, Scope, Sink,
-    Wire,
+    Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseToken, Outcome, Scope,
+    Sink, Wire,
 };
 use callgate_gate::Gate;
 use callgate_wires::json;

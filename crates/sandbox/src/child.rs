@@ -7,7 +7,6 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::net::SendFlags;
 use tokio::io::Interest;
 
 use crate::idle::{Idle, Leash};

@@ -319,7 +319,7 @@ pub(crate) enum Stage {
 
 impl Stage {
     pub fn from_byte(byte: u8) -> Option<Self> {
-        const ALL: [Stage; 15] = [
+        const ALL: [Stage; 16] = [
             Stage::Nanny,
             Stage::Fork,
             Stage::Descriptors,

@@ -318,12 +318,7 @@ fn enforcement(fields: &mut Fields<'_>, enforcement: &Enforcement) {
             }
         });
         if let Some(writes) = &detail.writes {
-            held_body(
-                text.name("writes"),
-                writes.name(),
-                writes,
-                secrets,
-            );
+            held_body(text.name("writes"), writes.name(), writes, secrets);
         }
         if let Some(network) = &detail.network {
             // It is not that it reaches nobody.
