@@ -39,7 +39,7 @@ fn a_token_opens_its_own_tools() {
             "papers_write"
         ]
     );
-    assert_eq!(web.tools(&owner(&folder)).len(), 14);
+    assert_eq!(web.tools(&owner(&folder)).len(), 16);
     let got = web.call(&reader, "papers_read", json!({ "n": 1 }));
     assert_eq!(got.text(), r#"{"got":{"n":1}}"#);
     let outside = web.call(&reader, "papers_write", json!({}));

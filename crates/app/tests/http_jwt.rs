@@ -228,7 +228,7 @@ fn tokens_that_are_not_the_issuers_are_refused() {
     }
     assert!(issuer.asked.load(Ordering::SeqCst) <= 2, "asked for each");
     let token = issuer.token(&good);
-    assert_eq!(web.tools(&token).len(), 14, "a good one is let in");
+    assert_eq!(web.tools(&token).len(), 16, "a good one is let in");
     heard.keep(web.call(&token, "papers_read", json!({})));
 
     let mine = owner(&folder);
@@ -288,7 +288,7 @@ fn a_silent_issuer_is_no_reason_to_throw_a_token_away() {
     }
     assert_eq!(
         web.tools(&owner(&folder)).len(),
-        14,
+        16,
         "the others are let in"
     );
     assert!(web.serve.stop().success());

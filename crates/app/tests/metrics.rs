@@ -144,7 +144,7 @@ fn a_scrape() {
         ("callgate_calls_in_flight{tool=\"fail\"}", 0.0),
         ("callgate_workers{state=\"busy\"}", 0.0),
         ("callgate_queue", 0.0),
-        ("callgate_tools", 12.0),
+        ("callgate_tools", 14.0),
         ("callgate_traces_lost_total", 0.0),
     ] {
         assert_eq!(of(series), Some(value), "{series}: {samples:#?}");
