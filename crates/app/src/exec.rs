@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use callgate_call::{Isolation, Needs, Network, Secrets, Tier, Tool};
-use callgate_sandbox::{Limits, scrubbed_env};
-use callgate_tools::exec::{self, ExecParts, ExecSettings};
+use callgate_call::{Fault, Isolation, Needs, Secrets, Sink, Tier, Tool};
+use callgate_runners::Served;
+use callgate_sandbox::{Child, Limits, scrubbed_env};
+use callgate_tools::exec::{self, ExecParts, ExecSettings, Hosts, HostsFuture, OpenHosts};
 
 use crate::compose::Parts;
 use crate::config::{Config, LimitsConfig, RunnerConfig, ToolConfig};
@@ -50,6 +51,7 @@ pub fn tool(
         settings,
         ExecParts {
             spawner: Arc::clone(&parts.spawner),
+            hosts: Box::new(Proxy),
             store: Arc::clone(&parts.store),
             secrets: secrets.clone(),
             clock: Arc::clone(&parts.clock),
@@ -79,9 +81,29 @@ fn needs(config: &Config, ground: &Ground) -> Result<Arc<Needs>, String> {
     let needs = ground
         .needs(&alike, Isolation::Cold, Vec::new())
         .map_err(|reason| format!("exec.{reason}"))?;
-    let needs = needs.ok_or("exec: it has no needs")?;
-    match needs.network {
-        Network::Hosts(_) => Err("exec.network: true or false".to_owned()),
-        Network::None | Network::Any => Ok(needs),
+    Ok(needs.ok_or("exec: it has no needs")?)
+}
+
+/// The runners' proxy, for programs that are not a runner's.
+struct Proxy;
+
+impl Hosts for Proxy {
+    fn open<'a>(
+        &'a self,
+        child: &'a mut Child,
+        needs: &'a Needs,
+    ) -> HostsFuture<'a, Result<Option<Box<dyn OpenHosts>>, Fault>> {
+        Box::pin(async move {
+            let served = Served::begin(child, needs).await?;
+            Ok(served.map(|served| Box::new(Open(served)) as Box<dyn OpenHosts>))
+        })
+    }
+}
+
+struct Open(Served);
+
+impl OpenHosts for Open {
+    fn tell<'a>(&'a self, sink: &'a dyn Sink) -> HostsFuture<'a, ()> {
+        Box::pin(self.0.tell(sink))
     }
 }

@@ -549,3 +549,40 @@ fn on_other_wires() {
     let call = support::mcp::modern_call(2, "exec_run", &params, &json!({}));
     assert_eq!(mcp.ask(&call)["result"]["isError"], true);
 }
+
+/// P-10: no network unless the owner says so, and then those hosts alone.
+#[test]
+fn whom_programs_reach() {
+    let site = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = site.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for mut stream in site.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello";
+            let _ = stream.write_all(answer);
+        }
+    });
+    let get = |host: &str| {
+        let code = format!(
+            "import urllib.request as u; print(u.urlopen('http://{host}:{port}/', timeout=9).read())"
+        );
+        let python = support::drive::python();
+        let python = python.rsplit('/').next().unwrap().to_owned();
+        json!({ "command": python, "args": ["-c", code] })
+    };
+    for (network, hosts) in [
+        ("", [false, false]),
+        ("network = true", [true, true]),
+        ("network = { allow = [\"localhost:PORT\"] }", [true, false]),
+    ] {
+        let network = network.replace("PORT", &port.to_string());
+        let folder = trusted(&format!("[exec]\n{network}\n"));
+        let mut host = rpc(&folder);
+        for (name, reached) in ["localhost", "127.0.0.2"].into_iter().zip(hosts) {
+            let result = good(&mut host, get(name));
+            let said = result["stdout"] == "b'hello'\n";
+            assert_eq!(said, reached, "{network} {name}: {result}");
+        }
+    }
+}

@@ -10,8 +10,6 @@
 mod support;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::drive::Host;
@@ -325,44 +323,6 @@ fn the_gate_s_own_is_refused() {
     assert_eq!(folder.read("callgate.toml"), before);
 }
 
-/// a folder that is swapped for a link while we walk it.
-#[test]
-fn a_swapped_folder_leads_nowhere() {
-    let outside = Folder::new();
-    outside.write("a", "outside");
-    let folder = Folder::new();
-    folder.write("real/a", "inside");
-    symlink(outside.path(), folder.join("link")).unwrap();
-    let done = AtomicBool::new(false);
-    let (real, link) = (folder.join("real"), folder.join("link"));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                let exchange = |a: &std::path::Path, b: &std::path::Path| {
-                    let flags = rustix::fs::RenameFlags::EXCHANGE;
-                    rustix::fs::renameat_with(rustix::fs::CWD, a, rustix::fs::CWD, b, flags)
-                };
-                exchange(&real, &link).unwrap();
-            }
-        });
-        let mut host = rpc(&folder);
-        let until = Instant::now() + Duration::from_secs(5);
-        let (mut inside, mut refused) = (0, 0);
-        while Instant::now() < until || inside == 0 || refused == 0 {
-            let answer = ask(&mut host, "files/read", json!({ "path": "real/a" }));
-            match answer["result"]["content"].as_str() {
-                Some("inside") => inside += 1,
-                Some(other) => panic!("read {other}"),
-                None => refused += 1,
-            }
-            let params = json!({ "path": "real/new", "content": "x", "overwrite": true });
-            ask(&mut host, "files/write", params);
-            assert!(!outside.join("new").exists(), "wrote outside");
-        }
-        done.store(true, Ordering::Relaxed);
-    });
-}
-
 /// Must-show of writes: of two who name the same etag one wins, over and over, in two processes.
 #[test]
 fn one_of_two_writers_wins() {
@@ -398,32 +358,6 @@ fn one_of_two_writers_wins() {
     // Each win made it longer by one: had two won over the same, it would be shorter.
     let length = folder.read("n").unwrap().len();
     assert_eq!(length, 1 + wins.iter().sum::<usize>());
-}
-
-/// A kill at any moment leaves each file old or new, and nothing beside it.
-#[test]
-fn killed_writers_leave_whole_files() {
-    let folder = Folder::new();
-    folder.write("f", &"0".repeat(50_000));
-    for round in 1..=20_u32 {
-        let mut host = rpc(&folder);
-        let digit = char::from_digit(round % 10, 10).unwrap();
-        let params =
-            json!({ "path": "f", "content": digit.to_string().repeat(50_000), "overwrite": true });
-        for id in 0..50 {
-            let request =
-                json!({ "jsonrpc": "2.0", "id": id, "method": "files/write", "params": params });
-            if !host.send(&request) {
-                break;
-            }
-        }
-        host.reply();
-        host.kill();
-        let text = folder.read("f").unwrap();
-        let first = text.as_bytes()[0];
-        assert_eq!(text.len(), 50_000);
-        assert!(text.bytes().all(|byte| byte == first), "torn");
-    }
 }
 
 /// `files/edit`: exact texts, patches, and neither where the file is another.

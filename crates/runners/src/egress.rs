@@ -24,6 +24,7 @@ use tokio::time::timeout;
 
 pub use allow::{Allowed, Refusal};
 pub(crate) use outlet::Outlet;
+pub use outlet::Served;
 
 /// Connections of one tool at the same time; further ones wait in the kernel.
 const CONNECTIONS_MAX: usize = 64;

@@ -25,7 +25,7 @@ pub use container::{
     Client, ContainerRunner, ContainerSettings, Containers, Profiles, Runtime, Talking, over_stdio,
     seccomp_profile,
 };
-pub use egress::{Allowed, Refusal};
+pub use egress::{Allowed, Refusal, Served};
 pub use leaks::NamedSecrets;
 pub use node::{NodeSettings, node, node_pool};
 pub use pool::{Pool, PoolRunner, PoolSettings};

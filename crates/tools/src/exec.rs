@@ -6,6 +6,7 @@
 
 mod capture;
 mod command;
+mod hosts;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use crate::builtin;
 use crate::files::Lists;
 use crate::files::place::Ground;
 use capture::Capture;
+pub use hosts::{Hosts, HostsFuture, OpenHosts};
 
 /// How long a program that is told to end may take to do so, before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -73,6 +75,8 @@ pub struct ExecSettings {
 pub struct ExecParts {
     /// Makes children.
     pub spawner: Arc<Spawner>,
+    /// Lets them reach the hosts that the owner names.
+    pub hosts: Box<dyn Hosts>,
     /// Keeps what is too large for an answer.
     pub store: Arc<Store>,
     /// What must never leave.
@@ -179,6 +183,10 @@ impl Exec {
             stop = times.stop(job, times.term) => return Err(stop.before_the_start(times)),
         };
         let mut child = child.map_err(|error| command::not_started(&error))?;
+        let mut hosts = None;
+        if let Some(needs) = job.plan.confinement.as_deref() {
+            hosts = self.parts.hosts.open(&mut child, needs).await?;
+        }
         let ended = {
             let pumps = pin!(async {
                 tokio::join!(stdout.pump(), stderr.pump(), feed(stdin));
@@ -188,6 +196,9 @@ impl Exec {
                 done: false,
             };
             let ended = attend(job, times, &mut child, &mut pumps).await;
+            if let Some(hosts) = hosts {
+                hosts.tell(job.sink).await;
+            }
             if ended.is_ok() {
                 let _ = tokio::time::timeout(DRAIN, pumps.finish()).await;
             }

@@ -100,6 +100,26 @@ impl Outlet {
     }
 }
 
+/// The same for one call of a child that is not a runner's.
+#[derive(Debug)]
+pub struct Served(Outlet);
+
+impl Served {
+    /// Serves the way out of a child, where it has one.
+    pub async fn begin(child: &mut Child, needs: &Needs) -> Result<Option<Self>, Fault> {
+        let Some(mut outlet) = Outlet::of(child, Some(needs))? else {
+            return Ok(None);
+        };
+        outlet.begin(true).await?;
+        Ok(Some(Self(outlet)))
+    }
+
+    /// The child is gone: tells what was refused to it.
+    pub async fn tell(&self, sink: &dyn Sink) {
+        self.0.tell(true, sink).await;
+    }
+}
+
 /// True if a connection waits to be taken.
 fn is_waited_at(listener: &TcpListener) -> bool {
     let mut polled = [PollFd::new(listener, PollFlags::IN)];

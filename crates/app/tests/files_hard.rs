@@ -1,0 +1,268 @@
+//! The workspace's files under those who swap folders for links, kill writers and fill disks.
+//!
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use serde_json::{Value, json};
+use support::drive::Host;
+use support::random::Random;
+use support::{Folder, callgate};
+
+/// How long folders are swapped, unless there were so many swaps before.
+const SWAPPING: Duration = Duration::from_secs(20);
+const SWAPS_MAX: u64 = 1_000_000;
+
+fn rpc(folder: &Folder) -> Host {
+    Host::spawn(callgate(folder).arg("rpc"))
+}
+
+fn ask(host: &mut Host, method: &str, params: Value) -> Value {
+    host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }))
+}
+
+fn swap(one: &Path, other: &Path) {
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("swap them");
+}
+
+/// Ends the swapping, whatever comes.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// a folder is swapped for a link to the outside and back, a million times or for 20 s, while
+/// every method goes through it. None ever leaves the root.
+#[test]
+fn a_million_swaps_lead_nowhere() {
+    let outside = Folder::new();
+    let folder = Folder::new();
+    for name in ["a", "only-outside"] {
+        outside.write(name, "outside");
+    }
+    folder.write("real/a", "inside");
+    symlink(outside.path(), folder.join("link")).unwrap();
+    let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut told, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                swap(&folder.join("real"), &folder.join("link"));
+                swaps.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let _ends = Ends(&done);
+        let mut host = rpc(&folder);
+        let (until, mut round) = (Instant::now() + SWAPPING, 0_u64);
+        let over = || Instant::now() >= until || swaps.load(Ordering::Relaxed) >= SWAPS_MAX;
+        while !over() {
+            round += 1;
+            let (new, moved) = (
+                format!("real/n{}", round % 8),
+                format!("real/m{}", round % 8),
+            );
+            for (method, params) in [
+                ("files/read", json!({ "path": "real/a" })),
+                (
+                    "files/write",
+                    json!({ "path": new, "content": "x", "overwrite": true }),
+                ),
+                (
+                    "files/write",
+                    json!({ "path": format!("real/deep{round}/x"), "content": "x" }),
+                ),
+                (
+                    "files/edit",
+                    json!({ "path": "real/a", "edits": [{ "old": "inside", "new": "inside" }] }),
+                ),
+                ("files/list", json!({ "path": "real" })),
+                ("files/stat", json!({ "path": "real/only-outside" })),
+                ("files/search", json!({ "query": "side", "path": "real" })),
+                ("files/search", json!({ "glob": ["*"] })),
+                (
+                    "files/move",
+                    json!({ "from": new, "to": moved, "overwrite": true }),
+                ),
+                ("files/delete", json!({ "path": moved })),
+                (
+                    "files/delete",
+                    json!({ "path": format!("real/deep{round}"), "recursive": true }),
+                ),
+                ("files/delete", json!({ "path": "real/only-outside" })),
+            ] {
+                let answer = ask(&mut host, method, params);
+                match answer.get("result") {
+                    None => refused += 1,
+                    Some(result) => {
+                        let text = result.to_string();
+                        assert!(!text.contains("outside"), "{method}: {text}");
+                        told += 1;
+                    }
+                }
+            }
+            if round % 16 == 0 {
+                let params =
+                    json!({ "command": "cat", "args": ["a", "only-outside"], "cwd": "real" });
+                let answer = ask(&mut host, "exec/run", params);
+                assert!(
+                    !answer["result"]["stdout"].to_string().contains("outside"),
+                    "{answer}"
+                );
+            }
+        }
+    });
+    eprintln!(
+        "{} swaps, {told} told, {refused} refused",
+        swaps.into_inner()
+    );
+    assert!(told > 0 && refused > 0, "both were met");
+    let mut left: Vec<_> = std::fs::read_dir(outside.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["a", "only-outside"]);
+    for name in ["a", "only-outside"] {
+        assert_eq!(outside.read(name).as_deref(), Some("outside"));
+    }
+}
+
+/// SIGKILL in the middle of a thousand writes leaves each file old or new, and nothing
+/// beside them.
+#[test]
+fn killed_among_a_thousand_writes() {
+    const FILES: usize = 100;
+    const WRITES: usize = 1000;
+    const BYTES: usize = 20_000;
+    let mut random = Random::new("killed_among_a_thousand_writes");
+    let folder = Folder::new();
+    let content = |version: usize| format!("{version:09} ").repeat(BYTES / 10);
+    for file in 0..FILES {
+        folder.write(&format!("d/{file}"), &content(0));
+    }
+    for round in 1..=6 {
+        let mut host = rpc(&folder);
+        let kill_after = random.below(WRITES);
+        let mut seen = 0;
+        for write in 0..WRITES {
+            let params = json!({
+                "path": format!("d/{}", write % FILES),
+                "content": content(round * WRITES + write),
+                "overwrite": true,
+            });
+            let request =
+                json!({ "jsonrpc": "2.0", "id": write, "method": "files/write", "params": params });
+            if !host.send(&request) {
+                break;
+            }
+            // A few are always under way.
+            while write > seen + 8 {
+                assert!(host.reply()["result"]["size"].is_u64());
+                seen += 1;
+            }
+            if seen >= kill_after {
+                break;
+            }
+        }
+        host.kill();
+        for file in 0..FILES {
+            let text = folder.read(&format!("d/{file}")).unwrap();
+            assert_eq!(text.len(), BYTES, "round {round}, {file}");
+            assert_eq!(text, text[..10].repeat(BYTES / 10), "torn in round {round}");
+        }
+        let names = std::fs::read_dir(folder.join("d")).unwrap().count();
+        assert_eq!(names, FILES, "round {round}");
+    }
+}
+
+/// A small disk, gone with its guard.
+struct Disk<'a>(&'a Path);
+
+impl<'a> Disk<'a> {
+    fn mount(path: &'a Path, bytes: usize) -> Self {
+        std::fs::create_dir_all(path).expect("make its folder");
+        let options = std::ffi::CString::new(format!("size={bytes}")).expect("no zero byte");
+        mount(
+            "tmpfs",
+            path,
+            "tmpfs",
+            MountFlags::empty(),
+            Some(options.as_c_str()),
+        )
+        .expect("mount a small disk, as root");
+        Self(path)
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// a full disk is an error, and the old file stays as it was.
+#[test]
+fn a_full_disk_keeps_the_old() {
+    let folder = Folder::new();
+    let place = folder.join("small");
+    let _disk = Disk::mount(&place, 512 * 1024);
+    let mut host = Host::spawn(callgate(&folder).arg("rpc").current_dir(&place));
+    let write = |host: &mut Host, path: &str, bytes: usize, digit: &str| {
+        let params = json!({ "path": path, "content": digit.repeat(bytes), "overwrite": true });
+        ask(host, "files/write", params)
+    };
+    let names = || {
+        let mut names: Vec<_> = std::fs::read_dir(&place)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        write(&mut host, "old", 200_000, "1")["result"]["size"],
+        200_000
+    );
+    for bytes in [400_000, 1_000_000, 330_000] {
+        let answer = write(&mut host, "old", bytes, "2");
+        assert_eq!(answer["error"]["code"], 1006, "{answer}");
+        assert_eq!(std::fs::read(place.join("old")).unwrap(), [b'1'; 200_000]);
+        assert_eq!(names(), ["old"]);
+    }
+    let answer = write(&mut host, "new", 400_000, "3");
+    assert_eq!(answer["error"]["code"], 1006);
+    let edits = json!([{ "old": "1", "new": "22", "all": true }]);
+    let answer = ask(
+        &mut host,
+        "files/edit",
+        json!({ "path": "old", "edits": edits }),
+    );
+    assert_eq!(answer["error"]["code"], 1006, "{answer}");
+    assert_eq!(std::fs::read(place.join("old")).unwrap(), [b'1'; 200_000]);
+    assert_eq!(names(), ["old"]);
+    // With room it goes on.
+    assert_eq!(
+        write(&mut host, "old", 250_000, "4")["result"]["overwritten"],
+        true
+    );
+    // A program meets the same disk, and says so itself.
+    let params = json!({ "command": "head -c 1000000 /dev/zero > fill", "shell": true });
+    let answer = ask(&mut host, "exec/run", params);
+    assert_ne!(answer["result"]["exit_code"], 0, "{answer}");
+    assert_eq!(std::fs::read(place.join("old")).unwrap(), [b'4'; 250_000]);
+}
