@@ -241,6 +241,23 @@ async fn followers_are_told() {
     assert!(strange.now().is_none());
 }
 
+/// JR-144, R-11: nothing is missing when the end is told, however close it is to the last output.
+#[tokio::test]
+async fn the_end_comes_last() {
+    let bench = Bench::new(&[]);
+    let script = "head -c 100000 /dev/zero | tr '\\0' x; printf end";
+    let wanted = "x".repeat(100_000) + "end";
+    for _ in 0..20 {
+        let viewer = bench.topics.connection();
+        let mut viewed = bench.topics.listen(viewer.clone());
+        let session = bench.sh(script, Some(&viewer)).await;
+        let viewed = heard(&mut viewed).await;
+        assert_eq!((viewed.data.len(), viewed.gaps), (wanted.len(), 0));
+        assert!(viewed.data == wanted && bench.log(&session).await == wanted);
+        assert_eq!(bench.status(&session).await, "exited");
+    }
+}
+
 /// one who follows and never reads keeps nobody from printing, reading or ending, and
 /// is told once of what it missed.
 #[tokio::test]

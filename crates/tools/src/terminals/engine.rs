@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Topics};
-use callgate_sandbox::{SpawnError, Spawner, Spec, Terminal};
+use callgate_sandbox::{SpawnError, Spawner, Spec, Terminal, TerminalSize};
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
@@ -246,7 +246,10 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
         Some(size) => on_terminal(&mut spec, size),
         None => on_pipes(&mut spec),
     };
-    let ends = ends.map_err(|error| broken(&error))?;
+    // As a rule there are no more descriptors, or terminals.
+    let ends = ends.map_err(|error| Fault::Unavailable {
+        reason: format!("make a terminal: {error}"),
+    })?;
     let spawned = shared.spawner.spawn(spec).await;
     let child = spawned.map_err(|error| not_started(&error))?;
     let id = session_id(&*shared.clock).map_err(|error| broken(&error))?;
@@ -280,7 +283,7 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
     Ok(session)
 }
 
-fn on_terminal(spec: &mut Spec, size: callgate_sandbox::TerminalSize) -> io::Result<Ends> {
+fn on_terminal(spec: &mut Spec, size: TerminalSize) -> io::Result<Ends> {
     let (master, terminal) = Terminal::open(size)?;
     spec.terminal = Some(terminal);
     // Not a pipe, but waited for, read and written like one.
