@@ -155,7 +155,14 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
         LOADER.iter().for_each(|path| roots.read(Path::new(path)));
     } else {
         OPEN.iter().for_each(|path| roots.read(Path::new(path)));
+        // A folder that it may write is one of its roots as it is. By its name, a link that
+        // somebody swaps in for it would make another one.
+        let written = needs
+            .writes
+            .iter()
+            .any(|root| subject.cwd.starts_with(root));
         match &needs.roots {
+            None if written => {}
             None => roots.read(subject.cwd),
             Some(kept) => kept
                 .readable(&[subject.cwd.to_owned()])

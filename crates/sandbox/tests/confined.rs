@@ -413,3 +413,19 @@ async fn a_planted_link_is_not_followed() {
     std::fs::remove_dir_all(cwd).unwrap();
     std::fs::remove_dir_all(outside).unwrap();
 }
+
+/// A folder inside what it may write is somebody else's once a link is swapped in for it: being
+/// started there opens nothing.
+#[tokio::test]
+async fn a_link_in_place_of_its_folder_opens_nothing() {
+    let (home, elsewhere) = (folder(), folder());
+    std::fs::write(elsewhere.join("secret"), "s").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, home.join("sub")).unwrap();
+    let needs = writes(std::slice::from_ref(&home));
+    let spec = sh("cat secret", &home.join("sub"), &needs);
+    let (text, exit) = run(&spawner(BOTH[0]), spec).await;
+    assert_eq!((text.as_str(), exit.ending), ("", Ending::Code(1)));
+    for folder in [home, elsewhere] {
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
