@@ -13,7 +13,7 @@ use callgate_call::{
     Call, CallId, Caller, Cancel, Clock, Document, Fault, Hearer, Job, Needs, NoSink, Patience,
     Plan, Secrets, Subscription, Timestamp, Told, Tool, Topics, Wire,
 };
-use callgate_sandbox::Spawner;
+use callgate_sandbox::{Limits, Spawner};
 use callgate_tools::terminals::{self, ENDED_MAX, SESSIONS_MAX, TerminalSettings, Terminals};
 use serde_json::{Value, json};
 
@@ -53,6 +53,7 @@ impl Bench {
             env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             shell: "/bin/sh".into(),
             secrets: Secrets::new(secrets.iter().map(|&word| word.to_owned()).collect()),
+            limits: Limits::default(),
             needs: Arc::clone(&needs),
         };
         let spawner = Spawner::new(locate::misbehave().to_owned());

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Topics};
-use callgate_sandbox::{SpawnError, Spawner, Spec, Terminal, TerminalSize};
+use callgate_sandbox::{Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize};
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
@@ -64,6 +64,7 @@ struct Thread {
 pub struct Birth {
     pub needs: Option<Arc<Needs>>,
     pub secrets: Secrets,
+    pub limits: Limits,
     /// Its folder, as it is told.
     pub cwd: String,
     /// Who is told what it prints.
@@ -242,6 +243,7 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
     spec.env = order.env;
     spec.search = order.search;
     spec.confine = birth.needs;
+    spec.limits = birth.limits;
     let ends = match order.size {
         Some(size) => on_terminal(&mut spec, size),
         None => on_pipes(&mut spec),
