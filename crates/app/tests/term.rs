@@ -318,25 +318,28 @@ fn a_session_survives_its_client() {
     assert!(serve.stop().success());
 }
 
-/// P-7: nothing of a session outlives a gate that is killed.
+/// P-7: nothing of a session outlives its gate, whether that is stopped or killed.
 #[test]
-fn sessions_end_with_a_killed_gate() {
+fn sessions_end_with_their_gate() {
     let folder = Folder::new();
-    let serve = Serve::start(&folder);
-    let script = "setsid sleep 601 & sleep 602";
-    let made = call(
-        &serve,
-        "create",
-        json!({ "command": script, "shell": true }),
-    );
-    let pid = u32::try_from(made["pid"].as_u64().expect("a pid")).expect("a pid");
-    let all = wait_for("its processes", || {
-        let all = support::processes::descendants(pid);
-        (all.len() == 2).then_some(all)
-    });
-    serve.kill();
-    wait_for("their end", || {
-        let gone = |pid: &u32| !support::is_alive(*pid);
-        (gone(&pid) && all.iter().all(gone)).then_some(())
-    });
+    for stopped in [true, false] {
+        let serve = Serve::start(&folder);
+        let script = "setsid sleep 601 & sleep 602";
+        let input = json!({ "command": script, "shell": true });
+        let made = call(&serve, "create", input);
+        let pid = u32::try_from(made["pid"].as_u64().expect("a pid")).expect("a pid");
+        let all = wait_for("its processes", || {
+            let all = support::processes::descendants(pid);
+            (all.len() == 2).then_some(all)
+        });
+        if stopped {
+            assert!(serve.stop().success());
+        } else {
+            serve.kill();
+        }
+        wait_for("their end", || {
+            let gone = |pid: &u32| !support::is_alive(*pid);
+            (gone(&pid) && all.iter().all(gone)).then_some(())
+        });
+    }
 }

@@ -403,7 +403,7 @@ fn top_is_driven() {
 }
 
 /// G-9, P-10: a session has the workspace, but not what is the gate's, and no network unless its
-/// owner says so. R-11: those of `callgate rpc` end with it.
+/// owner says so, who may have none at all. R-11: those of `callgate rpc` end with it.
 #[test]
 fn sessions_are_held() {
     let socket = "python3 -c 'import socket; socket.socket(); print(\"so\" + \"cket\")'";
@@ -428,4 +428,7 @@ fn sessions_are_held() {
             (!support::is_alive(u32::try_from(pid).expect("a pid"))).then_some(())
         });
     }
+    let without = trusted("[terminals]\noff = true\n");
+    let mut rpc = Rpc::new(&without);
+    assert_eq!(rpc.bad("list", json!({})), -32601);
 }

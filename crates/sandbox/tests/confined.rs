@@ -439,3 +439,19 @@ async fn what_is_roots_alone_is_not_read_by_its_tools() {
     assert_eq!(text, "0\n1\n0\n1\nlisted\n");
     std::fs::remove_dir_all(cwd).unwrap();
 }
+
+/// A folder inside what it may write is somebody else's once a link is swapped in for it: being
+/// started there opens nothing.
+#[tokio::test]
+async fn a_link_in_place_of_its_folder_opens_nothing() {
+    let (home, elsewhere) = (folder(), folder());
+    std::fs::write(elsewhere.join("secret"), "s").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, home.join("sub")).unwrap();
+    let needs = writes(std::slice::from_ref(&home));
+    let spec = sh("cat secret", &home.join("sub"), &needs);
+    let (text, exit) = run(&spawner(BOTH[0]), spec).await;
+    assert_eq!((text.as_str(), exit.ending), ("", Ending::Code(1)));
+    for folder in [home, elsewhere] {
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

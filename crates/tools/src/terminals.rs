@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use callgate_call::{Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Tier, Tool};
+use callgate_sandbox::Limits;
 use serde_json::{Value, json};
 
 use crate::builtin;
@@ -40,6 +41,8 @@ pub struct TerminalSettings {
     pub shell: OsString,
     /// What is replaced in what they print.
     pub secrets: Secrets,
+    /// What each of their processes may take.
+    pub limits: Limits,
     /// What holds them.
     pub needs: Arc<Needs>,
 }
@@ -113,6 +116,7 @@ impl TerminalRunner {
         let birth = Birth {
             needs,
             secrets: self.settings.secrets.clone(),
+            limits: self.settings.limits.clone(),
             cwd,
             hearer: job.call.hearer.clone().filter(|_| attach),
         };

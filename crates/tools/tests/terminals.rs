@@ -13,7 +13,7 @@ use callgate_call::{
     Call, CallId, Caller, Cancel, Clock, Document, Fault, Hearer, Job, Needs, NoSink, Patience,
     Plan, Secrets, Subscription, Timestamp, Told, Tool, Topics, Wire,
 };
-use callgate_sandbox::Spawner;
+use callgate_sandbox::{Limits, Spawner};
 use callgate_tools::terminals::{self, ENDED_MAX, SESSIONS_MAX, TerminalSettings, Terminals};
 use serde_json::{Value, json};
 
@@ -53,6 +53,7 @@ impl Bench {
             env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             shell: "/bin/sh".into(),
             secrets: Secrets::new(secrets.iter().map(|&word| word.to_owned()).collect()),
+            limits: Limits::default(),
             needs: Arc::clone(&needs),
         };
         let spawner = Spawner::new(locate::misbehave().to_owned());
@@ -239,6 +240,23 @@ async fn followers_are_told() {
         .until_over(quiet["session_id"].as_str().unwrap())
         .await;
     assert!(strange.now().is_none());
+}
+
+/// JR-144, R-11: nothing is missing when the end is told, however close it is to the last output.
+#[tokio::test]
+async fn the_end_comes_last() {
+    let bench = Bench::new(&[]);
+    let script = "head -c 100000 /dev/zero | tr '\\0' x; printf end";
+    let wanted = "x".repeat(100_000) + "end";
+    for _ in 0..20 {
+        let viewer = bench.topics.connection();
+        let mut viewed = bench.topics.listen(viewer.clone());
+        let session = bench.sh(script, Some(&viewer)).await;
+        let viewed = heard(&mut viewed).await;
+        assert_eq!((viewed.data.len(), viewed.gaps), (wanted.len(), 0));
+        assert!(viewed.data == wanted && bench.log(&session).await == wanted);
+        assert_eq!(bench.status(&session).await, "exited");
+    }
 }
 
 /// one who follows and never reads keeps nobody from printing, reading or ending, and

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Topics};
-use callgate_sandbox::{SpawnError, Spawner, Spec, Terminal};
+use callgate_sandbox::{Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize};
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
@@ -64,6 +64,7 @@ struct Thread {
 pub struct Birth {
     pub needs: Option<Arc<Needs>>,
     pub secrets: Secrets,
+    pub limits: Limits,
     /// Its folder, as it is told.
     pub cwd: String,
     /// Who is told what it prints.
@@ -242,11 +243,15 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
     spec.env = order.env;
     spec.search = order.search;
     spec.confine = birth.needs;
+    spec.limits = birth.limits;
     let ends = match order.size {
         Some(size) => on_terminal(&mut spec, size),
         None => on_pipes(&mut spec),
     };
-    let ends = ends.map_err(|error| broken(&error))?;
+    // As a rule there are no more descriptors, or terminals.
+    let ends = ends.map_err(|error| Fault::Unavailable {
+        reason: format!("make a terminal: {error}"),
+    })?;
     let spawned = shared.spawner.spawn(spec).await;
     let child = spawned.map_err(|error| not_started(&error))?;
     let id = session_id(&*shared.clock).map_err(|error| broken(&error))?;
@@ -280,7 +285,7 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
     Ok(session)
 }
 
-fn on_terminal(spec: &mut Spec, size: callgate_sandbox::TerminalSize) -> io::Result<Ends> {
+fn on_terminal(spec: &mut Spec, size: TerminalSize) -> io::Result<Ends> {
     let (master, terminal) = Terminal::open(size)?;
     spec.terminal = Some(terminal);
     // Not a pipe, but waited for, read and written like one.
