@@ -396,16 +396,22 @@ async fn as_many_as_there_may_be() {
     bench.good("create", json!({ "command": "cat" })).await;
 }
 
-/// Sessions end with their process.
+/// Sessions end with their process, and who follows them hears of it.
 #[tokio::test]
 async fn sessions_end_with_their_engine() {
     let bench = Bench::new(&[]);
-    let created = bench
-        .good("create", json!({ "command": "sleep", "args": ["600"] }))
-        .await;
+    let viewer = bench.topics.connection();
+    let mut viewed = bench.topics.listen(viewer.clone());
+    let input = json!({ "command": "sleep", "args": ["600"] });
+    let created = bench.ask("create", input, Some(&viewer)).await.unwrap();
     let process = PathBuf::from(format!("/proc/{}", created["pid"]));
     assert!(process.exists());
     drop(bench);
+    let exit = heard(&mut viewed).await.exit;
+    assert_eq!(
+        (&exit["code"], &exit["signal"]),
+        (&Value::Null, &Value::Null)
+    );
     for _ in 0..6000 {
         if !process.exists() {
             return;

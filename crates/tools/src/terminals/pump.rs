@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::Stream;
-use callgate_sandbox::{Child, Exit};
+use callgate_sandbox::{Child, Ending, Exit};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::Receiver;
 
@@ -189,6 +189,15 @@ impl Pump {
             other => {
                 self.child.signal(other);
             }
+        }
+    }
+}
+
+impl Drop for Pump {
+    /// However it comes to its end, its session does too: the child goes with it.
+    fn drop(&mut self) {
+        if self.session.end().is_none() {
+            self.session.ended(Ending::Lost);
         }
     }
 }
