@@ -204,7 +204,7 @@ impl<'a> Parts<'a> {
             tools.extend(self.files(&ground, &config.files)?);
             let exec = exec::tool(self, &config, &ground, &secrets);
             tools.extend(exec.map_err(SetupError::Tools)?);
-            tools.extend(terminals::tools(self, &ground, &config.terminals, &secrets));
+            tools.extend(terminals::tools(self, &ground, &config, &secrets));
             for tool in tools {
                 catalog
                     .add_builtin(tool)

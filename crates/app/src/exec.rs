@@ -7,13 +7,14 @@ use callgate_call::{Fault, Isolation, Needs, Secrets, Sink, Tier, Tool};
 use callgate_runners::Served;
 use callgate_sandbox::{Child, Limits, scrubbed_env};
 use callgate_tools::exec::{self, ExecParts, ExecSettings, Hosts, HostsFuture, OpenHosts};
+use callgate_tools::programs::Programs;
 
 use crate::compose::Parts;
 use crate::config::{Config, LimitsConfig, RunnerConfig, ToolConfig};
 use crate::needs::Ground;
 
 /// Processes of their user, ours included, where nothing is said.
-const PROCESSES_MAX: u64 = 4096;
+pub const PROCESSES_MAX: u64 = 4096;
 
 /// The tool; nothing where the owner wants none.
 pub fn tool(
@@ -28,18 +29,9 @@ pub fn tool(
     let tier = config.exec.tier.unwrap_or(Tier::System.number().into());
     let tier =
         Tier::from_number(tier).ok_or_else(|| format!("exec.tier: {tier} is not 0, 1, 2 or 3"))?;
-    let named = |name: &String| (name.clone(), name.clone());
     let settings = ExecSettings {
-        workspace: parts.paths.workspace.clone(),
+        programs: programs(parts, config),
         own: ground.own(),
-        allow: config.exec.allow.clone(),
-        env: scrubbed_env(parts.environment.variables(), &config.exec.env),
-        secret_variables: config
-            .secrets
-            .env
-            .iter()
-            .map(named)
-            .collect::<BTreeMap<_, _>>(),
         limits: Limits {
             processes: Some(config.exec.processes.unwrap_or(PROCESSES_MAX)),
             ..Limits::default()
@@ -60,6 +52,17 @@ pub fn tool(
     let place = parts.paths.workspace.display();
     made.map(Some)
         .map_err(|error| format!("open the workspace {place}: {error}"))
+}
+
+/// What callers may run, by `exec/run` and on terminals.
+pub fn programs(parts: &Parts<'_>, config: &Config) -> Programs {
+    let named = |name: &String| (name.clone(), name.clone());
+    Programs {
+        workspace: parts.paths.workspace.clone(),
+        allow: config.exec.allow.clone(),
+        env: scrubbed_env(parts.environment.variables(), &config.exec.env),
+        secret_variables: config.secrets.env.iter().map(named).collect(),
+    }
 }
 
 /// Those of a tool that may write the workspace, and says no more than the owner does.

@@ -4,41 +4,33 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use callgate_call::{Secrets, Tool};
-use callgate_sandbox::{Limits, scrubbed_env};
+use callgate_sandbox::Limits;
 use callgate_tools::terminals::{self, TerminalSettings};
 
 use crate::compose::Parts;
-use crate::config::TerminalsConfig;
+use crate::config::Config;
 use crate::environment::Environment;
+use crate::exec::{PROCESSES_MAX, programs};
 use crate::needs::Ground;
 
 /// The shell of a user who has none.
 const SHELL: &str = "/bin/sh";
 
-/// Processes of their user, ours included.
-const PROCESSES_MAX: u64 = 4096;
-
 /// The tools over the sessions of this process; none where the owner wants none.
-pub fn tools(
-    parts: &Parts<'_>,
-    ground: &Ground,
-    config: &TerminalsConfig,
-    secrets: &Secrets,
-) -> Vec<Tool> {
-    if config.off {
+pub fn tools(parts: &Parts<'_>, ground: &Ground, config: &Config, secrets: &Secrets) -> Vec<Tool> {
+    if config.terminals.off {
         return Vec::new();
     }
     let settings = TerminalSettings {
-        workspace: parts.paths.workspace.clone(),
+        programs: programs(parts, config),
         own: ground.own(),
-        env: scrubbed_env(parts.environment.variables(), &[]),
         shell: shell(parts.environment),
         secrets: secrets.clone(),
         limits: Limits {
             processes: Some(PROCESSES_MAX),
             ..Limits::default()
         },
-        needs: ground.sessions(config.network),
+        needs: ground.sessions(config.terminals.network),
     };
     terminals::tools(&parts.terminals, settings)
 }

@@ -7,10 +7,7 @@
 mod capture;
 mod command;
 mod hosts;
-mod variables;
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::future::{Future, pending};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,6 +28,7 @@ use tokio::time::Instant;
 use crate::builtin;
 use crate::files::Lists;
 use crate::files::place::Ground;
+use crate::programs::Programs;
 use capture::Capture;
 pub use hosts::{Hosts, HostsFuture, OpenHosts};
 
@@ -53,16 +51,10 @@ const BY_SIGNAL: i32 = 128;
 /// What the owner lets be run, and how.
 #[derive(Clone, Debug)]
 pub struct ExecSettings {
-    /// Where it runs.
-    pub workspace: PathBuf,
+    /// Which programs, where.
+    pub programs: Programs,
     /// The gate's own things, where it does not. G-9.
     pub own: Vec<PathBuf>,
-    /// Programs that may be named; none here: any.
-    pub allow: Vec<String>,
-    /// The environment, before what a call adds.
-    pub env: Vec<(OsString, OsString)>,
-    /// Which of its variables hold a secret, and the secret's name.
-    pub secret_variables: BTreeMap<String, String>,
     /// What each process may take.
     pub limits: Limits,
     /// How dangerous it is.
@@ -89,7 +81,11 @@ pub struct ExecParts {
 pub fn tool(settings: ExecSettings, parts: ExecParts) -> io::Result<Tool> {
     let (tier, needs) = (settings.tier, Arc::clone(&settings.needs));
     let runner = Exec {
-        ground: Ground::open(&settings.workspace, settings.own.clone(), Lists::default())?,
+        ground: Ground::open(
+            &settings.programs.workspace,
+            settings.own.clone(),
+            Lists::default(),
+        )?,
         settings,
         parts,
     };

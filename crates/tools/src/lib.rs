@@ -6,6 +6,7 @@ pub mod exec;
 pub mod files;
 mod memory;
 pub mod planner;
+pub mod programs;
 pub mod terminals;
 
 use std::sync::Arc;

@@ -23,20 +23,19 @@ use callgate_sandbox::Limits;
 use serde_json::{Value, json};
 
 use crate::builtin;
+use crate::programs::{Programs, bad};
 use engine::Birth;
 pub use engine::{ENDED_LIFE, ENDED_MAX, SESSIONS_MAX, Terminals};
 pub use log::LOG_BYTES_MAX;
-use order::{Order, bad};
+use order::Order;
 pub use session::WRITE_PATIENCE;
 
 /// What the sessions of one configuration are like.
 pub struct TerminalSettings {
-    /// Where they begin, and what they may write. A real path.
-    pub workspace: PathBuf,
+    /// Which programs, and where they begin.
+    pub programs: Programs,
     /// The gate's own things in it. G-9.
     pub own: Vec<PathBuf>,
-    /// What they see of our environment.
-    pub env: Vec<(OsString, OsString)>,
     /// The user's shell.
     pub shell: OsString,
     /// What is replaced in what they print.
@@ -112,9 +111,10 @@ impl TerminalRunner {
         let needs = job.plan.confinement.clone();
         let order = Order::read(input, &self.settings, needs.as_deref())?;
         let attach = input["attach"].as_bool().unwrap_or(true);
-        let cwd = order::told(&order.cwd, &self.settings.workspace);
+        let cwd = order::told(&order.cwd, &self.settings.programs.workspace);
         let birth = Birth {
             needs,
+            programs: self.settings.programs.clone(),
             secrets: self.settings.secrets.clone(),
             limits: self.settings.limits.clone(),
             cwd,

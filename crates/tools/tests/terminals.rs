@@ -14,6 +14,7 @@ use callgate_call::{
     Plan, Secrets, Subscription, Timestamp, Told, Tool, Topics, Wire,
 };
 use callgate_sandbox::{Limits, Spawner};
+use callgate_tools::programs::Programs;
 use callgate_tools::terminals::{self, ENDED_MAX, SESSIONS_MAX, TerminalSettings, Terminals};
 use serde_json::{Value, json};
 
@@ -37,6 +38,11 @@ struct Bench {
 
 impl Bench {
     fn new(secrets: &[&str]) -> Self {
+        Self::allowing(secrets, &[])
+    }
+
+    /// With a list of the programs that may be run.
+    fn allowing(secrets: &[&str], allow: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("callgate-terminals-{}-{number}", std::process::id());
@@ -48,9 +54,13 @@ impl Bench {
             ..Needs::default()
         });
         let settings = TerminalSettings {
-            workspace: workspace.clone(),
+            programs: Programs {
+                workspace: workspace.clone(),
+                allow: allow.iter().map(|&program| program.to_owned()).collect(),
+                env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+                ..Programs::default()
+            },
             own: vec![workspace.join("callgate.toml"), workspace.join("state")],
-            env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             shell: "/bin/sh".into(),
             secrets: Secrets::new(secrets.iter().map(|&word| word.to_owned()).collect()),
             limits: Limits::default(),
@@ -422,6 +432,34 @@ async fn sessions_end_with_their_engine() {
 }
 
 /// JR-145, G-9: what makes no sense is told with the field, before anything runs.
+/// JR-145: the owner's list of programs holds for sessions as it does for `exec/run`.
+#[tokio::test]
+async fn only_listed_programs() {
+    let bench = Bench::allowing(&[], &["true"]);
+    for input in [
+        json!({ "command": "false" }),
+        json!({ "command": "/bin/true" }),
+        json!({ "command": "true", "shell": true }),
+        json!({}),
+    ] {
+        let refused = bench.ask("create", input.clone(), None).await.unwrap_err();
+        assert!(
+            matches!(refused, Fault::Denied { .. }),
+            "{input}: {refused:?}"
+        );
+    }
+    let input = json!({ "command": "true" });
+    bench
+        .ask("create", input, None)
+        .await
+        .expect("it is listed");
+    let bench = Bench::allowing(&[], &["/bin/sh"]);
+    bench
+        .ask("create", json!({}), None)
+        .await
+        .expect("the shell is listed");
+}
+
 #[tokio::test]
 async fn nonsense_is_refused() {
     let bench = Bench::new(&[]);
@@ -437,11 +475,14 @@ async fn nonsense_is_refused() {
         ("cwd", json!({ "cwd": "none" })),
         ("cwd", json!({ "cwd": "state" })),
         ("cwd", json!({ "cwd": "a\u{0}b" })),
-        ("env", json!({ "env": { "LD_PRELOAD": "x.so" } })),
-        ("env", json!({ "env": { "GLIBC_TUNABLES": "x" } })),
-        ("env", json!({ "env": { "A=B": "x" } })),
-        ("env", json!({ "env": { "A": "\u{0}" } })),
-        ("env", json!({ "env": { "": "x" } })),
+        ("env/LD_PRELOAD", json!({ "env": { "LD_PRELOAD": "x.so" } })),
+        (
+            "env/GLIBC_TUNABLES",
+            json!({ "env": { "GLIBC_TUNABLES": "x" } }),
+        ),
+        ("env/A=B", json!({ "env": { "A=B": "x" } })),
+        ("env/A", json!({ "env": { "A": "\u{0}" } })),
+        ("env/", json!({ "env": { "": "x" } })),
         ("cols", json!({ "cols": 0 })),
         ("cols", json!({ "cols": 1001 })),
         ("rows", json!({ "rows": -1 })),

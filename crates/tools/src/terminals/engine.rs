@@ -8,16 +8,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Topics};
-use callgate_sandbox::{Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize};
+use callgate_sandbox::{Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize, resolve};
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 
-use super::order::{Order, bad};
+use super::order::Order;
 use super::pump::{Pump, Source};
 use super::session::{Session, State};
 use super::text::Decoder;
 use super::when::SessionClock;
+use crate::programs::{Programs, bad};
 
 /// Sessions that run at the same time; more are refused.
 pub const SESSIONS_MAX: usize = 512;
@@ -62,6 +63,8 @@ struct Thread {
 
 /// What a session is made of beside its order.
 pub struct Birth {
+    /// Which programs may be run.
+    pub programs: Programs,
     pub needs: Option<Arc<Needs>>,
     pub secrets: Secrets,
     pub limits: Limits,
@@ -241,9 +244,13 @@ struct Ends {
 async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Session>, Fault> {
     let mut spec = Spec::new(order.argv, order.cwd);
     spec.env = order.env;
-    spec.search = order.search;
+    spec.search = Some(order.search);
     spec.confine = birth.needs;
     spec.limits = birth.limits;
+    if let Some(command) = &order.named {
+        let found = resolve(&spec).map_err(|error| not_started(&error))?;
+        spec.named_by_caller = birth.programs.comes_alone(command, &found);
+    }
     let ends = match order.size {
         Some(size) => on_terminal(&mut spec, size),
         None => on_pipes(&mut spec),

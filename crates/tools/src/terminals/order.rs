@@ -1,14 +1,14 @@
 //! What a new session is to run, where and with what environment.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use callgate_call::{Fault, Needs};
-use callgate_sandbox::{TerminalSize, held_env, real};
+use callgate_sandbox::{TerminalSize, real};
 use serde_json::Value;
 
 use super::TerminalSettings;
+use crate::programs::{bad, set};
 
 /// The size of a terminal whose creator does not say. R-11.
 const USUAL: TerminalSize = TerminalSize { cols: 80, rows: 24 };
@@ -25,18 +25,16 @@ const NAME_CHARS_MAX: usize = 256;
 /// What we can do: as most terminals do today.
 const TERM: &str = "xterm-256color";
 
-/// Variables that make the loader run other code than the program's.
-const LOADER: [&str; 2] = ["GCONV_PATH", "GLIBC_TUNABLES"];
-const LOADER_PREFIXES: [&str; 2] = ["LD_", "DYLD_"];
-
 /// What a new session is to be.
 #[derive(Debug)]
 pub struct Order {
     pub name: Option<String>,
     pub argv: Vec<OsString>,
+    /// The program as its creator named it, where they did.
+    pub named: Option<String>,
     pub cwd: PathBuf,
     pub env: Vec<(OsString, OsString)>,
-    pub search: Option<OsString>,
+    pub search: OsString,
     /// Nothing for one with pipes instead of a terminal.
     pub size: Option<TerminalSize>,
 }
@@ -58,28 +56,22 @@ impl Order {
                 format!("longer than {NAME_CHARS_MAX} characters"),
             ));
         }
-        let asked = asked_env(&input["env"])?;
-        let env = environment(settings, needs, &asked);
-        let is_dumb = asked
-            .iter()
-            .any(|(name, value)| *name == "TERM" && *value == "dumb");
+        let env = environment(settings, needs, &input["env"])?;
+        let is_dumb = input["env"]["TERM"] == "dumb";
         let size = size(&input["cols"], &input["rows"])?;
         Ok(Self {
             name,
             argv: argv(input, settings)?,
+            named: input["command"]
+                .as_str()
+                .filter(|_| input["shell"] != true)
+                .map(str::to_owned),
             cwd: folder(input["cwd"].as_str(), settings)?,
-            search: variable(&settings.env, "PATH"),
+            search: settings.programs.search_path(),
             env,
             size: (!is_dumb).then_some(size),
         })
     }
-}
-
-pub fn bad(field: &str, reason: impl Into<String>) -> Fault {
-    let reason = reason.into();
-    Fault::bad_value(format!("{field}: {reason}"))
-        .with("field", field)
-        .with("reason", reason)
 }
 
 fn argv(input: &Value, settings: &TerminalSettings) -> Result<Vec<OsString>, Fault> {
@@ -89,6 +81,15 @@ fn argv(input: &Value, settings: &TerminalSettings) -> Result<Vec<OsString>, Fau
     if words.iter().chain(&command).any(|word| word.contains('\0')) {
         return Err(bad("command", "a zero byte ends a text early"));
     }
+    let shell = settings.shell.to_string_lossy();
+    settings.programs.check_allowed(
+        "command",
+        match command {
+            None => &shell,
+            Some(_) if input["shell"] == true => "sh",
+            Some(command) => command,
+        },
+    )?;
     let mut argv: Vec<OsString> = match command {
         None => vec![settings.shell.clone()],
         Some("") => return Err(bad("command", "must not be empty")),
@@ -105,15 +106,15 @@ fn argv(input: &Value, settings: &TerminalSettings) -> Result<Vec<OsString>, Fau
 /// The folder to begin in: the workspace, or one inside that is not the gate's.
 fn folder(asked: Option<&str>, settings: &TerminalSettings) -> Result<PathBuf, Fault> {
     let Some(asked) = asked else {
-        return Ok(settings.workspace.clone());
+        return Ok(settings.programs.workspace.clone());
     };
     if asked.contains('\0') {
         return Err(bad("cwd", "a zero byte ends a path early"));
     }
-    let path = real(&settings.workspace.join(asked));
+    let path = real(&settings.programs.workspace.join(asked));
     // What is not there may still climb out by its letters.
     let climbs = path.components().any(|part| part.as_os_str() == "..");
-    if climbs || !path.starts_with(&settings.workspace) {
+    if climbs || !path.starts_with(&settings.programs.workspace) {
         return Err(bad("cwd", "Path outside workspace"));
     }
     if settings.own.iter().any(|own| path.starts_with(own)) {
@@ -133,57 +134,17 @@ pub fn told(path: &Path, workspace: &Path) -> String {
     }
 }
 
-fn asked_env(env: &Value) -> Result<Vec<(&str, &str)>, Fault> {
-    let Some(members) = env.as_object() else {
-        return Ok(Vec::new());
-    };
-    let pair = |(name, value): (&'_ String, &'_ Value)| {
-        let wrong = name.is_empty() || name.contains(['=', '\0']);
-        let value = value.as_str().filter(|value| !value.contains('\0'));
-        if wrong || value.is_none() {
-            return Err(bad("env", format!("`{name}` cannot be a variable")));
-        }
-        let loads = LOADER.contains(&name.as_str())
-            || LOADER_PREFIXES
-                .iter()
-                .any(|prefix| name.starts_with(prefix));
-        if loads {
-            return Err(bad("env", format!("`{name}` is for the loader")));
-        }
-        Ok(())
-    };
-    for member in members {
-        pair(member)?;
-    }
-    let pairs = members.iter();
-    Ok(pairs
-        .filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
-        .collect())
-}
-
-/// What of our environment a tool may see, and on top what was asked for.
+/// The usual environment of programs, and what they are told of their terminal.
 fn environment(
     settings: &TerminalSettings,
     needs: Option<&Needs>,
-    asked: &[(&str, &str)],
-) -> Vec<(OsString, OsString)> {
-    let ours = match needs {
-        None => settings.env.clone(),
-        Some(needs) => held_env(&settings.env, &BTreeMap::new(), needs),
-    };
-    let mut env: BTreeMap<OsString, OsString> = ours.into_iter().collect();
-    env.insert("TERM".into(), TERM.into());
-    env.extend(
-        asked
-            .iter()
-            .map(|(name, value)| (name.into(), value.into())),
-    );
-    env.into_iter().collect()
-}
-
-fn variable(env: &[(OsString, OsString)], name: &str) -> Option<OsString> {
-    let found = env.iter().find(|(known, _)| known == name);
-    found.map(|(_, value)| value.clone())
+    asked: &Value,
+) -> Result<Vec<(OsString, OsString)>, Fault> {
+    let mut env = settings.programs.env(asked, needs)?;
+    if asked.get("TERM").is_none() {
+        set(&mut env, "TERM", TERM);
+    }
+    Ok(env)
 }
 
 /// A size that a terminal can have.
