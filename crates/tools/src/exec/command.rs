@@ -100,7 +100,7 @@ impl Exec {
         for (name, value) in input["env"].as_object().into_iter().flatten() {
             let value = value.as_str().unwrap_or_default();
             if let Some(reason) = refusal(name, value) {
-                return Err(bad(&format!("env/{name}"), reason));
+                return Err(bad(&format!("env.{name}"), reason));
             }
             env.retain(|(known, _)| known != OsStr::new(name));
             env.push((name.into(), value.into()));
