@@ -52,7 +52,7 @@ impl Programs {
         for (name, value) in asked.as_object().into_iter().flatten() {
             let value = value.as_str().unwrap_or_default();
             if let Some(reason) = refusal(name, value) {
-                return Err(bad(&format!("env/{name}"), reason));
+                return Err(bad(&format!("env.{name}"), reason));
             }
             set(&mut env, name, value);
         }
