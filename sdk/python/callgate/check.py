@@ -153,7 +153,7 @@ def _additional(checker: Checker, schema: dict[str, Any], rule: Any, value: Any)
         for name in value:
             if name not in schema.get("properties", ()):
                 if rule is False:
-                    return "", f"unexpected: {name}"
+                    return name, f"unexpected: {name}"
                 found = _under(name, checker._problem(rule, value[name]))
                 if found:
                     return found

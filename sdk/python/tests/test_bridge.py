@@ -146,7 +146,7 @@ class AnswersTest(ParentCase):
     def test_arguments_that_do_not_fit(self) -> None:
         """B-9, BR-10: they are refused in the gate's words, and the function is not called."""
         for arguments, words in [
-            ({"a": 1, "c": 2}, "bad input: unexpected: c"),
+            ({"a": 1, "c": 2}, "bad input: c: unexpected: c"),
             ({"a": "1"}, "bad input: a: is not of type integer"),
             ({}, "bad input: a: is required"),
         ]:

@@ -28,7 +28,7 @@ class CheckTest(unittest.TestCase):
             (
                 {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False},
                 [{"a": ""}],
-                [({}, "a", "is required"), ({"a": 1}, "a", "is not of type string"), ({"a": "", "b": 1}, "", "unexpected: b")],
+                [({}, "a", "is required"), ({"a": 1}, "a", "is not of type string"), ({"a": "", "b": 1}, "b", "unexpected: b")],
             ),
             ({"additionalProperties": {"type": "integer"}}, [{"a": 1}, 7], [({"a": "x"}, "a", "is not of type integer")]),
             ({"minProperties": 1, "maxProperties": 2}, [{"a": 1}], [({}, "", "has fewer members than 1")]),

@@ -49,19 +49,20 @@ impl Schema {
 fn explain(error: &ValidationError<'_>) -> (String, String) {
     let path = error.instance_path().to_string();
     let field = path.trim_start_matches('/');
+    let inside = |name: &str| {
+        let field = format!("{field}/{name}");
+        field.trim_start_matches('/').to_owned()
+    };
     match error.kind() {
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
-            let field = format!("{field}/{name}");
-            (
-                field.trim_start_matches('/').to_owned(),
-                "is required".to_owned(),
-            )
+            (inside(name), "is required".to_owned())
         }
-        ValidationErrorKind::AdditionalProperties { unexpected } => (
-            field.to_owned(),
-            format!("unexpected: {}", unexpected.join(", ")),
-        ),
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            let first = unexpected.first().map_or("", String::as_str);
+            let reason = format!("unexpected: {}", unexpected.join(", "));
+            (inside(first), reason)
+        }
         _ => {
             let masked = error.masked_with("the value").to_string();
             let reason = masked.chars().take(REASON_CHARS_MAX).collect();

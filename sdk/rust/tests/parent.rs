@@ -138,7 +138,7 @@ fn arguments_are_checked() {
     let mut bridge = Bridge::connect(running.socket());
     for (arguments, words) in [
         (json!({}), "bad input: n: is required"),
-        (json!({ "n": [], "m": 1 }), "bad input: unexpected: m"),
+        (json!({ "n": [], "m": 1 }), "bad input: m: unexpected: m"),
         (
             json!({ "n": [3, 2] }),
             "bad input: n/1: the value is less than the minimum of 3",
