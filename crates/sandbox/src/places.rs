@@ -73,7 +73,7 @@ impl Places {
         let mut best: Option<(PathBuf, Cgroup)> = None;
         for folder in tree.own.ancestors() {
             let holds = held_in(folder, folder == tree.own);
-            if may_make(folder) {
+            if !holds.is_none() && may_make(folder) {
                 self.seen.push(folder.to_owned());
                 let count = best.as_ref().map_or(0, |(_, best)| best.count());
                 best = best.filter(|_| holds.count() <= count);
@@ -90,21 +90,26 @@ impl Places {
 }
 
 /// What groups made in `folder` can hold. Controllers are turned on where that is for us to do:
-/// where we are ourselves, and in what was handed to us.
+/// in the first group of all if we are in it, and in what was handed to us. Never where there are
+/// processes beside: the kernel turns some on there, and then lets nobody into the groups below.
 fn held_in(folder: &Path, own: bool) -> Cgroup {
-    let control = folder.join("cgroup.subtree_control");
+    let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
     let is_on = |text: &str, name: &str| text.split_whitespace().any(|word| word == name);
-    let read = |file: &Path| fs::read_to_string(file).unwrap_or_default();
-    let (there, on) = (read(&folder.join("cgroup.controllers")), read(&control));
-    if own || is_delegated(folder) {
+    let first = !folder.join("cgroup.type").exists();
+    let free = first || read("cgroup.procs").is_empty();
+    if free && (first && own || is_delegated(folder)) {
+        let (there, on) = (read("cgroup.controllers"), read("cgroup.subtree_control"));
         for (name, _) in CONTROLLERS {
             if is_on(&there, name) && !is_on(&on, name) {
-                // Refused where there are processes beside.
-                let _ = fs::write(&control, format!("+{name}"));
+                let control = folder.join("cgroup.subtree_control");
+                let _ = fs::write(control, format!("+{name}"));
             }
         }
     }
-    let on = read(&control);
+    let on = read("cgroup.subtree_control");
+    if !free && !on.trim().is_empty() {
+        return Cgroup::NONE;
+    }
     let held = CONTROLLERS.iter().filter(|(name, _)| is_on(&on, name));
     let tree = Cgroup {
         cpu_time: true,
