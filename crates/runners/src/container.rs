@@ -245,6 +245,8 @@ impl ContainerRunner {
         match ready.look().await {
             Ok(()) => Ok(ready),
             Err(reason) => {
+                // A container may run without its client: docker's is not the client's child.
+                ready.removed().await;
                 let mut state = self.state();
                 state.health.crashed(Instant::now(), reason.clone());
                 Err(Fault::Unavailable { reason })

@@ -48,6 +48,13 @@ impl Cgroup {
         cpu_time: false,
     };
 
+    pub(crate) const ALL: Self = Self {
+        memory: true,
+        processes: true,
+        cpu_share: true,
+        cpu_time: true,
+    };
+
     fn list(self) -> [bool; 4] {
         [self.memory, self.processes, self.cpu_share, self.cpu_time]
     }

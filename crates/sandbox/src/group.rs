@@ -316,7 +316,7 @@ fn lock(path: &Path) -> Option<OwnedFd> {
 
 /// Ends and removes the groups whose makers are gone.
 pub(crate) fn sweep(places: &Places) {
-    for place in places.all() {
+    for place in &places.seen {
         let entries = fs::read_dir(place).into_iter().flatten().flatten();
         for entry in entries {
             let ours = entry.file_name().to_str().is_some_and(is_ours);

@@ -148,7 +148,7 @@ impl Kit {
             .is_some_and(|group| group.can_hold(order.group))
         {
             self.group.take().into_iter().for_each(Group::remove);
-            self.group = Some(Group::make(&Places::find(), order.group)?);
+            self.group = Some(Group::make(&Places::find(order.group), order.group)?);
         }
         match &mut self.group {
             Some(group) if group.can_hold(order.group) => group.set(&order.limits),

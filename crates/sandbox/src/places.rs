@@ -18,6 +18,8 @@ pub(crate) struct Places {
     pub second: Option<(PathBuf, Cgroup)>,
     /// How many processes there may be where we are; our groups may be beside that.
     pub processes_max: Option<u64>,
+    /// All that were looked at on the way: others of ours may have made groups there.
+    pub seen: Vec<PathBuf>,
 }
 
 /// The controllers we have a use for, by the kernel's names.
@@ -46,67 +48,68 @@ const CONTROLLERS: [(&str, Cgroup); 3] = [
 ];
 
 impl Places {
-    /// Looks where they are. Nothing is made.
-    pub fn find() -> Self {
+    /// Looks where groups can be made that hold what is wanted, or as much of it as can be had.
+    pub fn find(wanted: Cgroup) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let trees = trees(&mounts, &own);
         let mut places = Self::default();
+        let mut first = Cgroup::NONE;
         for tree in trees.iter().filter(|tree| !tree.unified) {
             places.first.push((tree.own.clone(), tree.holds));
+            places.seen.push(tree.own.clone());
+            first = first.with(tree.holds);
         }
         if let Some(tree) = trees.iter().find(|tree| tree.unified) {
-            places.look_up(tree);
+            places.look_up(tree, wanted.without(first));
         }
         places
     }
 
     /// The second version lets no group have both processes and groups that hold something, but
-    /// for the first of all: where we are not in that, our groups stand beside us.
-    fn look_up(&mut self, tree: &Tree) {
+    /// for the first of all: where we are not in that, our groups stand beside us, as near as
+    /// they can.
+    fn look_up(&mut self, tree: &Tree, wanted: Cgroup) {
         let mut best: Option<(PathBuf, Cgroup)> = None;
         for folder in tree.own.ancestors() {
             let holds = held_in(folder, folder == tree.own);
-            let better = best
-                .as_ref()
-                .is_none_or(|(_, known)| holds.count() > known.count());
-            if better && may_make(folder) {
-                best = Some((folder.to_owned(), holds));
+            if !holds.is_none() && may_make(folder) {
+                self.seen.push(folder.to_owned());
+                let count = best.as_ref().map_or(0, |(_, best)| best.count());
+                best = best.filter(|_| holds.count() <= count);
+                best.get_or_insert_with(|| (folder.to_owned(), holds));
             }
-            let enough = best
-                .as_ref()
-                .is_some_and(|(_, best)| best.memory && best.processes);
-            if enough || folder == tree.mount || has_own_limit(folder) {
+            let enough = |best: &(PathBuf, Cgroup)| wanted.without(best.1).is_none();
+            if best.as_ref().is_some_and(enough) || folder == tree.mount || has_own_limit(folder) {
                 break;
             }
             self.processes_max = self.processes_max.or(number_in(&folder.join("pids.max")));
         }
         self.second = best;
     }
-
-    /// All folders in which groups may stand.
-    pub fn all(&self) -> impl Iterator<Item = &Path> {
-        let folders = self.first.iter().chain(&self.second);
-        folders.map(|(folder, _)| folder.as_path())
-    }
 }
 
 /// What groups made in `folder` can hold. Controllers are turned on where that is for us to do:
-/// where we are ourselves, and in what was handed to us.
+/// in the first group of all if we are in it, and in what was handed to us. Never where there are
+/// processes beside: the kernel turns some on there, and then lets nobody into the groups below.
 fn held_in(folder: &Path, own: bool) -> Cgroup {
-    let control = folder.join("cgroup.subtree_control");
+    let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
     let is_on = |text: &str, name: &str| text.split_whitespace().any(|word| word == name);
-    let read = |file: &Path| fs::read_to_string(file).unwrap_or_default();
-    let (there, on) = (read(&folder.join("cgroup.controllers")), read(&control));
-    if own || is_delegated(folder) {
+    let first = !folder.join("cgroup.type").exists();
+    let free = first || read("cgroup.procs").is_empty();
+    if free && (first && own || is_delegated(folder)) {
+        let (there, on) = (read("cgroup.controllers"), read("cgroup.subtree_control"));
         for (name, _) in CONTROLLERS {
             if is_on(&there, name) && !is_on(&on, name) {
-                // Refused where there are processes beside.
-                let _ = fs::write(&control, format!("+{name}"));
+                let control = folder.join("cgroup.subtree_control");
+                let _ = fs::write(control, format!("+{name}"));
             }
         }
     }
-    let on = read(&control);
+    let on = read("cgroup.subtree_control");
+    if !free && !on.trim().is_empty() {
+        return Cgroup::NONE;
+    }
     let held = CONTROLLERS.iter().filter(|(name, _)| is_on(&on, name));
     let tree = Cgroup {
         cpu_time: true,

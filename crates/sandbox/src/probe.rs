@@ -54,7 +54,7 @@ pub(crate) fn live(leash: OwnedFd, ownership: Ownership) -> ! {
 /// The whole life of a process that finds out what groups can hold: finds out, tells, and then
 /// tidies up the groups that killed nannies left.
 pub(crate) fn live_groups(leash: &OwnedFd) -> ! {
-    let places = Places::find();
+    let places = Places::find(Cgroup::ALL);
     let held = hold_together(&places).unwrap_or_default();
     let _ = rustix::net::send(leash, &[held.to_byte()], SendFlags::NOSIGNAL);
     group::sweep(&places);
@@ -63,13 +63,7 @@ pub(crate) fn live_groups(leash: &OwnedFd) -> ! {
 
 /// Makes a group with limits and somebody in it who tries to be more than one.
 fn hold_together(places: &Places) -> io::Result<Cgroup> {
-    const ALL: Cgroup = Cgroup {
-        memory: true,
-        processes: true,
-        cpu_share: true,
-        cpu_time: true,
-    };
-    let mut group = Group::make(places, ALL)?;
+    let mut group = Group::make(places, Cgroup::ALL)?;
     let held = held_by(&mut group);
     group.remove();
     held
