@@ -204,7 +204,8 @@ impl<'a> Parts<'a> {
             tools.extend(self.files(&ground, &config.files)?);
             let exec = exec::tool(self, &config, &ground, &secrets);
             tools.extend(exec.map_err(SetupError::Tools)?);
-            tools.extend(terminals::tools(self, &ground, &config, &secrets));
+            let sessions = terminals::tools(self, &ground, &config, &secrets);
+            tools.extend(sessions.map_err(SetupError::Tools)?);
             for tool in tools {
                 catalog
                     .add_builtin(tool)

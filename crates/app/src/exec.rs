@@ -13,7 +13,8 @@ use crate::compose::Parts;
 use crate::config::{Config, LimitsConfig, RunnerConfig, ToolConfig};
 use crate::needs::Ground;
 
-/// Processes of their user, ours included, where nothing is said.
+/// Processes of a program and all it starts, where nothing is said; without cgroups those of
+/// their user, ours included.
 pub const PROCESSES_MAX: u64 = 4096;
 
 /// The tool; nothing where the owner wants none.
@@ -33,7 +34,7 @@ pub fn tool(
         programs: programs(parts, config),
         own: ground.own(),
         limits: Limits {
-            processes: Some(config.exec.processes.unwrap_or(PROCESSES_MAX)),
+            processes: Some(processes(config)),
             ..Limits::default()
         },
         tier,
@@ -65,8 +66,12 @@ pub fn programs(parts: &Parts<'_>, config: &Config) -> Programs {
     }
 }
 
+fn processes(config: &Config) -> u64 {
+    config.exec.processes.unwrap_or(PROCESSES_MAX)
+}
+
 /// Those of a tool that may write the workspace, and says no more than the owner does.
-fn needs(config: &Config, ground: &Ground) -> Result<Arc<Needs>, String> {
+pub fn needs(config: &Config, ground: &Ground) -> Result<Arc<Needs>, String> {
     let exec = &config.exec;
     let alike = ToolConfig {
         writes: vec![".".to_owned()],
@@ -77,7 +82,10 @@ fn needs(config: &Config, ground: &Ground) -> Result<Arc<Needs>, String> {
         runner: Some(RunnerConfig::Process {
             command: Vec::new(),
             env: BTreeMap::new(),
-            limits: LimitsConfig::default(),
+            limits: LimitsConfig {
+                processes: Some(processes(config)),
+                ..LimitsConfig::default()
+            },
         }),
         ..ToolConfig::default()
     };

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network};
+use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network, TreeLimits};
 use callgate_runners::Allowed;
 use callgate_sandbox::real;
 
@@ -151,19 +151,23 @@ impl Ground {
 
 impl Ground {
     /// What a terminal session needs: all of the workspace but what is ours, its own processes,
-    /// and whom it may reach.
-    pub fn sessions(&self, network: bool) -> Arc<Needs> {
+    /// whom it may reach, and what programs may read besides.
+    pub fn sessions(&self, network: bool, reads: &[PathBuf]) -> Arc<Needs> {
         let mut guarantees = Guarantees::default();
         if !network {
             guarantees.require(Guarantee::NoNetwork, Asker::Engine);
         }
         Arc::new(Needs {
             guarantees,
-            reads: vec!["/proc".into()],
+            reads: [&["/proc".into()], reads].concat(),
             writes: vec![self.root.clone()],
             kept: self.kept.clone(),
             hidden: self.hidden.clone(),
             network: if network { Network::Any } else { Network::None },
+            limits: TreeLimits {
+                processes: true,
+                ..TreeLimits::default()
+            },
             ..Needs::default()
         })
     }

@@ -10,16 +10,21 @@ use callgate_tools::terminals::{self, TerminalSettings};
 use crate::compose::Parts;
 use crate::config::Config;
 use crate::environment::Environment;
-use crate::exec::{PROCESSES_MAX, programs};
+use crate::exec::{self, PROCESSES_MAX, programs};
 use crate::needs::Ground;
 
 /// The shell of a user who has none.
 const SHELL: &str = "/bin/sh";
 
 /// The tools over the sessions of this process; none where the owner wants none.
-pub fn tools(parts: &Parts<'_>, ground: &Ground, config: &Config, secrets: &Secrets) -> Vec<Tool> {
+pub fn tools(
+    parts: &Parts<'_>,
+    ground: &Ground,
+    config: &Config,
+    secrets: &Secrets,
+) -> Result<Vec<Tool>, String> {
     if config.terminals.off {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let settings = TerminalSettings {
         programs: programs(parts, config),
@@ -30,9 +35,12 @@ pub fn tools(parts: &Parts<'_>, ground: &Ground, config: &Config, secrets: &Secr
             processes: Some(PROCESSES_MAX),
             ..Limits::default()
         },
-        needs: ground.sessions(config.terminals.network),
+        needs: ground.sessions(
+            config.terminals.network,
+            &exec::needs(config, ground)?.reads,
+        ),
     };
-    terminals::tools(&parts.terminals, settings)
+    Ok(terminals::tools(&parts.terminals, settings))
 }
 
 fn shell(environment: &Environment) -> OsString {

@@ -587,3 +587,48 @@ fn whom_programs_reach() {
         }
     }
 }
+
+/// JR-83, R-10: chunks come before the answer, in their order, to whoever asked; the answer has
+/// all of it again.
+#[test]
+fn streams_while_it_runs() {
+    let folder = trusted("[secrets]\nenv = [\"TOKEN\"]\n");
+    let mut host = Host::spawn(callgate(&folder).arg("rpc").env("TOKEN", "s3cret-value"));
+    let script = "printf 'caf\\303'; sleep 0.3; printf '\\251 s3cret'; sleep 0.3; \
+        echo -n -value; echo err >&2; while [ ! -e go ]; do sleep 0.02; done; echo end";
+    let params = json!({ "command": script, "shell": true, "stream": true });
+    host.send(&json!({ "jsonrpc": "2.0", "id": "r-7", "method": "exec/run", "params": params }));
+    let (mut told, mut seq) = ([String::new(), String::new()], 0);
+    let answer = loop {
+        let line = host.reply();
+        if line.get("id").is_some() {
+            break line;
+        }
+        assert_eq!(line["method"], "exec/stream", "{line}");
+        let params = &line["params"];
+        assert_eq!(
+            (&params["request_id"], &params["seq"]),
+            (&json!("r-7"), &json!(seq))
+        );
+        assert!(
+            params["timestamp"]
+                .as_str()
+                .is_some_and(|at| at.ends_with('Z'))
+        );
+        assert_eq!(params.as_object().map(serde_json::Map::len), Some(5));
+        seq += 1;
+        let stream = usize::from(params["stream"] == "stderr");
+        told[stream].push_str(params["data"].as_str().unwrap());
+        if told[0].ends_with("[secret]") && told[1] == "err\n" {
+            // It was told while it ran: it waits for this.
+            folder.write("go", "");
+        }
+    };
+    assert_eq!(answer["id"], "r-7");
+    assert_eq!(told, ["café [secret]end\n", "err\n"]);
+    assert_eq!(answer["result"]["stdout"], told[0]);
+    assert_eq!(answer["result"]["stderr"], told[1]);
+    // Nobody who did not ask is told.
+    let result = sh(&mut host, "echo quiet");
+    assert_eq!(result["stdout"], "quiet\n");
+}
