@@ -22,8 +22,8 @@ use callgate_call::{Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Tier,
 use callgate_sandbox::Limits;
 use serde_json::{Value, json};
 
-use crate::builtin;
 use crate::programs::{Programs, bad};
+use crate::{builtin, closed};
 use engine::Birth;
 pub use engine::{ENDED_LIFE, ENDED_MAX, SESSIONS_MAX, Terminals};
 pub use log::LOG_BYTES_MAX;
@@ -234,15 +234,6 @@ pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> Vec<Tool
             logs_schemas(),
         )),
     ]
-}
-
-fn closed(properties: Value, required: &[&str]) -> Value {
-    json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
 }
 
 /// The input of a method about one session.

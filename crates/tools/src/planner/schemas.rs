@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::shown::statuses;
+use crate::closed;
 
 /// Input and output of a method.
 pub fn of(method: &str) -> [Value; 2] {
@@ -98,13 +99,4 @@ fn task() -> Value {
         }),
         &["id", "description", "status", "assignee_role"],
     )
-}
-
-fn closed(properties: Value, required: &[&str]) -> Value {
-    json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
 }
