@@ -477,7 +477,7 @@ async fn nonsense_is_refused() {
         ("cwd", json!({ "cwd": "a\u{0}b" })),
         ("env.LD_PRELOAD", json!({ "env": { "LD_PRELOAD": "x.so" } })),
         (
-            "env/GLIBC_TUNABLES",
+            "env.GLIBC_TUNABLES",
             json!({ "env": { "GLIBC_TUNABLES": "x" } }),
         ),
         ("env.A=B", json!({ "env": { "A=B": "x" } })),
