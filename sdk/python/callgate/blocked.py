@@ -67,7 +67,8 @@ def guarantee(error: "BaseException", asked: "list[str]") -> "Optional[str]":
 
 def causes(error: "BaseException") -> "Iterator[BaseException]":
     """The error and all it came from; hidden ones (`from None`) too."""
-    waiting, seen = [error], set()
+    waiting = [error]
+    seen: "set[int]" = set()
     while waiting and len(seen) < CAUSES_MAX:
         one = waiting.pop()
         if id(one) not in seen:
@@ -85,7 +86,7 @@ def is_refusal(error: "OSError") -> "bool":
 
 def tried(error: "OSError") -> "Optional[str]":
     """What it was that failed: a refused file is named, and nothing else is."""
-    for kind, subject in reversed(tries):
+    for kind, subject in tries[::-1]:
         if kind in (NETWORK, SUBPROCESS) if error.filename is None else same(error.filename, subject):
             return kind
     return None

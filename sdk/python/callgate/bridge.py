@@ -279,11 +279,12 @@ class _Loops:
     """Where async functions run."""
 
     def __init__(self) -> None:
-        asyncio = sys.modules.get("asyncio")
         self._theirs: Optional[asyncio.AbstractEventLoop] = None
-        if asyncio is not None:
+        # Where it was never imported, no loop runs.
+        loaded = sys.modules.get("asyncio")
+        if loaded is not None:
             try:
-                self._theirs = asyncio.get_running_loop()
+                self._theirs = loaded.get_running_loop()
             except RuntimeError:
                 pass
         self._own: Optional[asyncio.AbstractEventLoop] = None

@@ -11,7 +11,7 @@ were. `pattern` is read as Python reads it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Optional
 
 Schema = Any  # an object, or `true` and `false`, which admit everything and nothing
@@ -222,7 +222,7 @@ def _bound(measure: Callable[[Any], Any], holds: Callable[[Any, Any], bool], wor
     return check
 
 
-def _length(*kinds: type) -> Callable[[Any], Optional[int]]:
+def _length(*kinds: type[Sized]) -> Callable[[Any], Optional[int]]:
     return lambda value: len(value) if isinstance(value, kinds) else None
 
 

@@ -1,0 +1,335 @@
+//! JSON of what a frame holds. Bytes become base64, a timestamp RFC 3339 text, any other
+//! extension `{"ext": TYPE, "data": BASE64}`; numbers that JSON does not have become null, and a
+//! key that is no text becomes its text. Text that is no UTF-8 shows U+FFFD in its place: a
+//! script that met such text is not to die of it.
+//!
+//! What is written here was walked before; were it not, the rest would be null.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::msgpack::{Flaw, Reader, Token};
+use super::time::rfc3339;
+
+/// Writes the next value.
+pub(super) fn write_value(reader: &mut Reader<'_>, out: &mut Vec<u8>) {
+    if try_value(reader, out).is_err() {
+        out.extend_from_slice(b"null");
+    }
+}
+
+fn try_value(reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), Flaw> {
+    match reader.token()? {
+        Token::Nil => out.extend_from_slice(b"null"),
+        Token::Bool(true) => out.extend_from_slice(b"true"),
+        Token::Bool(false) => out.extend_from_slice(b"false"),
+        Token::Uint(value) => write_uint(value, out),
+        Token::Int(value) => write_int(value, out),
+        Token::Float(value) => write_float(value, out),
+        Token::Str(bytes) => write_bytes_as_text(bytes, out),
+        Token::Bin(bytes) => write_base64(bytes, out),
+        Token::Ext(kind, data) => write_ext(kind, data, out),
+        Token::Array(count) => {
+            out.push(b'[');
+            for at in 0..count {
+                separate(at, out);
+                write_value(reader, out);
+                if reader.left() == 0 {
+                    break;
+                }
+            }
+            out.push(b']');
+        }
+        Token::Map(count) => {
+            out.push(b'{');
+            for at in 0..count {
+                separate(at, out);
+                write_key(reader, out);
+                out.push(b':');
+                write_value(reader, out);
+                if reader.left() == 0 {
+                    break;
+                }
+            }
+            out.push(b'}');
+        }
+    }
+    Ok(())
+}
+
+fn separate(at: u32, out: &mut Vec<u8>) {
+    if at > 0 {
+        out.push(b',');
+    }
+}
+
+fn write_key(reader: &mut Reader<'_>, out: &mut Vec<u8>) {
+    let mut look = *reader;
+    if let Ok(Token::Str(bytes)) = look.token() {
+        *reader = look;
+        return write_bytes_as_text(bytes, out);
+    }
+    let mut text = Vec::new();
+    write_key_text(reader, &mut text);
+    write_bytes_as_text(&text, out);
+}
+
+/// The text of a key, without quotes or escapes.
+pub(super) fn write_key_text(reader: &mut Reader<'_>, out: &mut Vec<u8>) {
+    let mut look = *reader;
+    match look.token() {
+        Ok(Token::Str(bytes)) => out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes()),
+        Ok(Token::Bin(bytes)) if std::str::from_utf8(bytes).is_ok() => {
+            out.extend_from_slice(bytes);
+        }
+        Ok(Token::Bin(bytes)) => out.extend_from_slice(STANDARD.encode(bytes).as_bytes()),
+        Ok(Token::Ext(kind, data)) => match timestamp(kind, data) {
+            Some(text) => out.extend_from_slice(text.as_bytes()),
+            None => out.extend_from_slice(STANDARD.encode(data).as_bytes()),
+        },
+        // Its JSON is its text.
+        _ => return write_value(reader, out),
+    }
+    *reader = look;
+}
+
+/// How each byte stands in a text: as it is (0), as `\u00xx` (`u`), or as this letter.
+const ESCAPES: [u8; 256] = escapes();
+
+const fn escapes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 0x20 {
+        table[at] = b'u';
+        at += 1;
+    }
+    table[b'\n' as usize] = b'n';
+    table[b'\r' as usize] = b'r';
+    table[b'\t' as usize] = b't';
+    table[b'"' as usize] = b'"';
+    table[b'\\' as usize] = b'\\';
+    table
+}
+
+/// True if any byte of a text must be escaped, which is rare: a loop that looks at all of them is
+/// the fastest to see that there is none.
+fn has_special(bytes: &[u8]) -> bool {
+    let special = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
+    bytes.iter().fold(false, |any, byte| any | special(*byte))
+}
+
+/// A text in quotes.
+pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
+    let bytes = text.as_bytes();
+    out.push(b'"');
+    if !has_special(bytes) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
+    let mut from = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        let escape = ESCAPES[usize::from(byte)];
+        if escape == 0 {
+            continue;
+        }
+        out.extend_from_slice(&bytes[from..at]);
+        from = at + 1;
+        out.extend_from_slice(&[b'\\', escape]);
+        if escape == b'u' {
+            const HEX: &[u8; 16] = b"0123456789abcdef";
+            let digit = |nibble: u8| HEX[usize::from(nibble & 15)];
+            out.extend_from_slice(&[b'0', b'0', digit(byte >> 4), digit(byte)]);
+        }
+    }
+    out.extend_from_slice(&bytes[from..]);
+    out.push(b'"');
+}
+
+fn write_bytes_as_text(bytes: &[u8], out: &mut Vec<u8>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => write_text(text, out),
+        Err(_) => write_text(&String::from_utf8_lossy(bytes), out),
+    }
+}
+
+/// A number without a sign.
+pub(super) fn write_uint(value: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut from = digits.len();
+    let mut left = value;
+    loop {
+        from -= 1;
+        // Below ten.
+        digits[from] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[from..]);
+}
+
+fn write_int(value: i64, out: &mut Vec<u8>) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    write_uint(value.unsigned_abs(), out);
+}
+
+fn write_float(value: f64, out: &mut Vec<u8>) {
+    // Writes null for what JSON has no number for; a vector takes all that is written.
+    if serde_json::to_writer(&mut *out, &value).is_err() {
+        out.extend_from_slice(b"null");
+    }
+}
+
+fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    let from = out.len();
+    out.resize(from + bytes.len().div_ceil(3) * 4, b'=');
+    let written = STANDARD.encode_slice(bytes, &mut out[from..]);
+    out.truncate(from + written.unwrap_or(0));
+    out.push(b'"');
+}
+
+fn write_ext(kind: i8, data: &[u8], out: &mut Vec<u8>) {
+    if let Some(text) = timestamp(kind, data) {
+        return write_text(&text, out);
+    }
+    out.extend_from_slice(b"{\"ext\":");
+    write_int(i64::from(kind), out);
+    out.extend_from_slice(b",\"data\":");
+    write_base64(data, out);
+    out.push(b'}');
+}
+
+/// The timestamp extension as RFC 3339, if it is one of a year that has four digits.
+fn timestamp(kind: i8, data: &[u8]) -> Option<String> {
+    if kind != -1 {
+        return None;
+    }
+    let (seconds, nanos) = match data.len() {
+        4 => (i64::from(u32::from_be_bytes(data.try_into().ok()?)), 0),
+        8 => {
+            let both = u64::from_be_bytes(data.try_into().ok()?);
+            let seconds = i64::try_from(both & ((1 << 34) - 1)).ok()?;
+            (seconds, u32::try_from(both >> 34).ok()?)
+        }
+        12 => {
+            let (nanos, seconds) = data.split_first_chunk::<4>()?;
+            let seconds = i64::from_be_bytes(seconds.try_into().ok()?);
+            (seconds, u32::from_be_bytes(*nanos))
+        }
+        _ => return None,
+    };
+    rfc3339(seconds, nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        write_value(&mut Reader::new(bytes, 0), &mut out);
+        let text = String::from_utf8(out).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+        text
+    }
+
+    /// Every kind of value has its JSON.
+    #[test]
+    fn every_kind_of_value() {
+        let nan = [&[0xcb][..], &f64::NAN.to_be_bytes()].concat();
+        let infinite = [&[0xca][..], &f32::NEG_INFINITY.to_be_bytes()].concat();
+        let half = [&[0xca][..], &0.5f32.to_be_bytes()].concat();
+        for (bytes, wanted) in [
+            (&b"\xc0"[..], "null"),
+            (b"\xc2", "false"),
+            (b"\xc3", "true"),
+            (b"\x00", "0"),
+            (b"\x7f", "127"),
+            (b"\xe0", "-32"),
+            (
+                b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+                "18446744073709551615",
+            ),
+            (b"\xd3\x80\0\0\0\0\0\0\0", "-9223372036854775808"),
+            (b"\xd0\x05", "5"),
+            (&nan, "null"),
+            (&infinite, "null"),
+            (&half, "0.5"),
+            (b"\xa0", "\"\""),
+            (b"\xa6a\"\\\n\x01\x7f", "\"a\\\"\\\\\\n\\u0001\x7f\""),
+            (b"\xa3\xffok", "\"\u{fffd}ok\""),
+            (b"\xc4\x02\xff\xfe", "\"//4=\""),
+            (b"\xc4\x00", "\"\""),
+            (b"\x92\x01\x90", "[1,[]]"),
+            (b"\x82\xa1a\x80\xa1b\xc0", r#"{"a":{},"b":null}"#),
+            (
+                b"\x84\x01\xc0\xc0\xc0\xc2\xc0\xff\xc0",
+                r#"{"1":null,"null":null,"false":null,"-1":null}"#,
+            ),
+            (
+                b"\x82\xc4\x01k\xc0\xc4\x01\xff\xc0",
+                r#"{"k":null,"/w==":null}"#,
+            ),
+            (b"\x81\xa1\xff\xc0", "{\"\u{fffd}\":null}"),
+            (b"\xd4\x05\xff", r#"{"ext":5,"data":"/w=="}"#),
+            (b"\xd6\xff\0\0\0\0", "\"1970-01-01T00:00:00Z\""),
+        ] {
+            assert_eq!(json(bytes), wanted, "{bytes:02x?}");
+        }
+    }
+
+    /// Each byte at each place of a text, alone among harmless ones, as the library escapes it.
+    #[test]
+    fn every_byte_at_every_place() {
+        for byte in 0..0x80u8 {
+            for length in 1..20 {
+                for at in 0..length {
+                    let mut text = "~\u{7f}".repeat(length).into_bytes();
+                    text.truncate(length);
+                    text[at] = byte;
+                    let text = String::from_utf8(text).unwrap();
+                    let mut out = Vec::new();
+                    write_text(&text, &mut out);
+                    let read: String = serde_json::from_slice(&out).unwrap();
+                    assert_eq!(read, text);
+                }
+            }
+        }
+    }
+
+    /// Timestamps in all three forms, at the edges of what RFC 3339 can say.
+    #[test]
+    fn timestamps() {
+        let long = |nanos: u32, seconds: i64| {
+            let data = [&nanos.to_be_bytes()[..], &seconds.to_be_bytes()].concat();
+            timestamp(-1, &data)
+        };
+        let told = |text: &str| Some(text.to_owned());
+        assert_eq!(long(0, 951_782_400), told("2000-02-29T00:00:00Z"));
+        assert_eq!(long(120_000_000, -1), told("1969-12-31T23:59:59.12Z"));
+        assert_eq!(long(0, -62_167_219_200), told("0000-01-01T00:00:00Z"));
+        assert_eq!(
+            long(1, 253_402_300_799),
+            told("9999-12-31T23:59:59.000000001Z")
+        );
+        for none in [
+            long(0, 253_402_300_800),
+            long(0, i64::MIN),
+            long(1_000_000_000, 0),
+        ] {
+            assert_eq!(none, None);
+        }
+        let both = (500_000_000u64 << 34) | 1_700_000_000;
+        assert_eq!(
+            timestamp(-1, &both.to_be_bytes()),
+            told("2023-11-14T22:13:20.5Z")
+        );
+        assert_eq!(timestamp(0, &[0; 4]), None);
+        assert_eq!(timestamp(-1, &[0; 5]), None);
+    }
+}
