@@ -64,6 +64,7 @@ fn finish<'a>(call: u64, key: Option<KeyId>, digest: Digest) -> Finish<'a> {
             text: OUTPUT,
             digest,
         },
+        slots: None,
         health: Health::Works,
         enforcement: "none",
         unsafe_override: false,

@@ -1,5 +1,6 @@
-//! What was too large for an answer: files under the digest of their bytes, in a folder of their
-//! own that holds so many and no more; the oldest leave. Nothing else points at them.
+//! What was too large for an answer: files under the digest of their bytes, in a folder that
+//! holds so many of them and no more; the oldest leave. Nothing else points at them. The folders
+//! beside them are the artifacts of streamed runs (run/commit.rs), which stay.
 //!
 //! One that is being written has a hidden name and is locked by its writer. Hidden names are
 //! made, and the folder is cleared, under a lock of the folder.
@@ -58,12 +59,12 @@ impl Store {
         })
     }
 
-    /// An artifact's bytes; nothing if it is not there, or not any more.
+    /// An artifact's bytes, a call's or a run's; nothing if it is not there, or not any more.
     pub fn artifact(&self, digest: &Digest) -> Result<Option<File>, StoreError> {
         let path = self.dir.join("artifacts").join(digest.to_hex());
         match File::open(&path) {
             Ok(file) => Ok(Some(file)),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) if e.kind() == ErrorKind::NotFound => self.committed(digest),
             Err(e) => Err(StoreError::read(&path, e)),
         }
     }
@@ -113,6 +114,9 @@ fn clear(folder: &Path, newest: &Path) {
         let Ok(about) = entry.metadata() else {
             continue;
         };
+        if about.is_dir() {
+            continue;
+        }
         if name.as_encoded_bytes().starts_with(b".") {
             if !is_locked(&path) {
                 let _ = std::fs::remove_file(path);

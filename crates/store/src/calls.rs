@@ -116,6 +116,8 @@ pub struct Recorded {
     pub call: CallId,
     /// The output's text, or the fault.
     pub result: Result<String, RecordedFault>,
+    /// What it did to the slots, where that was kept.
+    pub slots: Option<String>,
 }
 
 /// A fault as it was recorded; `Fault::recorded` rebuilds it.
@@ -207,6 +209,9 @@ pub struct Finish<'a> {
     pub view: View,
     /// How it ended.
     pub end: End<'a>,
+    /// What it did to the slots, as text, for a caller that wants it again with the output; it
+    /// and the output are small enough to be kept in the journal.
+    pub slots: Option<&'a str>,
     /// What the end says of the tool. G-7.
     pub health: Health,
     /// What was enforced, in a word.

@@ -66,6 +66,13 @@ pub enum StoreError {
         #[from]
         source: rusqlite::Error,
     },
+    /// The search index could not be used. What is there of files can be indexed again.
+    #[error("use the search index search.db")]
+    Search {
+        /// What SQLite said.
+        #[source]
+        source: rusqlite::Error,
+    },
     /// There is no such lease, approval or note.
     #[error("{what} not found")]
     NotFound {

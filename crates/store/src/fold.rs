@@ -12,7 +12,7 @@ use crate::index::{self, Index, Mark};
 use crate::journal::Place;
 use crate::overlay::{EntryState, Overlay};
 use crate::state::Inner;
-use crate::{KeyId, OwnerId, StoreError, failpoint, owner, runs};
+use crate::{KeyId, OwnerId, StoreError, failpoint, key_runs, owner};
 
 /// Leases and approvals are shown for a day after their end.
 const SHOWN_MS: u64 = 24 * 60 * 60 * 1000;
@@ -106,6 +106,8 @@ struct Counts {
     approvals: bool,
     notes: bool,
     plans: bool,
+    streamed_runs: bool,
+    pilots: bool,
 }
 
 impl Counts {
@@ -116,6 +118,8 @@ impl Counts {
         mark.approvals = self.approvals;
         mark.notes = self.notes;
         mark.plans = self.plans;
+        mark.streamed_runs = self.streamed_runs;
+        mark.pilots = self.pilots;
     }
 }
 
@@ -131,10 +135,12 @@ fn write(
     let life_ms = u64::try_from(options.key_life.as_millis()).unwrap_or(u64::MAX);
     let alive_from = now.0.saturating_sub(life_ms);
     write_keys(db, overlay, folded_seq, options.tuning.run_keys)?;
-    runs::expire(db, alive_from, options.keys_max)?;
+    key_runs::expire(db, alive_from, options.keys_max)?;
     expire_open(index, alive_from, alive)?;
     write_docs(db, overlay, folded_seq)?;
     index.write_plans(&overlay.plans, folded_seq)?;
+    index.write_runs(&overlay.runs, folded_seq)?;
+    index.write_pilots(&overlay.pilots, folded_seq)?;
     let shown_from = now.0.saturating_sub(SHOWN_MS) as i64;
     db.prepare_cached("DELETE FROM leases WHERE expires_at < ?1")?
         .execute([shown_from])?;
@@ -152,6 +158,8 @@ fn write(
         approvals: count("approvals")? > 0,
         notes: count("notes")? > 0,
         plans: count("plans")? > 0,
+        streamed_runs: count("streamed_runs")? > 0,
+        pilots: count("pilot_runs")? > 0,
     })
 }
 
@@ -171,7 +179,7 @@ fn write_keys(
     {
         match entry.state {
             EntryState::Finished { place, .. } => ended.push((entry.seq, *key, place)),
-            EntryState::Free => ended.push((entry.seq, *key, runs::FREE)),
+            EntryState::Free => ended.push((entry.seq, *key, key_runs::FREE)),
             _ => {
                 open.execute(params![key.0, index::encode_entry(entry)])?;
                 continue;
@@ -189,8 +197,8 @@ fn write_keys(
         }
     }
     ended.sort_unstable_by_key(|(seq, ..)| *seq);
-    let ended: Vec<runs::Indexed> = ended.into_iter().map(|(_, key, at)| (key, at)).collect();
-    Ok(runs::add(db, &ended, newest_at, run_keys_max)?)
+    let ended: Vec<key_runs::Indexed> = ended.into_iter().map(|(_, key, at)| (key, at)).collect();
+    Ok(key_runs::add(db, &ended, newest_at, run_keys_max)?)
 }
 
 /// Drops unfinished keys that no longer count: unknown, or of a dead owner, for too long.

@@ -7,7 +7,9 @@
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
@@ -45,7 +47,7 @@ impl NewFolder {
         for (file, bytes) in files {
             let path = new.hidden.join(file);
             create(path.parent().unwrap_or(&new.hidden), 0o755)?;
-            write_new(&path, bytes.as_ref(), 0o644)?;
+            write_new(&path, 0o644, |file| file.write_all(bytes.as_ref()))?;
             failpoint("folder.file");
         }
         Ok(new)
@@ -108,6 +110,79 @@ pub fn sweep_folders(parent: &Path) {
     }
 }
 
+/// A folder for files that a child reads once. What a killed process left there goes once there
+/// is more than a bound of it.
+#[derive(Clone, Debug)]
+pub struct Passing {
+    folder: PathBuf,
+    for_all: bool,
+}
+
+/// Files that may be left behind in a folder of passing files.
+const PASSING_MAX: usize = 64;
+
+impl Passing {
+    /// Uses `folder`, which is ours alone. `for_all`: a child of another user reads it, who must
+    /// know the name of its file.
+    pub fn open(folder: &Path, for_all: bool) -> Result<Self, StoreError> {
+        crate::make_private(folder)?;
+        if for_all {
+            let mode = std::fs::Permissions::from_mode(0o711);
+            std::fs::set_permissions(folder, mode).map_err(|e| StoreError::write(folder, e))?;
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            for_all,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Puts a file there; names sort by age.
+    pub fn put(&self, name: &str, text: &str) -> Result<PathBuf, StoreError> {
+        self.forget_old();
+        let path = self.folder.join(name);
+        write_file(&path, text, if self.for_all { 0o644 } else { 0o600 })?;
+        Ok(path)
+    }
+
+    /// Removes it; one that is gone is none of ours to miss.
+    pub fn take_back(&self, name: &str) {
+        let _ = std::fs::remove_file(self.folder.join(name));
+    }
+
+    fn forget_old(&self) {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten();
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort_unstable();
+        let over = paths.len().saturating_sub(PASSING_MAX);
+        for path in paths.iter().take(over) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes all files of a folder but those that came there last, `files_max` of them. What can not
+/// be removed stays.
+pub fn keep_newest(folder: &Path, files_max: usize) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let aged = entries.filter_map(|entry| {
+        let found = entry.metadata().ok()?;
+        // A file that is moved keeps the time it was written at, but not this one.
+        Some(((found.ctime(), found.ctime_nsec()), entry.path()))
+    });
+    let mut aged: Vec<_> = aged.collect();
+    aged.sort_unstable();
+    let over = aged.len().saturating_sub(files_max);
+    for (_, path) in aged.iter().take(over) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 /// Writes a file of the owner (0600), whole or not at all, with the folders it needs (0700).
 pub fn write_owner_file(path: &Path, text: &str) -> Result<(), StoreError> {
     create(path.parent().unwrap_or(Path::new("/")), 0o700)?;
@@ -116,9 +191,18 @@ pub fn write_owner_file(path: &Path, text: &str) -> Result<(), StoreError> {
 
 /// Writes a file, whole or not at all.
 pub fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), StoreError> {
+    write_file_with(path, mode, |file| file.write_all(text.as_bytes()))
+}
+
+/// Writes a file that `write` fills, whole or not at all.
+pub fn write_file_with(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), StoreError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let beside = parent.join(format!("{HIDDEN}{:016x}", crate::random_u64()?));
-    let done = write_new(&beside, text.as_bytes(), mode).and_then(|()| {
+    let done = write_new(&beside, mode, write).and_then(|()| {
         std::fs::rename(&beside, path).map_err(|error| StoreError::write(path, error))
     });
     if done.is_err() {
@@ -145,48 +229,27 @@ fn create(folder: &Path, mode: u32) -> Result<(), StoreError> {
         .map_err(|error| StoreError::write(folder, error))
 }
 
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), StoreError> {
-    let write = || {
+fn write_new(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), StoreError> {
+    let done = || {
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(mode)
             .open(path)?;
-        file.write_all(bytes)?;
+        write(&mut file)?;
         file.sync_data()
     };
-    write().map_err(|error| StoreError::write(path, error))
+    done().map_err(|error| StoreError::write(path, error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("callgate-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&path);
-            std::fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let mut names: Vec<String> = std::fs::read_dir(&self.0)
-                .unwrap()
-                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-                .collect();
-            names.sort();
-            names
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::place::Place;
 
     #[test]
     fn whole_or_not_at_all() {
@@ -196,21 +259,21 @@ mod tests {
         };
         let read = || std::fs::read_to_string(place.0.join("p/b/c")).unwrap();
         drop(fill("never"));
-        assert!(place.names().is_empty());
+        assert!(place.names("").is_empty());
         fill("one").put(false).unwrap();
         assert_eq!(
-            (place.names(), read()),
+            (place.names(""), read()),
             (vec!["p".to_owned()], "one".to_owned())
         );
         fill("two").put(false).unwrap_err();
         assert_eq!(read(), "one");
         fill("two").put(true).unwrap();
         assert_eq!(
-            (place.names(), read()),
+            (place.names(""), read()),
             (vec!["p".to_owned()], "two".to_owned())
         );
         assert!(remove_folder(&place.0, "p").unwrap());
-        assert!(place.names().is_empty() && !remove_folder(&place.0, "p").unwrap());
+        assert!(place.names("").is_empty() && !remove_folder(&place.0, "p").unwrap());
     }
 
     #[test]
@@ -221,9 +284,9 @@ mod tests {
         std::fs::create_dir_all(place.0.join(".other")).unwrap();
         sweep_folders(&place.0);
         let hidden = living.path().file_name().unwrap().to_str().unwrap();
-        assert_eq!(place.names(), [hidden, ".other"]);
+        assert_eq!(place.names(""), [hidden, ".other"]);
         living.put(false).unwrap();
-        assert_eq!(place.names(), [".other", "p"]);
+        assert_eq!(place.names(""), [".other", "p"]);
     }
 
     #[test]

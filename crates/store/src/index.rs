@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::approvals::ApprovalDoc;
 use crate::journal::{Place, Position};
+use crate::key_runs::{self, Run};
 use crate::leases::LeaseDoc;
 use crate::overlay::{Entry, EntryState, Small};
-use crate::runs::{self, Run};
+
 use crate::sieve::Sieve;
 use crate::tokens::TokenDoc;
 use crate::{BreakerState, KeyId, OwnerId, StoreError};
@@ -50,6 +51,23 @@ const MIGRATIONS: &[&str] = &[
         "CREATE TABLE plan_tasks (plan INTEGER NOT NULL, place INTEGER NOT NULL,
                                   doc TEXT NOT NULL, PRIMARY KEY (plan, place)) WITHOUT ROWID;",
     ),
+    concat!(
+        "CREATE TABLE streamed_runs (id TEXT PRIMARY KEY, seq INTEGER NOT NULL,
+                                     start TEXT NOT NULL, closed TEXT) WITHOUT ROWID;",
+        "CREATE INDEX streamed_runs_by_seq ON streamed_runs (seq);",
+        "CREATE TABLE run_artifacts (run TEXT NOT NULL, artifact TEXT NOT NULL,
+                                     seq INTEGER NOT NULL, digest TEXT NOT NULL,
+                                     doc TEXT NOT NULL,
+                                     PRIMARY KEY (run, artifact)) WITHOUT ROWID;",
+        "CREATE INDEX run_artifacts_by_digest ON run_artifacts (digest);",
+    ),
+    concat!(
+        "CREATE TABLE pilot_runs (run TEXT PRIMARY KEY, seq INTEGER NOT NULL, request TEXT UNIQUE)
+                                  WITHOUT ROWID;",
+        "CREATE INDEX pilot_runs_by_seq ON pilot_runs (seq);",
+        "CREATE TABLE pilot_events (run TEXT NOT NULL, place INTEGER NOT NULL, doc TEXT NOT NULL,
+                                    PRIMARY KEY (run, place)) WITHOUT ROWID;",
+    ),
 ];
 
 /// The watermark: how much of the journal the index holds, and what was true there.
@@ -69,6 +87,10 @@ pub(crate) struct Mark {
     /// Absent from marks written before there were plans; so are the tokens below.
     #[serde(default)]
     pub(crate) plans: bool,
+    #[serde(default)]
+    pub(crate) streamed_runs: bool,
+    #[serde(default)]
+    pub(crate) pilots: bool,
     breakers: BTreeMap<String, (u32, u64)>,
     trust: BTreeMap<String, String>,
     #[serde(default)]
@@ -89,6 +111,8 @@ impl Mark {
             approvals: false,
             notes: false,
             plans: false,
+            streamed_runs: false,
+            pilots: false,
             breakers: small
                 .breakers
                 .iter()
@@ -246,10 +270,10 @@ impl Index {
         if version == self.version {
             return Ok(());
         }
-        self.runs = runs::load(&self.db)?;
+        self.runs = key_runs::load(&self.db)?;
         self.open = load_open(&self.db)?;
         if let Some(sieve) = &mut self.sieve {
-            runs::sift(&self.db, &self.runs, sieve)?;
+            key_runs::sift(&self.db, &self.runs, sieve)?;
             self.sifted = self.runs.iter().all(|run| sieve.has(run.id));
         }
         self.version = version;
@@ -268,7 +292,7 @@ impl Index {
         self.lookups = self.lookups.saturating_add(1);
         if self.lookups == SIEVE_LOOKUPS {
             let mut sieve = Sieve::new();
-            runs::sift(&self.db, &self.runs, &mut sieve)?;
+            key_runs::sift(&self.db, &self.runs, &mut sieve)?;
             self.sifted = self.runs.iter().all(|run| sieve.has(run.id));
             self.sieve = Some(sieve);
         }
@@ -374,7 +398,7 @@ fn migrate(db: &mut Connection) -> Result<(), StoreError> {
     for (number, migration) in MIGRATIONS.iter().enumerate().skip(version(&step)?) {
         step.execute_batch(migration)?;
         if number == 0 {
-            step.execute_batch(runs::SCHEMA)?;
+            step.execute_batch(key_runs::SCHEMA)?;
         }
         step.pragma_update(None, "user_version", (number + 1) as i64)?;
     }

@@ -297,16 +297,24 @@ impl Inner {
             _ => None,
         };
         let result = match kept {
-            Some(Kept::Text(text)) => Some(Ok(text.to_owned())),
+            Some(Kept::Text(text) | Kept::Slotted { text, .. }) => Some(Ok(text.to_owned())),
             Some(Kept::Blob(digest)) => blobs::read(&self.dir, &digest)?.map(Ok),
             Some(fault @ Kept::Fault { .. }) => fault.fault().map(Err),
             None => None,
+        };
+        let slots = match kept {
+            Some(Kept::Slotted { slots, .. }) => Some(slots.to_owned()),
+            _ => None,
         };
         // An end that was given up for want of space, or whose output somebody removed, is as
         // good as never recorded.
         let call = entry.call;
         Ok(match result {
-            Some(result) => Seen::Finished(Recorded { call, result }),
+            Some(result) => Seen::Finished(Recorded {
+                call,
+                result,
+                slots,
+            }),
             None => Seen::Unknown { call },
         })
     }
@@ -440,7 +448,11 @@ impl Inner {
         let data;
         let result = match finish.end {
             _ if !finish.keep || finish.key.is_none() => None,
-            End::Output { text, .. } => Some(blob.map_or(Kept::Text(text), Kept::Blob)),
+            End::Output { text, .. } => Some(match (blob, finish.slots) {
+                (Some(digest), _) => Kept::Blob(digest),
+                (None, Some(slots)) => Kept::Slotted { text, slots },
+                (None, None) => Kept::Text(text),
+            }),
             End::Fault {
                 kind,
                 message,

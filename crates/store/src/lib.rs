@@ -5,13 +5,17 @@
 //! ```text
 //! journal/…seg     segments of at most 4 MiB, appended to, never rewritten   journal.rs, frame.rs
 //! journal.lock     held while deciding and appending, by one process at a time
-//! state.db         the index                                                 index.rs, runs.rs, sieve.rs, fold.rs
+//! state.db         the index                                                 index.rs, key_runs.rs, sieve.rs, fold.rs
 //! state.mark       how much of the journal the index holds
 //! owners/…         a lock file of each living process                        owner.rs
 //! head.json        the newest signed head; head.pub, signing.key             head.rs
 //! packs-…          verified copies of packs, from which their tools run       assets.rs
 //! blobs/…          outputs above 1 MiB, while a key points at them            blobs.rs, sweep.rs
 //! artifacts/…      what was too large for an answer, the newest of it        artifacts.rs
+//! artifacts/ab/…   artifacts of streamed runs, by their digest                run/commit.rs, run/collect.rs
+//! incoming/…       bytes on their way to be one                               run/incoming.rs
+//! datasets/…       events, files, reports of streamed runs                    run/log.rs, run/manifest.rs
+//! search.db        pieces of files, their words and vectors                     search.rs
 //! traces/…         a ring of what is known of calls beyond the chain          traces.rs
 //! ```
 //!
@@ -34,15 +38,22 @@ mod frame;
 mod head;
 mod index;
 mod journal;
+mod key_runs;
 mod keys;
 mod leases;
 mod memory;
+mod nonces;
 mod overlay;
 mod owner;
 mod pending;
+mod pilots;
+#[cfg(test)]
+mod place;
 mod plans;
+mod queue;
 mod records;
-mod runs;
+mod run;
+pub mod search;
 mod side;
 mod sieve;
 mod state;
@@ -53,6 +64,7 @@ mod traces;
 mod trust;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
@@ -73,14 +85,29 @@ pub use calls::{
 pub use chain::{Filter, Record};
 pub use error::StoreError;
 pub use failpoint::failpoint;
-pub use folders::{NewFolder, remove_folder, sweep_folders, write_file, write_owner_file};
+pub use folders::{
+    NewFolder, Passing, keep_newest, remove_folder, sweep_folders, write_file, write_file_with,
+    write_owner_file,
+};
 pub use head::Head;
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
 pub use memory::{NOTE_BYTES_MAX, Note};
+pub use nonces::{NONCES_MAX, Nonce};
 pub use owner::OwnerId;
+pub use pilots::{
+    PILOT_EVENT_BYTES_MAX, PILOT_RUNS_MAX, PilotBegun, PilotEvent, PilotFacts, PilotNote,
+    PilotRecord, PilotRecords, PilotRun, PilotState,
+};
 pub use plans::{
     NewPlan, PLAN_BYTES_MAX, PLANS_MAX, Plan, PlanEar, PlanHead, PlanId, PlanNews, TASKS_MAX, Task,
     TaskPatch, TaskStatus,
+};
+pub use queue::{Job, Queue, Shelf};
+pub use run::{
+    ArtifactProblem, BadArtifact, Checked, Collected, KeptArtifact, RUN_ARTIFACTS_MAX,
+    RUN_ARTIFACTS_OPEN_MAX, RUN_LINE_BYTES_MAX, RUN_NAME_BYTES_MAX, RUN_TEXT_BYTES_MAX, Run,
+    RunCursor, RunEnd, RunEvents, RunFilter, RunKeeper, RunState, STREAMING_BYTES_MAX,
+    STREAMING_EVENTS_MAX, STRICT_BYTES_MAX, STRICT_EVENTS_MAX,
 };
 pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};
 pub use traces::{TRACE_BYTES_MAX, TRACES_BYTES_MIN};
@@ -119,6 +146,9 @@ pub struct Options {
     pub may_lack_folder: bool,
     /// All traces together; 0 keeps none.
     pub traces_max_bytes: u64,
+    /// All that streamed runs keep: events, files, artifacts and bytes on their way to be one.
+    /// What would go beyond is refused before it is written.
+    pub runs_bytes_max: u64,
     /// Sizes that only tests have a reason to change.
     pub tuning: Tuning,
 }
@@ -145,6 +175,7 @@ impl Default for Options {
             fold: true,
             may_lack_folder: false,
             traces_max_bytes: 64 * 1024 * 1024,
+            runs_bytes_max: 64 * 1024 * 1024 * 1024,
             tuning: Tuning::default(),
         }
     }
@@ -193,6 +224,10 @@ pub struct Store {
     /// Locks on the unpacked folders this process uses.
     held: Mutex<Vec<File>>,
     traces: Mutex<traces::Ring>,
+    /// What streamed runs keep.
+    usage: run::Usage,
+    /// Folders of the content store, by first byte, whose names this process has synced.
+    rooted: Mutex<BTreeSet<u8>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -227,9 +262,10 @@ impl Store {
         let may_fold = options.fold && limit.is_none_or(|bytes| bytes >= LIMITED_BELOW_BYTES);
         let (durability, key_life) = (options.durability, options.key_life);
         let traces = traces::Ring::new(dir, options.traces_max_bytes);
+        let usage = run::Usage::new(dir, options.runs_bytes_max);
         let inner = Inner::new(dir.to_owned(), options, may_fold, journal, mark);
         inner.sweep(clock.now(), sweep::FILES_AT_OPEN);
-        Ok(Self {
+        let store = Self {
             dir: dir.to_owned(),
             durability,
             key_life,
@@ -239,13 +275,23 @@ impl Store {
             ended: Notify::new(),
             held: Mutex::default(),
             traces: Mutex::new(traces),
-        })
+            usage,
+            rooted: Mutex::default(),
+        };
+        store.collect_at_open(sweep::FILES_AT_OPEN);
+        Ok(store)
     }
 
     /// The state folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// How long a finished or unknown key is kept at least.
+    #[must_use]
+    pub fn key_life(&self) -> Duration {
+        self.key_life
     }
 
     /// True if the owner's process lives (or is this one). G-4.

@@ -2,10 +2,10 @@
 //! narrows down the folded ones (FTS5); the order among all that is found is decided here, so
 //! that folding does not change an answer.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use callgate_call::Timestamp;
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use crate::index::Index;
 use crate::overlay::NoteDoc;
@@ -47,6 +47,49 @@ impl Store {
         self.commit(|inner, now| {
             records::memory_append(&mut inner.pending, now, text, meta);
             Ok(inner.journal.position().seq + inner.pending.mark() as u64)
+        })
+    }
+
+    /// Up to `max` notes that came after the one with this number, in their order.
+    pub fn memory_after(&self, id: u64, max: usize) -> Result<Vec<Note>, StoreError> {
+        let select = "SELECT id, at, text, meta FROM notes WHERE id > ?1 ORDER BY id LIMIT ?2";
+        let limit = i64::try_from(max).unwrap_or(i64::MAX);
+        self.memory_where(select, id, limit, |note| note.id > id, max)
+    }
+
+    /// The note with this number.
+    pub fn memory_note(&self, id: u64) -> Result<Option<Note>, StoreError> {
+        let select = "SELECT id, at, text, meta FROM notes WHERE id = ?1 LIMIT ?2";
+        let found = self.memory_where(select, id, 1, |note| note.id == id, 1)?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Folded notes by a selection, and the others by the same in words of Rust.
+    fn memory_where(
+        &self,
+        select: &str,
+        id: u64,
+        limit: i64,
+        fits: impl Fn(&NoteDoc) -> bool,
+        max: usize,
+    ) -> Result<Vec<Note>, StoreError> {
+        self.read(|inner, _| {
+            let mut found: BTreeMap<u64, Note> = BTreeMap::new();
+            if inner.mark.as_ref().is_some_and(|mark| mark.notes)
+                && let Some(index) = inner.index()?
+            {
+                let mut select = index.db.prepare_cached(select)?;
+                let id = i64::try_from(id).unwrap_or(i64::MAX);
+                let rows = select.query_map(params![id, limit], note_doc)?;
+                for row in rows {
+                    let note = row?;
+                    found.insert(note.id, told(&note, 0.0));
+                }
+            }
+            for note in inner.overlay.notes.iter().filter(|note| fits(note)) {
+                found.insert(note.id, told(note, 0.0));
+            }
+            Ok(found.into_values().take(max).collect())
         })
     }
 
@@ -98,15 +141,27 @@ fn candidates(
          WHERE note_words MATCH ?1 ORDER BY bm25(note_words), notes.id DESC LIMIT ?2",
     )?;
     let limit = CANDIDATES_MIN.max(k.saturating_mul(4)) as i64;
-    let rows = select.query_map(params![quoted.join(" OR "), limit], |row| {
-        Ok(NoteDoc {
-            id: row.get::<_, i64>(0)?.unsigned_abs(),
-            at: row.get::<_, i64>(1)?.unsigned_abs(),
-            text: row.get(2)?,
-            meta: row.get(3)?,
-        })
-    })?;
+    let rows = select.query_map(params![quoted.join(" OR "), limit], note_doc)?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn note_doc(row: &Row<'_>) -> rusqlite::Result<NoteDoc> {
+    Ok(NoteDoc {
+        id: row.get::<_, i64>(0)?.unsigned_abs(),
+        at: row.get::<_, i64>(1)?.unsigned_abs(),
+        text: row.get(2)?,
+        meta: row.get(3)?,
+    })
+}
+
+fn told(note: &NoteDoc, score: f64) -> Note {
+    Note {
+        id: note.id,
+        at: Timestamp(note.at),
+        text: note.text.clone(),
+        meta: note.meta.clone(),
+        score,
+    }
 }
 
 /// The share of the wanted words it has; among equals, the one that says little else.
@@ -126,11 +181,5 @@ fn scored(note: &NoteDoc, wanted: &BTreeSet<String>) -> Option<Note> {
     }
     let share = found.len() as f64 / wanted.len() as f64;
     let density = hits as f64 / total as f64;
-    Some(Note {
-        id: note.id,
-        at: Timestamp(note.at),
-        text: note.text.clone(),
-        meta: note.meta.clone(),
-        score: share * 0.9 + density * 0.1,
-    })
+    Some(told(note, share * 0.9 + density * 0.1))
 }

@@ -11,7 +11,9 @@ use callgate_call::{CallId, Digest, Timestamp};
 use crate::approvals::ApprovalDoc;
 use crate::journal::Place;
 use crate::leases::LeaseDoc;
+use crate::pilots::Pilots;
 use crate::plans::Plans;
+use crate::run::RunStates;
 use crate::side::{Change, Claim, Ended};
 use crate::tokens::{TOKENS_MAX, TokenDoc};
 use crate::{BreakerState, Health, KeyId, OwnerId, Ticket};
@@ -101,6 +103,8 @@ pub(crate) struct Overlay {
     pub(crate) approvals: BTreeMap<String, (u64, ApprovalDoc)>,
     pub(crate) notes: Vec<NoteDoc>,
     pub(crate) plans: Plans,
+    pub(crate) runs: RunStates,
+    pub(crate) pilots: Pilots,
     /// What pending records will do to breakers.
     pending: BTreeMap<String, PendingHealth>,
     /// How many pending ends will count in a `View::Recent`.
@@ -144,6 +148,11 @@ impl Overlay {
             Change::Plan(doc) => self.plans.made(seq, doc),
             Change::PlanTask(doc) => self.plans.task(seq, doc),
             Change::PlanGone(doc) => self.plans.gone(seq, &doc),
+            Change::RunStart(doc) => self.runs.started(seq, doc),
+            Change::RunEnd(doc) => self.runs.ended(seq, doc),
+            Change::RunLost(doc) => self.runs.lost(seq, doc),
+            Change::Artifact(doc) => self.runs.committed(seq, doc),
+            Change::Pilot(doc) => self.pilots.add(seq, doc),
             Change::Note { at, meta, text } => self.notes.push(NoteDoc {
                 id: seq,
                 at,
@@ -303,6 +312,8 @@ impl Overlay {
         self.approvals.retain(|_, (at, _)| *at > seq);
         self.notes.retain(|note| note.id > seq);
         self.plans.trim(seq);
+        self.runs.trim(seq);
+        self.pilots.trim(seq);
     }
 
     /// Starts over from the index.

@@ -7,7 +7,9 @@ use crate::approvals::ApprovalDoc;
 use crate::body::key;
 use crate::leases::LeaseDoc;
 use crate::pending::Pending;
+use crate::pilots::{PilotDoc, PilotFacts};
 use crate::plans::{GoneDoc, PlanDoc, TaskDoc};
+use crate::run::{ArtifactDoc, EndDoc, LostDoc, StartDoc};
 use crate::side::{self, Change, Claim, Ended, TrustDoc};
 use crate::tokens::TokenDoc;
 use crate::{ApprovalId, End, Finish, LeaseId, Refusal, Replay, Start, Ticket};
@@ -417,6 +419,102 @@ pub(crate) fn plan_delete(pending: &mut Pending, now: Timestamp, doc: &GoneDoc) 
             .seq();
     };
     pending.push(body, &Change::PlanGone(doc.clone()), 0, false)
+}
+
+/// A streamed run begins.
+pub(crate) fn run_start(pending: &mut Pending, now: Timestamp, doc: StartDoc) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .number(key!("attempt"), u64::from(doc.attempt))
+            .text(key!("call"), &doc.call)
+            .text(key!("category"), &doc.category)
+            .text(key!("dataset"), &doc.dataset)
+            .text(key!("day"), &doc.day)
+            .maybe(key!("job"), doc.job.as_deref())
+            .kind("run.start")
+            .maybe(key!("parent"), doc.parent.as_deref())
+            .text(key!("policy"), &doc.policy)
+            .text(key!("run"), &doc.run)
+            .seq()
+            .text(key!("source"), &doc.source);
+    };
+    pending.push(body, &Change::RunStart(doc.clone()), 0, false)
+}
+
+/// An artifact of a run exists from here on.
+pub(crate) fn artifact_commit(
+    pending: &mut Pending,
+    now: Timestamp,
+    call: &str,
+    doc: ArtifactDoc,
+) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.text(key!("artifact"), &doc.artifact)
+            .number(key!("at"), now.0)
+            .number(key!("bytes"), doc.bytes)
+            .text(key!("call"), call)
+            .text(key!("content_type"), &doc.content_type)
+            .text(key!("digest"), &doc.digest)
+            .kind("artifact.commit")
+            .text(key!("name"), &doc.name)
+            .text(key!("run"), &doc.run)
+            .seq();
+    };
+    pending.push(body, &Change::Artifact(doc.clone()), 0, false)
+}
+
+/// A streamed run ended.
+pub(crate) fn run_end(pending: &mut Pending, now: Timestamp, call: &str, doc: EndDoc) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .text(key!("call"), call)
+            .some(key!("dropped"), doc.dropped.values().sum())
+            .number(key!("events_bytes"), doc.events_bytes)
+            .text(key!("events_digest"), &doc.events)
+            .kind("run.end")
+            .number(key!("persisted"), doc.persisted)
+            .number(key!("received"), doc.received)
+            .text(key!("report_digest"), &doc.report)
+            .text(key!("run"), &doc.run)
+            .seq()
+            .text(key!("verdict"), &doc.verdict);
+    };
+    pending.push(body, &Change::RunEnd(doc.clone()), 0, false)
+}
+
+/// A streamed run's process is dead, and no end of it was recorded.
+pub(crate) fn run_lost(pending: &mut Pending, now: Timestamp, call: &str, doc: LostDoc) -> Ticket {
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.number(key!("at"), now.0)
+            .text(key!("call"), call)
+            .kind("run.lost")
+            .text(key!("run"), &doc.run)
+            .seq();
+    };
+    pending.push(body, &Change::RunLost(doc.clone()), 0, false)
+}
+
+/// Something happened in a run of the pilot.
+pub(crate) fn pilot(
+    pending: &mut Pending,
+    now: Timestamp,
+    doc: &PilotDoc,
+    facts: PilotFacts<'_>,
+) -> Ticket {
+    let kind = format!("pilot.{}", doc.event);
+    let some = |text| Some(text).filter(|text: &&str| !text.is_empty());
+    let body = |body: &mut crate::body::BodyWriter<'_>| {
+        body.maybe(key!("aid"), some(facts.aid))
+            .number(key!("at"), now.0)
+            .digest(key!("digest"), &doc.digest())
+            .kind(&kind)
+            .text(key!("run"), &doc.run)
+            .seq()
+            .maybe(key!("state"), some(facts.state))
+            .maybe(key!("status"), some(facts.status))
+            .number(key!("step"), u64::from(doc.step));
+    };
+    pending.push(body, &Change::Pilot(doc.clone()), 0, false)
 }
 
 /// Records were given up because they could not be written.

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::approvals::ApprovalDoc;
 use crate::body::cut;
 use crate::leases::LeaseDoc;
+use crate::pilots::PilotDoc;
 use crate::plans::{GoneDoc, PlanDoc, TaskDoc};
+use crate::run::{ArtifactDoc, EndDoc, LostDoc, StartDoc};
 use crate::tokens::TokenDoc;
 use crate::{Health, KeyId, OwnerId, RecordedFault};
 
@@ -42,6 +44,16 @@ pub(crate) enum Change<'a> {
     PlanTask(TaskDoc),
     /// A plan is no more.
     PlanGone(GoneDoc),
+    /// A streamed run began.
+    RunStart(StartDoc),
+    /// A streamed run ended.
+    RunEnd(EndDoc),
+    /// A streamed run's process died before its end.
+    RunLost(LostDoc),
+    /// An artifact of a run exists.
+    Artifact(ArtifactDoc),
+    /// An event of a pilot's run.
+    Pilot(PilotDoc),
     /// A note of the memory tool; its id is the record's seq.
     Note {
         at: u64,
@@ -91,6 +103,11 @@ pub(crate) struct EndedKey<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kept<'a> {
     Text(&'a str),
+    /// With what the call did to the slots, as the gate writes it.
+    Slotted {
+        text: &'a str,
+        slots: &'a str,
+    },
     /// In `blobs/`, under the digest of its bytes.
     Blob(Digest),
     Fault {
@@ -119,6 +136,11 @@ const TOKEN: u8 = 20;
 const PLAN: u8 = 21;
 const PLAN_TASK: u8 = 22;
 const PLAN_GONE: u8 = 23;
+const RUN_START: u8 = 24;
+const RUN_END: u8 = 25;
+const RUN_LOST: u8 = 26;
+const ARTIFACT: u8 = 27;
+const PILOT: u8 = 28;
 
 /// Where the ordinal of an `End` with a key is, from the start of the side bytes.
 pub(crate) fn ordinal_at(tool: &str) -> usize {
@@ -144,6 +166,11 @@ impl Change<'_> {
             Self::Plan(doc) => encode_doc(PLAN, doc, out),
             Self::PlanTask(doc) => encode_doc(PLAN_TASK, doc, out),
             Self::PlanGone(doc) => encode_doc(PLAN_GONE, doc, out),
+            Self::RunStart(doc) => encode_doc(RUN_START, doc, out),
+            Self::RunEnd(doc) => encode_doc(RUN_END, doc, out),
+            Self::RunLost(doc) => encode_doc(RUN_LOST, doc, out),
+            Self::Artifact(doc) => encode_doc(ARTIFACT, doc, out),
+            Self::Pilot(doc) => encode_doc(PILOT, doc, out),
             Self::Note { at, meta, text } => {
                 out.push(NOTE);
                 out.extend_from_slice(&at.to_le_bytes());
@@ -173,6 +200,11 @@ impl<'a> Change<'a> {
             PLAN => return serde_json::from_slice(rest).ok().map(Self::Plan),
             PLAN_TASK => return serde_json::from_slice(rest).ok().map(Self::PlanTask),
             PLAN_GONE => return serde_json::from_slice(rest).ok().map(Self::PlanGone),
+            RUN_START => return serde_json::from_slice(rest).ok().map(Self::RunStart),
+            RUN_END => return serde_json::from_slice(rest).ok().map(Self::RunEnd),
+            RUN_LOST => return serde_json::from_slice(rest).ok().map(Self::RunLost),
+            ARTIFACT => return serde_json::from_slice(rest).ok().map(Self::Artifact),
+            PILOT => return serde_json::from_slice(rest).ok().map(Self::Pilot),
             NOTE => {
                 let at = from.u64()?;
                 let has_meta = from.u8()? == 1;
@@ -202,7 +234,7 @@ impl Kept<'_> {
                 message: (*message).to_owned(),
                 data: serde_json::from_str(data).unwrap_or_default(),
             }),
-            Self::Text(_) | Self::Blob(_) => None,
+            Self::Text(_) | Self::Slotted { .. } | Self::Blob(_) => None,
         }
     }
 }
@@ -266,6 +298,11 @@ fn encode_end(ended: &Ended<'_>, out: &mut Vec<u8>) {
             out.push(1);
             encode_text(text, out);
         }
+        Some(Kept::Slotted { text, slots }) => {
+            out.push(4);
+            encode_text(text, out);
+            encode_text(slots, out);
+        }
         Some(Kept::Blob(digest)) => {
             out.push(2);
             out.extend_from_slice(&digest.0);
@@ -310,6 +347,10 @@ fn decode_end<'a>(from: &mut Reader<'a>) -> Option<Ended<'a>> {
                     kind: from.text()?,
                     message: from.text()?,
                     data: from.text()?,
+                }),
+                4 => Some(Kept::Slotted {
+                    text: from.text()?,
+                    slots: from.text()?,
                 }),
                 _ => return None,
             },
@@ -422,6 +463,10 @@ mod tests {
                 revoked_at: None,
             }),
             Change::PlanGone(GoneDoc { plan: 7, at: 2 }),
+            Change::RunLost(LostDoc {
+                run: "r".into(),
+                at: 3,
+            }),
             Change::Note {
                 at: 1,
                 meta: None,

@@ -14,7 +14,7 @@ use crate::overlay::{Entry, EntryState, Overlay};
 use crate::owner::Owner;
 use crate::pending::{PENDING_BYTES_MAX, Pending};
 use crate::side::Change;
-use crate::{KeyId, Options, OwnerId, Store, StoreError, Ticket, failpoint, runs};
+use crate::{KeyId, Options, OwnerId, Store, StoreError, Ticket, failpoint, key_runs};
 
 /// Everything behind the lock.
 pub(crate) struct Inner {
@@ -340,7 +340,7 @@ impl Inner {
                 Ok(newer)
             }
             Some(Found::Open(entry)) => Ok(Some(entry)),
-            Some(Found::Finished(place)) if place == runs::FREE => Ok(None),
+            Some(Found::Finished(place)) if place == key_runs::FREE => Ok(None),
             Some(Found::Finished(place)) => {
                 let side = self.journal.side_at(place)?;
                 Ok(match Change::decode(&side) {

@@ -82,6 +82,14 @@ impl Store {
         Ok(())
     }
 
+    /// Syncs what is written, where the store's durability asks for that.
+    pub(crate) fn settle_written(&self) -> Result<(), StoreError> {
+        match self.durability {
+            Durability::Process => Ok(()),
+            Durability::Power => self.sync_now(),
+        }
+    }
+
     /// Syncs all that is written.
     pub(crate) fn sync_now(&self) -> Result<(), StoreError> {
         self.sync.run(|| Some(self.inner().dirty()));

@@ -201,6 +201,14 @@ impl Store {
         })
     }
 
+    /// The same, if it has been made.
+    #[must_use]
+    pub fn known_owner_token(&self) -> Option<BearerToken> {
+        let text = std::fs::read_to_string(self.dir().join(OWNER_FILE)).ok()?;
+        let token = text.trim_end();
+        is_token(token, OWNER_PREFIX).then(|| BearerToken::new(token))
+    }
+
     /// Records that strangers were turned away at an HTTP door: `times` of them since the last
     /// such record, the newest for `reason`.
     pub fn refuse_strangers(&self, reason: &str, times: u64) {

@@ -309,7 +309,9 @@ impl<'a> Walk<'a> {
                     && match ended.key.and_then(|key| key.result) {
                         None => true,
                         Some(Kept::Fault { .. }) => body.output.is_none(),
-                        Some(Kept::Text(text)) => is_digest_of(told(&body.output), text),
+                        Some(Kept::Text(text) | Kept::Slotted { text, .. }) => {
+                            is_digest_of(told(&body.output), text)
+                        }
                         Some(Kept::Blob(digest)) => match self.blob(&digest) {
                             // It goes with its key; what is there must be right.
                             Ok(None) => true,
@@ -333,6 +335,16 @@ impl<'a> Walk<'a> {
             Change::Plan(_) => body.kind == "plan.create",
             Change::PlanTask(_) => body.kind == "plan.task",
             Change::PlanGone(_) => body.kind == "plan.delete",
+            Change::RunStart(_) => body.kind == "run.start",
+            Change::RunEnd(_) => body.kind == "run.end",
+            Change::RunLost(_) => body.kind == "run.lost",
+            Change::Artifact(doc) => {
+                body.kind == "artifact.commit"
+                    && body.digest.as_deref() == Some(doc.digest.as_str())
+            }
+            Change::Pilot(doc) => {
+                body.kind.starts_with("pilot.") && told(&body.digest) == Some(doc.digest())
+            }
             Change::Nothing => true,
         };
         if fits {

@@ -88,6 +88,7 @@ impl World {
                 let me = me();
                 let ended = Finish {
                     tool,
+                    slots: None,
                     health,
                     ..finish(1, None, "{}")
                 };
@@ -299,6 +300,7 @@ impl World {
                 call: CallId(*call),
             },
             Some(Key::Ended { call, text, .. }) => Seen::Finished(Recorded {
+                slots: None,
                 call: CallId(*call),
                 result: Ok(text.clone()),
             }),

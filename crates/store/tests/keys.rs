@@ -216,6 +216,7 @@ fn faults_are_replayed() {
         data: data.clone(),
     };
     let wanted = Seen::Finished(Recorded {
+        slots: None,
         call: CallId(1),
         result: Err(fault),
     });
@@ -512,6 +513,7 @@ async fn waiting_for_a_call_in_flight() {
     };
     let (here, there, ()) = tokio::join!(here, there, ends);
     let wanted = Seen::Finished(Recorded {
+        slots: None,
         call: CallId(1),
         result: Ok("7".into()),
     });

@@ -1,6 +1,8 @@
 //! What the tests of the store share: folders that go away, stores on them, plain calls.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod runs;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,6 +120,7 @@ pub fn finish<'a>(call: u128, key: Option<KeyId>, text: &'a str) -> Finish<'a> {
             text,
             digest: Digest::of_bytes(text.as_bytes()),
         },
+        slots: None,
         health: Health::Works,
         enforcement: "none",
         unsafe_override: false,
