@@ -230,6 +230,8 @@ pub enum Wire {
     Rpc,
     /// JSON-RPC over HTTP on TCP.
     RpcHttp,
+    /// A step of a run, taken by the pilot.
+    Pilot,
 }
 
 impl Wire {
@@ -246,6 +248,7 @@ impl Wire {
             Self::Service => "service",
             Self::Rpc => "rpc",
             Self::RpcHttp => "rpc-http",
+            Self::Pilot => "pilot",
         }
     }
 
@@ -253,7 +256,7 @@ impl Wire {
     #[must_use]
     pub fn default_timeout(self) -> Duration {
         match self {
-            Self::Toolhost => Duration::from_secs(30),
+            Self::Toolhost | Self::Pilot => Duration::from_secs(30),
             Self::Tool | Self::Service => Duration::from_secs(10),
             Self::Gate | Self::Mcp | Self::McpHttp | Self::Bridge | Self::Rpc | Self::RpcHttp => {
                 Duration::from_secs(60)
@@ -344,6 +347,18 @@ mod tests {
         call.timeout_max = Some(seconds(8));
         assert_eq!(call.timeout(None), seconds(8));
         assert_eq!(call.timeout(Some(seconds(3))), seconds(3));
+    }
+
+    /// G-2b: what a tool without a timeout of its own has, by wire.
+    #[test]
+    fn default_timeouts() {
+        use Wire::{Bridge, Gate, Mcp, McpHttp, Rpc, RpcHttp, Service, Tool};
+        for wire in [Tool, Service] {
+            assert_eq!(wire.default_timeout(), Duration::from_secs(10), "{wire:?}");
+        }
+        for wire in [Gate, Mcp, McpHttp, Bridge, Rpc, RpcHttp] {
+            assert_eq!(wire.default_timeout(), Duration::from_secs(60), "{wire:?}");
+        }
     }
 
     /// T-4: the token is opaque and never shows in logs.

@@ -53,55 +53,80 @@ impl fmt::Debug for Digest {
 
 /// Appends the canonical form of `value` to `out`.
 pub fn canonical_json(value: &Value, out: &mut Vec<u8>) {
+    write_value(value, Numbers::Canonical, out);
+}
+
+/// Appends `value` as compact JSON, numbers in their own words. True if that is its canonical form,
+/// as it mostly is.
+pub(crate) fn compact_json(value: &Value, out: &mut Vec<u8>) -> bool {
+    write_value(value, Numbers::AsTheyAre, out)
+}
+
+/// How numbers are written that are not the integers that a double holds exactly.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    /// As the double is.
+    Canonical,
+    /// Nothing of them is lost.
+    AsTheyAre,
+}
+
+/// True if what was written is canonical.
+fn write_value(value: &Value, numbers: Numbers, out: &mut Vec<u8>) -> bool {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(true) => out.extend_from_slice(b"true"),
         Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Number(number) => canonical_number(number, out),
-        Value::String(text) => canonical_text(text, out),
+        Value::Number(number) => return write_number(number, numbers, out),
+        Value::String(text) => write_json_text(text, out),
         Value::Array(items) => {
+            let mut canonical = true;
             out.push(b'[');
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
                     out.push(b',');
                 }
-                canonical_json(item, out);
+                canonical &= write_value(item, numbers, out);
             }
             out.push(b']');
+            return canonical;
         }
-        Value::Object(members) => canonical_object(members, out),
+        Value::Object(members) => return write_members(members, numbers, out),
     }
+    true
 }
 
-fn canonical_object(members: &Map<String, Value>, out: &mut Vec<u8>) {
+fn write_members(members: &Map<String, Value>, numbers: Numbers, out: &mut Vec<u8>) -> bool {
     out.push(b'{');
-    let write = |index: usize, key: &str, value: &Value, out: &mut Vec<u8>| {
+    let mut canonical = true;
+    let mut write = |index: usize, key: &str, value: &Value| {
         if index > 0 {
             out.push(b',');
         }
-        canonical_text(key, out);
+        write_json_text(key, out);
         out.push(b':');
-        canonical_json(value, out);
+        canonical &= write_value(value, numbers, out);
     };
     // The map is ordered by UTF-8 bytes and the RFC asks for UTF-16 units. The two
     // orders agree unless a key goes beyond the first surrogate.
     let plain = |key: &String| key.bytes().fold(true, |all, byte| all & (byte < 0xEE));
     if members.keys().all(plain) {
         for (index, (key, value)) in members.iter().enumerate() {
-            write(index, key, value, out);
+            write(index, key, value);
         }
     } else {
         let mut sorted: Vec<_> = members.iter().collect();
         sorted.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
         for (index, (key, value)) in sorted.into_iter().enumerate() {
-            write(index, key, value, out);
+            write(index, key, value);
         }
     }
     out.push(b'}');
+    canonical
 }
 
-/// Integers a double holds exactly are written as they are; all else as the double is.
-fn canonical_number(number: &Number, out: &mut Vec<u8>) {
+/// Integers a double holds exactly are written as they are.
+fn write_number(number: &Number, numbers: Numbers, out: &mut Vec<u8>) -> bool {
     const EXACT: u64 = 1 << 53;
     match (number.as_u64(), number.as_i64()) {
         (Some(n), _) if n <= EXACT => canonical_integer(n, out),
@@ -109,11 +134,16 @@ fn canonical_number(number: &Number, out: &mut Vec<u8>) {
             out.push(b'-');
             canonical_integer(n.unsigned_abs(), out);
         }
+        _ if numbers == Numbers::AsTheyAre => {
+            out.extend_from_slice(number.to_string().as_bytes());
+            return false;
+        }
         _ => {
             let double = number.as_f64().unwrap_or(0.0);
             out.extend_from_slice(ryu_js::Buffer::new().format(double).as_bytes());
         }
     }
+    true
 }
 
 fn canonical_integer(mut number: u64, out: &mut Vec<u8>) {
@@ -134,52 +164,85 @@ fn canonical_integer(mut number: u64, out: &mut Vec<u8>) {
 /// them. Nearly every text is so and most are short, hence eight bytes at a time.
 #[must_use]
 pub fn is_plain(bytes: &[u8]) -> bool {
-    const ONES: u64 = u64::MAX / 255;
-    let below = |word: u64, bound: u64| word.wrapping_sub(ONES * bound) & !word;
-    let is = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
     let (words, rest) = bytes.as_chunks::<8>();
-    let special = words.iter().fold(0, |all, word| {
-        let word = u64::from_le_bytes(*word);
-        all | below(word, 0x20) | is(word, b'"') | is(word, b'\\')
-    });
-    let plain = |byte: u8| (byte >= 0x20) & (byte != b'"') & (byte != b'\\');
-    special & (ONES * 0x80) == 0 && rest.iter().all(|&byte| plain(byte))
+    let special = words.iter().fold(0, |all, word| all | special_in(*word));
+    special == 0 && rest.iter().all(|&byte| is_plain_byte(byte))
 }
 
-fn canonical_text(text: &str, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    out.push(b'"');
+const fn is_plain_byte(byte: u8) -> bool {
+    (byte >= 0x20) & (byte != b'"') & (byte != b'\\')
+}
+
+/// The high bit of each byte that is not plain.
+fn special_in(word: [u8; 8]) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
+    const LOW: u64 = ONES * 0x7F;
+    let word = u64::from_le_bytes(word);
+    // No sum goes beyond its byte: the high bits are not in it.
+    let control = !(((word & LOW) + ONES * (0x80 - 0x20)) | word);
+    let is = |byte: u8| {
+        let other = word ^ (ONES * u64::from(byte));
+        !(((other & LOW) + LOW) | other)
+    };
+    (control | is(b'"') | is(b'\\')) & (ONES * 0x80)
+}
+
+/// Appends `text` as a JSON string, in its canonical form.
+pub fn write_json_text(text: &str, out: &mut Vec<u8>) {
+    /// After one without escapes the next is looked at as a whole first.
+    const PIECE_BYTES: usize = 512;
     let bytes = text.as_bytes();
-    if is_plain(bytes) {
-        out.extend_from_slice(bytes);
-        out.push(b'"');
-        return;
-    }
-    let mut start = 0;
-    for (index, &byte) in bytes.iter().enumerate() {
-        let short = match byte {
-            b'"' => b'"',
-            b'\\' => b'\\',
-            0x08 => b'b',
-            0x09 => b't',
-            0x0A => b'n',
-            0x0C => b'f',
-            0x0D => b'r',
-            0x00..=0x1F => 0,
-            _ => continue,
-        };
-        out.extend_from_slice(&bytes[start..index]);
-        start = index + 1;
-        if short == 0 {
-            out.extend_from_slice(b"\\u00");
-            out.push(HEX[usize::from(byte >> 4)]);
-            out.push(HEX[usize::from(byte & 15)]);
-        } else {
-            out.extend_from_slice(&[b'\\', short]);
+    // Lines have an escape or two each.
+    out.reserve(bytes.len() + bytes.len() / 16 + 2);
+    out.push(b'"');
+    let (mut written, mut is_calm) = (0, false);
+    let mut escape = |at: usize| {
+        out.extend_from_slice(&bytes[written..at]);
+        write_escape(bytes[at], out);
+        written = at + 1;
+    };
+    for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
+        if is_calm && is_plain(piece) {
+            continue;
+        }
+        is_calm = true;
+        let from = index * PIECE_BYTES;
+        let (words, rest) = piece.as_chunks::<8>();
+        for (index, word) in words.iter().enumerate() {
+            let mut special = special_in(*word);
+            while special != 0 {
+                escape(from + index * 8 + special.trailing_zeros() as usize / 8);
+                special &= special - 1;
+                is_calm = false;
+            }
+        }
+        let from = from + words.len() * 8;
+        let special = rest.iter().enumerate();
+        for (at, _) in special.filter(|(_, byte)| !is_plain_byte(**byte)) {
+            escape(from + at);
         }
     }
-    out.extend_from_slice(&bytes[start..]);
+    out.extend_from_slice(&bytes[written..]);
     out.push(b'"');
+}
+
+fn write_escape(byte: u8, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let short = match byte {
+        0x08 => b'b',
+        0x09 => b't',
+        0x0A => b'n',
+        0x0C => b'f',
+        0x0D => b'r',
+        0x00..=0x1F => {
+            let digits = [byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]);
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&digits);
+            return;
+        }
+        other => other,
+    };
+    out.extend_from_slice(&[b'\\', short]);
 }
 
 #[cfg(test)]
@@ -209,6 +272,40 @@ mod tests {
         .map(|word| sorted.find(word).unwrap())
         .collect();
         assert!(order.is_sorted(), "{sorted}");
+    }
+
+    /// G-1: whatever is to be escaped, wherever it stands.
+    #[test]
+    fn texts_are_json() {
+        for byte in 0..128_u8 {
+            for before in (0..80).chain([250, 256, 509, 600]) {
+                let text = format!("{}{}é\n", "é".repeat(before), char::from(byte));
+                let mut out = Vec::new();
+                write_json_text(&text, &mut out);
+                assert_eq!(out, serde_json::to_vec(&text).unwrap(), "{text:?}");
+            }
+        }
+    }
+
+    /// G-1: nothing of a number is lost, and what is said to be canonical is.
+    #[test]
+    fn compact_texts() {
+        for text in [
+            r#"{"a":[null,true,false,-7,9007199254740992,"é\n\u001b"],"b":{}}"#,
+            "[1.0]",
+            "[18446744073709551615]",
+            "[-9223372036854775808]",
+            "[1e300]",
+            "[-0.0]",
+            "[0.1]",
+        ] {
+            let value: Value = serde_json::from_str(text).unwrap();
+            let mut out = Vec::new();
+            let is_canonical = compact_json(&value, &mut out);
+            assert_eq!(out, serde_json::to_vec(&value).unwrap(), "{text}");
+            assert_eq!(is_canonical, text.starts_with('{'), "{text}");
+            assert!(!is_canonical || out == canonical(text).as_bytes());
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use crate::Digest;
+use crate::canonical::compact_json;
 
 /// One JSON document: the value, the text it was parsed from and their digest. A clone is the
 /// same document, so that a tool that gives back what it got costs no second look at it.
@@ -15,6 +16,8 @@ pub struct Document(Arc<Parts>);
 struct Parts {
     value: Value,
     text: String,
+    /// The text is known to be the canonical form, too: it need not be written to be hashed.
+    is_canonical: bool,
     digest: OnceLock<Digest>,
 }
 
@@ -25,6 +28,7 @@ impl Document {
         Self(Arc::new(Parts {
             value,
             text,
+            is_canonical: false,
             digest: OnceLock::new(),
         }))
     }
@@ -32,8 +36,7 @@ impl Document {
     /// A document that has no text of its own yet.
     #[must_use]
     pub fn from_value(value: Value) -> Self {
-        let text = json_of(&value);
-        Self::new(value, text)
+        Self(Arc::new(Parts::of(value)))
     }
 
     /// The parsed value.
@@ -51,8 +54,11 @@ impl Document {
     /// The digest of the canonical form, computed once.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        let of_value = || Digest::of_json(&self.0.value);
-        *self.0.digest.get_or_init(of_value)
+        let of_document = || match self.0.is_canonical {
+            true => Digest::of_bytes(self.0.text.as_bytes()),
+            false => Digest::of_json(&self.0.value),
+        };
+        *self.0.digest.get_or_init(of_document)
     }
 
     /// The value alone.
@@ -65,15 +71,22 @@ impl Document {
     pub fn change(&mut self, change: impl FnOnce(&mut Value) -> bool) {
         let parts = Arc::make_mut(&mut self.0);
         if change(&mut parts.value) {
-            parts.text = json_of(&parts.value);
-            parts.digest = OnceLock::new();
+            *parts = Parts::of(std::mem::take(&mut parts.value));
         }
     }
 }
 
-/// Compact JSON. By `Display` it would cost three times as much.
-fn json_of(value: &Value) -> String {
-    serde_json::to_string(value).expect("a value has no keys but strings")
+impl Parts {
+    fn of(value: Value) -> Self {
+        let mut text = Vec::with_capacity(256);
+        let is_canonical = compact_json(&value, &mut text);
+        Self {
+            value,
+            text: String::from_utf8(text).expect("JSON of strings is a string"),
+            is_canonical,
+            digest: OnceLock::new(),
+        }
+    }
 }
 
 /// The same value in the same words.
@@ -103,5 +116,15 @@ mod tests {
         assert_eq!(after.digest(), Digest::of_json(&json!({ "a": 2 })));
         assert_eq!((before.text(), before.digest()), ("{ \"a\": 1 }", digest));
         assert_eq!(after.into_value(), json!({ "a": 2 }));
+    }
+
+    /// G-1: by whichever text.
+    #[test]
+    fn one_digest_of_one_value() {
+        for value in [json!({ "b": "é\n", "a": 7 }), json!([1.5, 1.0])] {
+            let of_value = Digest::of_json(&value);
+            assert_eq!(Document::from_value(value.clone()).digest(), of_value);
+            assert_eq!(Document::new(value, String::new()).digest(), of_value);
+        }
     }
 }

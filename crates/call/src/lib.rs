@@ -8,10 +8,13 @@ mod clock;
 mod document;
 mod fault;
 mod guarantee;
+mod number;
+mod order;
 mod origin;
 mod outcome;
 mod plan;
 mod redact;
+mod run;
 mod runner;
 mod scope;
 mod secrets;
@@ -19,22 +22,29 @@ mod shelf;
 mod slots;
 mod tool;
 mod topics;
+mod watch;
 
 pub use call::{
     Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
 };
-pub use canonical::{Digest, canonical_json, is_plain};
+pub use canonical::{Digest, canonical_json, is_plain, write_json_text};
 pub use checks::{CapabilityCheck, capability_checks};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
 pub use fault::{About, Fault, LeaseRefusal, chain};
 pub use guarantee::{Asker, Guarantee, Guarantees};
+pub use number::{natural_number, whole_number};
+pub use order::{RunOrder, RunProxy};
 pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};
 pub use plan::{
     Detail, Enforcement, Held, Isolation, Level, Needs, Network, Plan, Planner, Roots, TreeLimits,
 };
 pub use redact::Redactor;
+pub use run::{
+    KeepError, Partition, RunArtifact, RunCounts, RunEvent, RunFile, RunLog, RunPolicy, RunStart,
+    RunVerdict, Runs,
+};
 pub use runner::{
     Job, Load, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink,
     Stream,
@@ -44,5 +54,8 @@ pub use secrets::Secrets;
 pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};
 pub use tokio_util::sync::CancellationToken as Cancel;
-pub use tool::{Face, RateLimit, Tasks, Tier, Tool, ToolName, aid_of_name, host_name, is_name};
+pub use tool::{
+    Face, Notification, RateLimit, Tasks, Tier, Tool, ToolName, aid_of_name, host_name, is_name,
+};
 pub use topics::{Audience, Event, Hearer, Subscription, Told, Topics};
+pub use watch::{RunEye, RunWatch};

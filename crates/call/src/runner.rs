@@ -56,6 +56,18 @@ pub trait Runner: Send + Sync {
         false
     }
 
+    /// True if the tool runs inside this process and changes nothing, though it may wait for
+    /// what it looks at. Its start needs no record before it runs either: until the answer is
+    /// told, and so recorded, nothing has come of it.
+    fn only_reads(&self) -> bool {
+        self.is_pure()
+    }
+
+    /// False for one that only stands in for a runner that is not there: every call is refused.
+    fn is_there(&self) -> bool {
+        true
+    }
+
     /// What `callgate tools` says of it: `builtin`, `process`, `python` …
     fn kind(&self) -> &'static str;
 

@@ -25,9 +25,40 @@ impl Secrets {
     #[must_use]
     pub fn new(mut values: Vec<String>) -> Self {
         values.retain(|value| value.len() >= SECRET_BYTES_MIN);
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         values.dedup();
         Self(values)
+    }
+
+    /// These and `more`.
+    #[must_use]
+    pub fn with(&self, more: impl IntoIterator<Item = String>) -> Self {
+        Self::new(self.0.iter().cloned().chain(more).collect())
+    }
+
+    /// As they stand inside a text of JSON.
+    #[must_use]
+    pub fn in_json(&self) -> Self {
+        let escaped = self.0.iter().map(|secret| {
+            let text = Value::String(secret.clone()).to_string();
+            text[1..text.len() - 1].to_owned()
+        });
+        self.with(escaped.collect::<Vec<_>>())
+    }
+
+    /// As they stand inside a URL, too. Which bytes are escaped there depends on who writes it:
+    /// all but the unreserved ones, those that `encodeURIComponent` leaves, a path's slashes,
+    /// or what the user's part of a parsed URL may hold; and digits may be small ones.
+    #[must_use]
+    pub fn in_urls(&self) -> Self {
+        const LEFT: &[&str] = &["-._~", "-._~!'()*", "-._~/", "-._~!$&'()*+,%"];
+        let escaped = self.0.iter().flat_map(|secret| {
+            let forms = LEFT.iter().flat_map(move |left| {
+                [false, true].map(|small| percent_encoded(secret, left, small))
+            });
+            forms.filter(move |form| form != secret)
+        });
+        self.with(escaped.collect::<Vec<_>>())
     }
 
     /// True if nothing is secret, so that nothing needs to be looked for.
@@ -113,6 +144,21 @@ impl Secrets {
     }
 }
 
+/// A text with `%40` for what is neither a letter, a digit nor in `left`.
+fn percent_encoded(text: &str, left: &str, small: bool) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            _ if byte.is_ascii_alphanumeric() || left.as_bytes().contains(&byte) => {
+                encoded.push(char::from(byte));
+            }
+            _ if small => encoded.push_str(&format!("%{byte:02x}")),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +176,32 @@ mod tests {
         );
         assert!(!secrets.clean_value(&mut json!({"clean": true})));
         assert_eq!(format!("{secrets:?}"), "Secrets(2)");
+    }
+
+    /// R-15: a secret that JSON has to write in another way.
+    #[test]
+    fn found_in_json() {
+        let secrets = Secrets::new(vec!["a\"b\\c".into()]).in_json();
+        let line = json!({ "t": "x a\"b\\c y" }).to_string();
+        assert_eq!(secrets.clean(&line), r#"{"t":"x [secret] y"}"#);
+        assert_eq!(secrets.clean("a\"b\\c"), "[secret]");
+    }
+
+    /// R-15: a secret that a URL has to write in another way, whoever writes it.
+    #[test]
+    fn found_in_urls() {
+        let secrets = Secrets::new(vec!["p@s/s:(é)+1".into(), "plain".into()]).in_urls();
+        for form in [
+            "p@s/s:(é)+1",
+            "p%40s%2Fs%3A%28%C3%A9%29%2B1",
+            "p%40s%2fs%3a%28%c3%a9%29%2b1",
+            "p%40s%2Fs%3A(%C3%A9)%2B1",
+            "p%40s/s%3A%28%C3%A9%29%2B1",
+            "p%40s%2Fs%3A(%C3%A9)+1",
+        ] {
+            let url = format!("http://u:{form}@host/plain");
+            assert_eq!(secrets.clean(&url), "http://u:[secret]@host/[secret]");
+        }
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub struct Tool {
     pub face: Face,
     /// Its output is a list of content blocks and more, as MCP has them, not plain JSON.
     pub gives_content: bool,
+    /// Its output lists what can be read further, as `resources`; wires that have links show them.
+    pub gives_resources: bool,
+    /// It runs what its caller names, so that how a call ends says nothing of the tool: no breaker
+    /// counts it. G-7.
+    pub runs_callers_code: bool,
     /// Whether a long call may be left running and asked after later.
     pub tasks: Tasks,
     /// What its child needs and is kept from; nothing for a tool that has no child.
@@ -64,6 +69,8 @@ pub struct Tool {
     pub origin: Option<Arc<Origin>>,
     /// The code it runs, as its runner names it: `module:function`.
     pub entry: Option<String>,
+    /// What is told after calls of it, to those who listen.
+    pub tells: Vec<Notification>,
     /// How it is carried out.
     pub runner: Arc<dyn Runner>,
 }
@@ -93,10 +100,13 @@ impl Tool {
             slots: false,
             face: Face::default(),
             gives_content: false,
+            gives_resources: false,
+            runs_callers_code: false,
             tasks: Tasks::default(),
             needs: None,
             origin: None,
             entry: None,
+            tells: Vec::new(),
             runner,
         }
     }
@@ -107,6 +117,15 @@ impl Tool {
     pub fn cap(&self, timeout: Duration) -> Duration {
         self.timeout_cap.unwrap_or(TIMEOUT_CAP_DEFAULT).max(timeout)
     }
+}
+
+/// A kind of event, as those who listen get it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notification {
+    /// `planner/plan_updated`.
+    pub name: &'static str,
+    /// JSON Schema of its body.
+    pub schema: Value,
 }
 
 /// What menus show of a tool, a prompt or a resource beside its name and description.

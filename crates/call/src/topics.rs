@@ -1,7 +1,9 @@
 //! Events that outlive the call that caused them: a terminal's output, a plan's new state. One
 //! bounded ring for all: who publishes never waits, who falls behind is told of the gap and goes
-//! on from the oldest event that is left.
+//! on from the oldest event that is left. What leaves it at its bound is the oldest of those who
+//! take the most room, so that a terminal that floods it pushes out nobody's events but its own.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,8 +23,8 @@ pub enum Hearer {
     Caller(Arc<str>),
 }
 
-/// Whom an event is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Whom an event is for. Each audience has a share of the ring.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Audience {
     /// All who listen.
     Everyone,
@@ -41,7 +43,6 @@ pub struct Event {
     pub name: &'static str,
     /// An object, as JSON.
     pub body: Arc<str>,
-    audience: Audience,
 }
 
 /// What a subscription says next.
@@ -67,12 +68,25 @@ struct Shared {
 
 #[derive(Default)]
 struct Ring {
-    events: VecDeque<Event>,
+    /// None of them empty.
+    shares: HashMap<Audience, Share>,
+    events: usize,
     bytes: usize,
     next: u64,
+    /// As a share's, for those that nothing is left of: who they were for is not known any more.
+    lost_to: u64,
     connections: u64,
     /// What each hearer follows, and the event from which on.
     follows: HashMap<Hearer, HashMap<Arc<str>, u64>>,
+}
+
+/// The events of one audience.
+#[derive(Default)]
+struct Share {
+    events: VecDeque<Event>,
+    bytes: usize,
+    /// After the newest of those that left.
+    lost_to: u64,
 }
 
 impl Topics {
@@ -110,11 +124,13 @@ impl Topics {
     }
 
     /// Nobody follows `subject` any more: there is nothing more to come.
-    pub fn close(&self, subject: &str) {
-        self.ring().follows.retain(|_, follows| {
+    pub fn close(&self, subject: &Arc<str>) {
+        let mut ring = self.ring();
+        ring.follows.retain(|_, follows| {
             follows.remove(subject);
             !follows.is_empty()
         });
+        ring.forget(&Audience::Followers(Arc::clone(subject)));
     }
 
     /// Hears what is published from now on.
@@ -131,6 +147,7 @@ impl Topics {
             topics: self.clone(),
             hearer,
             next: seq,
+            told_to: seq,
         }
     }
 
@@ -148,49 +165,107 @@ impl Topics {
 
 impl Ring {
     fn push(&mut self, name: &'static str, body: Arc<str>, audience: Audience) {
-        self.bytes += body.len();
-        self.events.push_back(Event {
-            seq: self.next,
-            name,
-            body,
-            audience,
-        });
+        let (seq, bytes) = (self.next, body.len());
+        let share = self.shares.entry(audience).or_default();
+        share.events.push_back(Event { seq, name, body });
+        share.bytes += bytes;
+        self.events += 1;
+        self.bytes += bytes;
         self.next += 1;
-        while self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
-            let Some(old) = self.events.pop_front() else {
-                break;
-            };
+        while self.events > EVENTS_MAX && self.drop_one(|share| share.events.len()) {}
+        while self.bytes > BYTES_MAX && self.drop_one(|share| share.bytes) {}
+    }
+
+    /// Drops the oldest event of the largest share, of equal ones the oldest of all. False if there
+    /// is none.
+    fn drop_one(&mut self, size: impl Fn(&Share) -> usize) -> bool {
+        let oldest = |share: &Share| share.events.front().map(|event| event.seq);
+        let by_size = |share: &Share| (size(share), Reverse(oldest(share)));
+        let largest = self
+            .shares
+            .iter_mut()
+            .max_by_key(|(_, share)| by_size(share));
+        let Some((audience, share)) = largest else {
+            return false;
+        };
+        if let Some(old) = share.events.pop_front() {
+            share.bytes -= old.body.len();
+            share.lost_to = old.seq + 1;
+            self.events -= 1;
             self.bytes -= old.body.len();
         }
+        if share.events.is_empty() {
+            self.lost_to = self.lost_to.max(share.lost_to);
+            let audience = audience.clone();
+            self.shares.remove(&audience);
+        }
+        true
     }
 
-    fn is_for(&self, event: &Event, hearer: &Hearer) -> bool {
-        match &event.audience {
-            Audience::Everyone => true,
-            Audience::One(one) => one == hearer,
-            Audience::Followers(subject) => {
-                let since = self.follows.get(hearer).and_then(|f| f.get(subject));
-                since.is_some_and(|since| event.seq > *since)
-            }
+    /// Nobody will hear these.
+    fn forget(&mut self, audience: &Audience) {
+        if let Some(share) = self.shares.remove(audience) {
+            self.events -= share.events.len();
+            self.bytes -= share.bytes;
         }
     }
 
-    /// The next thing for `hearer`, from the event `next` on.
-    fn next(&self, hearer: &Hearer, next: &mut u64) -> Option<Told> {
-        let oldest = self.next - self.events.len() as u64;
-        if *next < oldest {
-            let missed = oldest - *next;
-            *next = oldest;
-            return Some(Told::Gap(missed));
+    /// The shares that `hearer` hears, each with the first event that is for it.
+    fn heard_by(&self, hearer: &Hearer) -> impl Iterator<Item = (&Share, u64)> {
+        let own = [Audience::Everyone, Audience::One(hearer.clone())];
+        let follows = self.follows.get(hearer).into_iter().flatten();
+        let followed = follows.map(|(subject, since)| {
+            let audience = Audience::Followers(Arc::clone(subject));
+            (audience, since + 1)
+        });
+        let all = own
+            .into_iter()
+            .map(|audience| (audience, 0))
+            .chain(followed);
+        all.filter_map(|(audience, from)| Some((self.shares.get(&audience)?, from)))
+    }
+
+    /// The next thing for `hearer`, from the event `next` on. Gaps before `told_to` are known.
+    fn next(&self, hearer: &Hearer, next: &mut u64, told_to: &mut u64) -> Option<Told> {
+        let lost = self
+            .heard_by(hearer)
+            .map(|(share, from)| match share.lost_to {
+                lost_to if lost_to > from => lost_to,
+                _ => 0,
+            });
+        let lost_to = lost.fold(self.lost_to, u64::max);
+        let seen = (*next).max(*told_to);
+        if lost_to > seen {
+            *told_to = lost_to;
+            return Some(Told::Gap(self.left_between(seen, lost_to)));
         }
-        // One that was told of events to come, by an earlier process say, waits for them.
-        let from = usize::try_from(*next - oldest).unwrap_or(usize::MAX);
+        let first = |(share, from): (&'_ Share, u64)| {
+            let from = share.place_of((*next).max(from));
+            share.events.get(from).cloned()
+        };
         let event = self
-            .events
-            .range(from.min(self.events.len())..)
-            .find(|event| self.is_for(event, hearer));
-        *next = event.map_or((*next).max(self.next), |event| event.seq + 1);
-        event.cloned().map(Told::Event)
+            .heard_by(hearer)
+            .filter_map(first)
+            .min_by_key(|event| event.seq);
+        // One that was told of events to come, by an earlier process say, waits for them.
+        *next = event
+            .as_ref()
+            .map_or((*next).max(self.next), |event| event.seq + 1);
+        event.map(Told::Event)
+    }
+
+    /// How many events of this range are not there any more.
+    fn left_between(&self, from: u64, to: u64) -> u64 {
+        let there = |share: &Share| share.place_of(to) - share.place_of(from);
+        let there: usize = self.shares.values().map(there).sum();
+        (to - from).saturating_sub(there as u64)
+    }
+}
+
+impl Share {
+    /// Where the first event is that is not before `seq`.
+    fn place_of(&self, seq: u64) -> usize {
+        self.events.partition_point(|event| event.seq < seq)
     }
 }
 
@@ -199,6 +274,8 @@ pub struct Subscription {
     topics: Topics,
     hearer: Hearer,
     next: u64,
+    /// It knows of the gaps before this event.
+    told_to: u64,
 }
 
 impl Subscription {
@@ -210,7 +287,8 @@ impl Subscription {
 
     /// What there is to be heard already.
     pub fn now(&mut self) -> Option<Told> {
-        self.topics.ring().next(&self.hearer, &mut self.next)
+        let ring = self.topics.ring();
+        ring.next(&self.hearer, &mut self.next, &mut self.told_to)
     }
 
     /// The next thing, when it happens. Nothing is lost where this is given up.
@@ -232,7 +310,9 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Hearer::Connection(_) = self.hearer {
-            self.topics.ring().follows.remove(&self.hearer);
+            let mut ring = self.topics.ring();
+            ring.follows.remove(&self.hearer);
+            ring.forget(&Audience::One(self.hearer.clone()));
         }
     }
 }
@@ -292,9 +372,11 @@ mod tests {
         let caller = Hearer::Caller("uid:1".into());
         topics.follow(&caller, &"s".into(), ("out", "screen".into()));
         assert!(topics.is_followed("s") && !topics.is_followed("t"));
-        topics.close("s");
+        topics.publish("out", "x", Audience::Followers("s".into()));
+        topics.close(&"s".into());
         assert!(!topics.is_followed("s"));
         assert!(topics.ring().follows.is_empty());
+        assert_eq!(topics.ring().events, 1, "only what its caller was told");
     }
 
     #[test]
@@ -316,7 +398,79 @@ mod tests {
             topics.publish("x", "y".repeat(1 << 20), Audience::Everyone);
         }
         assert_eq!(topics.ring().bytes, BYTES_MAX);
-        assert_eq!(topics.ring().events.len(), 16);
+        assert_eq!(topics.ring().events, 16);
+    }
+
+    /// A subject that floods the ring pushes out its own events; others are told all of theirs, and
+    /// hear of no gap; who follows it hears of one, once, and what is left after it.
+    #[test]
+    fn a_flood_pushes_out_itself() {
+        for size in [1, 64 * 1024] {
+            let topics = Topics::default();
+            let flood: Arc<str> = "flood".into();
+            let (viewer, other) = (topics.connection(), topics.connection());
+            let mut views = topics.listen(viewer.clone());
+            let mut hears = topics.listen(other.clone());
+            topics.follow(&viewer, &flood, ("out", "screen".into()));
+            topics.publish("x", "plan", Audience::Everyone);
+            topics.publish("y", "own", Audience::One(other));
+            let count = EVENTS_MAX + 100;
+            for index in 0..count {
+                let text = format!("{index} {}", "z".repeat(size));
+                topics.publish("out", text, Audience::Followers(Arc::clone(&flood)));
+            }
+            topics.publish("x", "later", Audience::Everyone);
+            assert_eq!(heard(&mut hears), ["plan", "own", "later"], "{size}");
+            let ring = topics.ring();
+            assert!(ring.events <= EVENTS_MAX && ring.bytes <= BYTES_MAX);
+            let left = ring.shares[&Audience::Followers(Arc::clone(&flood))]
+                .events
+                .len();
+            drop(ring);
+            let heard = heard(&mut views);
+            assert_eq!(heard[0], format!("gap {}", count - left), "{size}");
+            assert_eq!(heard[1..3], ["screen".to_owned(), "plan".to_owned()]);
+            assert!(heard[3].starts_with(&format!("{} ", count - left)));
+            assert_eq!(heard.len(), left + 4);
+        }
+    }
+
+    /// Two that flood have half of it each.
+    #[test]
+    fn shares_are_equal() {
+        let topics = Topics::default();
+        for index in 0..EVENTS_MAX * 2 {
+            for (subject, every) in [("a", 1), ("b", 4)] {
+                if index % every == 0 {
+                    topics.publish("out", "x", Audience::Followers(subject.into()));
+                }
+            }
+        }
+        let ring = topics.ring();
+        let sizes =
+            ["a", "b"].map(|one| ring.shares[&Audience::Followers(one.into())].events.len());
+        assert_eq!(sizes, [EVENTS_MAX / 2; 2]);
+    }
+
+    /// A connection that ends leaves nothing behind; one share that lost everything is not forgotten
+    /// by who was there.
+    #[test]
+    fn nothing_is_left_of_connections() {
+        let topics = Topics::default();
+        let mut others = topics.listen(topics.connection());
+        let hearer = topics.connection();
+        let hears = topics.listen(hearer.clone());
+        topics.publish("x", "y", Audience::One(hearer.clone()));
+        drop(hears);
+        let ring = topics.ring();
+        assert_eq!((ring.events, ring.bytes), (0, 0));
+        assert!(ring.shares.is_empty());
+        drop(ring);
+        let mut hears = topics.listen(topics.connection());
+        topics.publish("x", "z".repeat(BYTES_MAX + 1), Audience::Everyone);
+        assert!(topics.ring().shares.is_empty());
+        assert_eq!(heard(&mut hears), ["gap 1"]);
+        assert_eq!(heard(&mut others), ["gap 2"]);
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -14,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -43,6 +45,12 @@ impl Ask {
         let json = HeaderValue::from_static("application/json");
         ask.headers.insert(header::CONTENT_TYPE, json);
         ask
+    }
+
+    /// Asks for what is at a path to be removed.
+    #[must_use]
+    pub fn delete(path: &str) -> Self {
+        Self::new(Method::DELETE, path, Bytes::new())
     }
 
     fn new(method: Method, path: &str, body: Bytes) -> Self {
@@ -131,6 +139,42 @@ impl Dialer {
             Sent::Answered(response) => receive(to, response, bytes_max).await,
             Sent::Closed(..) => Err(Trouble::Unsent(format!("{to}: closed at once"))),
         }
+    }
+
+    /// The same for what takes long to come: however long, as long as something comes. One who
+    /// is silent for `silence`, at any time, is waited for no more.
+    pub async fn fetch(
+        &self,
+        to: &Address,
+        ask: Ask,
+        bytes_max: usize,
+        silence: Duration,
+    ) -> Result<Reply, Trouble> {
+        let silent = |_| Trouble::Lost(format!("{to}: silent for {} s", silence.as_secs_f32()));
+        let request = ask.request(to)?;
+        let sent = async {
+            let mut connection = self.connect(to).await?;
+            let sent = connection.send(to, request).await?;
+            Ok::<_, Trouble>((connection, sent))
+        };
+        let (_connection, sent) = timeout(silence, sent).await.map_err(silent)??;
+        let response = match sent {
+            Sent::Answered(response) if response.status().is_success() => response,
+            Sent::Answered(response) => return receive(to, response, bytes_max).await,
+            Sent::Closed(..) => return Err(Trouble::Unsent(format!("{to}: closed at once"))),
+        };
+        let status = response.status().as_u16();
+        let (mut rest, mut body) = (response.into_body(), Vec::new());
+        while let Some(frame) = timeout(silence, rest.frame()).await.map_err(silent)? {
+            let frame = frame.map_err(|error| Trouble::Lost(words(to, &error)))?;
+            let bytes = frame.into_data().unwrap_or_default();
+            if body.len() + bytes.len() > bytes_max {
+                return Err(Trouble::TooLarge { max: bytes_max });
+            }
+            body.extend_from_slice(&bytes);
+        }
+        let body = Some(body.into());
+        Ok(Reply { status, body })
     }
 
     pub(crate) async fn connect(&self, to: &Address) -> Result<Connection, Trouble> {
@@ -272,4 +316,49 @@ fn words(at: &Address, error: &(dyn std::error::Error + 'static)) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What a server that says this, and then stays silent on an open connection, is answered.
+    async fn fetched(said: &'static str, bytes_max: usize) -> Result<Reply, Trouble> {
+        let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = server.local_addr().expect("an address").port();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = server.accept().await.expect("a connection");
+            stream.write_all(said.as_bytes()).await.expect("written");
+            // Until the other end closes.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        let to = Address::parse(&format!("http://127.0.0.1:{port}/a")).expect("an address");
+        let dialer = Dialer::new(Vec::new);
+        let silence = match said.contains("whole") {
+            true => Duration::from_secs(60),
+            false => Duration::from_millis(100),
+        };
+        let fetched = dialer.fetch(&to, Ask::get("/a"), bytes_max, silence).await;
+        server.await.expect("the server ends");
+        fetched
+    }
+
+    #[tokio::test]
+    async fn the_silent_are_not_waited_for() {
+        for said in [
+            "",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart",
+        ] {
+            let trouble = fetched(said, 9).await.expect_err("nothing came");
+            assert!(trouble.to_string().contains("silent"), "{said}: {trouble}");
+        }
+        let whole = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole";
+        let reply = fetched(whole, 5).await.expect("a reply");
+        assert_eq!(reply.body.as_deref(), Some(&b"whole"[..]));
+        assert_eq!(fetched(whole, 4).await, Err(Trouble::TooLarge { max: 4 }));
+    }
 }

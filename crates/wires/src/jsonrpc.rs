@@ -3,13 +3,14 @@
 //! dropped them.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::json::{self, Key, Strict, duplicate};
+use crate::json::{self, JsonError, Key, Strict, duplicate};
 
 /// Not JSON.
 pub const PARSE_ERROR: i32 = -32700;
@@ -65,10 +66,12 @@ impl Id {
         matches!(value, Value::String(_) | Value::Number(_)).then(|| Self(value.to_string().into()))
     }
 
-    fn from_raw(raw: &RawValue) -> Option<Self> {
-        let text = raw.get();
-        match text.as_bytes().first()? {
-            b'"' | b'-' | b'0'..=b'9' => Some(Self(text.into())),
+    /// The id in a message of a peer that is no stranger, from the JSON it is; `None` if that
+    /// can be none.
+    #[must_use]
+    pub fn from_json(json: &str) -> Option<Self> {
+        match json.as_bytes().first()? {
+            b'"' | b'-' | b'0'..=b'9' => Some(Self(json.into())),
             _ => None,
         }
     }
@@ -181,7 +184,7 @@ struct Envelope<'a> {
 
 impl Envelope<'_> {
     fn into_message(self) -> Result<Message, Malformed> {
-        let id = self.id.and_then(Id::from_raw);
+        let id = self.id.and_then(|id| Id::from_json(id.get()));
         let error = self.error.filter(|error| !error.is_null());
         // Nobody waits for an answer to an answer, least of all under its id.
         let is_answer = self.method.is_none() && (self.result.is_some() || error.is_some());
@@ -318,14 +321,16 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
             depth_left: json::DEPTH_MAX - 1,
         };
         let mut envelope = Envelope::default();
-        let mut others: Vec<Cow<'de, str>> = Vec::new();
+        let mut others: BTreeSet<Cow<'de, str>> = BTreeSet::new();
         while let Some(key) = members.next_key_seed(Key)? {
             let place = match key.as_ref() {
                 "id" => {
                     if envelope.id.is_some() {
                         return Err(duplicate("id"));
                     }
-                    envelope.id = Some(members.next_value()?);
+                    let id: &RawValue = members.next_value()?;
+                    check_id(id.get()).map_err(A::Error::custom)?;
+                    envelope.id = Some(id);
                     continue;
                 }
                 "jsonrpc" => &mut envelope.version,
@@ -338,11 +343,9 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
                     if others.contains(&key) {
                         return Err(duplicate(&key));
                     }
-                    // Bounded, because the comparison above is not for free.
-                    if others.len() < OTHERS_MAX {
-                        others.push(key);
-                    }
-                    members.next_value::<IgnoredAny>()?;
+                    others.insert(key);
+                    // Dropped, but not before it was looked at as closely as the rest.
+                    members.next_value_seed(inside)?;
                     continue;
                 }
             };
@@ -355,8 +358,19 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
     }
 }
 
-/// Unknown members that are looked at for repetition; they are dropped all the same.
-const OTHERS_MAX: usize = 64;
+/// An id is kept as it came, and must be strict like the rest. Most are plain, which shows at
+/// once.
+fn check_id(id: &str) -> Result<(), JsonError> {
+    const DIGITS_PLAIN: usize = 32;
+    let is_plain = match id.as_bytes() {
+        [b'"', text @ ..] => !text.contains(&b'\\'),
+        number => number.len() <= DIGITS_PLAIN && number.iter().all(u8::is_ascii_digit),
+    };
+    if !is_plain {
+        json::parse_text(id, json::DEPTH_MAX - 1)?;
+    }
+    Ok(())
+}
 
 /// An error as it is answered.
 #[derive(Clone, Debug, PartialEq)]
@@ -576,6 +590,34 @@ mod tests {
             assert_eq!(refused.code, code, "{text}: {refused}");
             assert_eq!(refused.id.as_ref().map(Id::as_json), id, "{text}");
         }
+    }
+
+    /// G-1 holds for what nobody asked for as well, and for ids.
+    #[test]
+    fn unknown_members_are_strict() {
+        let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let with = |name: &str, value: &str| {
+            format!(r#"{{"jsonrpc":"2.0","method":"a","{name}":{value}}}"#)
+        };
+        for value in ["1e308", r#""\ud83d\ude00""#, r#"{"a":{"a":1}}"#, &deep(127)] {
+            let text = with("x", value);
+            assert!(parse(text.as_bytes()).is_ok(), "{text}");
+        }
+        for value in ["1e999", r#""\ud800""#, r#"{"a":{"b":1,"b":1}}"#, &deep(128)] {
+            for name in ["x", "id"] {
+                let text = with(name, value);
+                let refused = parse(text.as_bytes()).expect_err(&text);
+                assert_eq!((refused.code, refused.id), (PARSE_ERROR, None), "{text}");
+            }
+        }
+        for id in ["-1", "1e3", "0.5", &"9".repeat(300), r#""\u0000""#] {
+            assert!(parse(with("id", id).as_bytes()).is_ok(), "{id}");
+        }
+        // However many there are, none comes twice.
+        let many: String = (0..200).map(|n| format!(r#""x{n}":0,"#)).collect();
+        let twice = |last: u8| format!(r#"{{{many}"jsonrpc":"2.0","method":"a","x{last}":0}}"#);
+        assert!(parse(twice(200).as_bytes()).is_ok());
+        assert!(parse(twice(199).as_bytes()).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod jsonrpc;
 pub mod line;
 pub mod mcp;
 pub mod sse;
+pub mod stream;
 pub mod tool_protocol;
 pub mod toolhost;
 pub mod ws;

@@ -20,6 +20,7 @@ use callgate_wires::jsonrpc::{
     Batch, Malformed, Message, parse_batch, write_notification, write_request, write_result,
 };
 use callgate_wires::line::{Line, LineSplitter};
+use callgate_wires::mcp::{MODERN, RequestMeta, check_headers, decode_header, meta};
 use callgate_wires::tool_protocol::{
     HandshakeReply, HandshakeRequest, LocalRequest, Reply, ServiceRequest, Told, write_local,
 };
@@ -537,5 +538,83 @@ fn web_socket_frames() {
             }
         }
         !whole.0.is_empty()
+    });
+}
+
+const METADATA: [&[u8]; 3] = [
+    br#"{"_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"sampling":{}},"io.modelcontextprotocol/logLevel":"info"}}"#,
+    br#"{"name":"x","_meta":{"callgate/idempotencyKey":"k","callgate/leaseToken":"lease_1","progressToken":"t"}}"#,
+    br#"{"_meta":{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","callgate/traceparent":null}}"#,
+];
+
+/// What a request says of itself is what stands there, or the request is refused.
+#[test]
+fn mcp_metadata() {
+    cases("MCP metadata", &METADATA, |bytes| {
+        let Ok(params) = json::parse(bytes, json::DEPTH_MAX) else {
+            return false;
+        };
+        let Ok(read) = RequestMeta::read(Some(&params)) else {
+            return false;
+        };
+        let said = &params["_meta"];
+        assert_eq!(read.progress_token.as_ref(), said.get("progressToken"));
+        for (text, key) in [
+            (&read.version, meta::VERSION),
+            (&read.log_level, meta::LOG_LEVEL),
+            (&read.idempotency_key, meta::KEY),
+            (&read.lease_token, meta::LEASE),
+        ] {
+            assert_eq!(text.as_deref(), said[key].as_str(), "{params}");
+        }
+        let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let ids = [(&read.trace_id, 32), (&read.parent_span, 16)];
+        for (id, length) in ids {
+            let is_id = |id: &String| id.len() == length && is_hex(id);
+            assert!(id.as_ref().is_none_or(is_id), "{params}");
+        }
+        assert_eq!(read.trace_id.is_some(), read.parent_span.is_some());
+        if read.check_modern().is_ok() {
+            assert_eq!(read.version.as_deref(), Some(MODERN));
+            assert!(read.capabilities.is_some());
+        }
+        true
+    });
+}
+
+/// A header is taken for what it mirrors only if it says the same, however it is spelt.
+#[test]
+fn mcp_headers() {
+    let seeds: [&[u8]; 5] = [
+        b"files_read",
+        b" files_read\t",
+        b"=?base64?ZmlsZXNfcmVhZA==?=",
+        b"=?base64?w7w=?=",
+        b"=?base64??=",
+    ];
+    let params = json!({ "name": "files_read", "arguments": { "region": "files_read" } });
+    let schema = json!({ "properties": { "region": { "x-mcp-header": "Region" } } });
+    cases("MCP headers", &seeds, |bytes| {
+        let read = decode_header(bytes);
+        let is_plain = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~');
+        if let Some(read) = &read {
+            assert!(bytes.trim_ascii().iter().all(is_plain));
+            // What was not encoded is as it came.
+            let is_encoded = bytes.trim_ascii().starts_with(b"=?base64?");
+            assert!(is_encoded || read.as_bytes() == bytes.trim_ascii());
+        }
+        let is_same = read.as_deref() == Some("files_read");
+        for place in ["mcp-name", "mcp-param-region"] {
+            let header = |name: &str| match name {
+                _ if name == place => Some(bytes),
+                "mcp-protocol-version" => Some(MODERN.as_bytes()),
+                "mcp-method" => Some(b"tools/call".as_slice()),
+                _ => Some(b"files_read".as_slice()),
+            };
+            let checked =
+                check_headers(&header, MODERN, "tools/call", Some(&params), Some(&schema));
+            assert_eq!(checked.is_ok(), is_same, "{place}: {bytes:?}");
+        }
+        is_same
     });
 }

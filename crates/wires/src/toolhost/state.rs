@@ -45,6 +45,12 @@ pub enum StateMessage {
 #[error("ds_state: {0}")]
 pub struct StateError(String);
 
+impl StateError {
+    pub(super) fn new(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
 fn wrong<T>(reason: impl Into<String>) -> Result<T, StateError> {
     Err(StateError(reason.into()))
 }
@@ -129,7 +135,10 @@ fn removed_slot(value: &Value) -> Result<u8, StateError> {
     }
 }
 
-fn read_artifact(slot: u8, mut members: Map<String, Value>) -> Result<Artifact, StateError> {
+pub(super) fn read_artifact(
+    slot: u8,
+    mut members: Map<String, Value>,
+) -> Result<Artifact, StateError> {
     let mut text = |name: &str| match members.remove(name) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text),
