@@ -102,6 +102,13 @@ pub fn signal(number: i64) {
     }
 }
 
+/// Does not care about a signal from now on.
+pub fn ignore(number: i64) {
+    let number = i32::try_from(number).unwrap_or(libc::SIGTERM);
+    // SAFETY: ignoring installs no code.
+    unsafe { libc::signal(number, libc::SIG_IGN) };
+}
+
 /// Closes one descriptor behind the back of whoever owns it.
 pub fn close_descriptor(fd: i32) {
     // SAFETY: nothing in this program relies on the descriptor afterwards.

@@ -3,7 +3,8 @@
 //!
 //! As a process tool it reads `{"do": …}` on stdin (`acts`), as a pool worker it reads the
 //! same as input of a call on `CALLGATE_FD` (`worker`), with the spawner's argument it is a
-//! spawner, and with `gate` it is a gate to be killed (`gate`). Further arguments mean
+//! spawner, with `gate` it is a gate to be killed (`gate`), and with `executor` it performs the
+//! acts of a streamed run's job (`executor`). Further arguments mean
 //! nothing: tests find processes by them. Never shipped.
 #![expect(
     clippy::disallowed_methods,
@@ -13,6 +14,7 @@
 #![allow(unsafe_code, reason = "misbehaving takes system calls")]
 
 mod acts;
+mod executor;
 mod gate;
 mod worker;
 
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     match first.as_deref() {
         Some(callgate_sandbox::SPAWNER_ARG) => return callgate_sandbox::spawner_main(),
         Some("gate") => gate::run(),
+        Some("executor") => executor::run(),
         Some("no_read") => {
             // Longer than any pipe: whoever writes input is stuck.
             println!("{{\"read\":false}}");

@@ -3,7 +3,7 @@
 //! [`ProcessRunner`] starts one program per call, [`PoolRunner`] hands calls to long-lived
 //! workers of a [`Pool`] shared by several tools; [`python_pool`] and [`node_pool`] make the
 //! pools behind `kind = "python"` and `kind = "node"`, [`ServiceRunner`] asks a foreign service
-//! and [`ContainerRunner`] keeps a tool in a container. Children come from `sandbox`; what a tool
+//! and [`ContainerRunner`] keeps a tool in a container. [`ExecutorRunner`] starts streamed runs. Children come from `sandbox`; what a tool
 //! may do is the gate's affair.
 
 mod answer;
@@ -12,12 +12,25 @@ mod container;
 mod coverage;
 mod egress;
 mod ending;
+mod executor;
+mod flood;
 mod interpreter;
 mod leaks;
+mod line;
+#[cfg(test)]
+#[path = "../../app/tests/support/mutate.rs"]
+mod mutate;
 mod node;
 mod pool;
 mod process;
 mod python;
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the seed may come from the environment"
+)]
+#[path = "../../app/tests/support/random.rs"]
+mod random;
 mod service;
 mod tail;
 
@@ -26,6 +39,7 @@ pub use container::{
     seccomp_profile,
 };
 pub use egress::{Allowed, Refusal, Served};
+pub use executor::{ExecutorParts, ExecutorRunner, ExecutorSettings, Executors};
 pub use leaks::NamedSecrets;
 pub use node::{NodeSettings, node, node_pool};
 pub use pool::{Pool, PoolRunner, PoolSettings};

@@ -36,7 +36,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::interpreter::{Interpreter, Resolved};
-use crate::process::{confine, within};
+use crate::process::{born, confine, within};
 use health::{Health, Rules, Start};
 use turns::Turns;
 use worker::{Fitness, Found, Served, Worker};
@@ -242,11 +242,11 @@ impl Pool {
         self.wait_for_start(job, deadline).await?;
         drop(self.surplus());
         let generation = self.state().generation;
-        within(job, deadline, async {
+        let birth = async {
             let spec = self.spec(fitness).await?;
             Worker::start(&self.spawner, spec, fitness.clone(), generation).await
-        })
-        .await?
+        };
+        born(job, deadline, birth, Worker::child).await?
     }
 
     fn take_idle(&self, fitness: &Fitness) -> Option<Worker> {

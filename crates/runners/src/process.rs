@@ -77,7 +77,7 @@ impl ProcessRunner {
         let (streams, spec) = self.prepare(job).map_err(|error| Fault::Internal {
             message: format!("make pipes: {error}"),
         })?;
-        let child = within(job, deadline, self.spawner.spawn(spec)).await?;
+        let child = born(job, deadline, self.spawner.spawn(spec), |child| child).await?;
         let mut child = child.map_err(|error| ending::not_started(&error))?;
         let mut outlet = Outlet::of(&mut child, job.plan.confinement.as_deref())?;
         if let Some(outlet) = &mut outlet {
@@ -203,6 +203,26 @@ pub(crate) async fn within<T>(
         done = work => Ok(done),
         fault = stop(job, deadline) => Err(fault),
     }
+}
+
+/// A child, or what has one, unless the call must end before. One that is on its way by then is
+/// ended like any other: the call is not over while something of it runs.
+pub(crate) async fn born<T, E>(
+    job: Job<'_>,
+    deadline: Instant,
+    birth: impl Future<Output = Result<T, E>>,
+    child_of: fn(&mut T) -> &mut Child,
+) -> Result<Result<T, E>, Fault> {
+    let mut birth = std::pin::pin!(birth);
+    let fault = tokio::select! {
+        biased;
+        born = &mut birth => return Ok(born),
+        fault = stop(job, deadline) => fault,
+    };
+    if let Ok(Ok(mut born)) = tokio::time::timeout(KILL_GRACE, birth).await {
+        end(child_of(&mut born)).await;
+    }
+    Err(fault)
 }
 
 /// Ends a child's tree and waits until it is gone.

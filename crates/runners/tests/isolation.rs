@@ -271,7 +271,7 @@ async fn a_flood_costs_its_own_call() {
         "too_large: output exceeds 100000 bytes"
     );
     assert_eq!(place.alive(), [0; 0]);
-    // Reports without an end, and prints: the time is what ends them.
+    // Prints without an end: the time is what ends them.
     place.keeper().await;
     place.bench.timeout = Duration::from_millis(300);
     let prints = json!({ "do": "flood", "from": 1, "to": 3, "text": "y\n" });
@@ -289,6 +289,44 @@ async fn a_flood_costs_its_own_call() {
         "too_large: output exceeds 100000 bytes"
     );
     assert_eq!(place.keeper().await, zygote);
+}
+
+/// T-13: a worker that never stops talking is heard no longer than its call may take, and holds
+/// up nobody else meanwhile.
+#[tokio::test]
+async fn a_flood_of_lines_ends_in_time() {
+    for (isolation, with) in [
+        (Isolation::Call, "newlines"),
+        (Isolation::Call, "reports"),
+        (Isolation::Worker, "reports"),
+    ] {
+        let mut place = Place::new(isolation);
+        place.keeper().await;
+        place.bench.timeout = Duration::from_secs(5);
+        let others = async {
+            let mut turns = 0;
+            loop {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                turns += 1;
+                if turns == 100 {
+                    return;
+                }
+            }
+        };
+        let act = json!({ "do": "drown", "with": with });
+        let drowned = async {
+            let mut drowned = std::pin::pin!(place.fault(act));
+            tokio::select! {
+                fault = &mut drowned => panic!("{with}: the others had no turn: {fault}"),
+                () = others => {}
+            }
+            drowned.await
+        };
+        assert_eq!(drowned.await, "timeout: timed out after 5000 ms", "{with}");
+        assert_eq!(place.alive(), [0; 0], "{with}");
+        place.bench.timeout = support::LONG;
+        place.keeper().await;
+    }
 }
 
 #[tokio::test]

@@ -508,19 +508,22 @@ async fn a_worker_that_died_idle_is_replaced_when_needed() {
 
 #[tokio::test]
 async fn restarts_wait_and_a_success_ends_the_wait() {
-    let mut settings = settings(&[]);
-    settings.backoff_min = 60 * MS;
-    let mut bench = bench_of(settings);
+    let bench_with = |backoff: Duration| {
+        let mut settings = settings(&[]);
+        (settings.backoff_min, settings.backoff_max) = (backoff, 10 * backoff);
+        bench_of(settings)
+    };
     let crash = json!({ "do": "exit", "code": 1 });
-    assert_eq!(bench.fault(crash.clone()).await, "crash: exit 1: leaving");
     // There is not time enough to wait for the restart.
-    bench.timeout = 5 * MS;
-    let fault = bench.fault(ok()).await;
+    let slow = bench_with(2 * support::LONG);
+    assert_eq!(slow.fault(crash.clone()).await, "crash: exit 1: leaving");
+    let fault = slow.fault(ok()).await;
     assert!(
         fault.starts_with("unavailable") && fault.contains("try again in"),
         "{fault}"
     );
-    bench.timeout = support::LONG;
+    let bench = bench_with(60 * MS);
+    assert_eq!(bench.fault(crash.clone()).await, "crash: exit 1: leaving");
     let begun = tokio::time::Instant::now();
     assert_eq!(bench.fault(crash.clone()).await, "crash: exit 1: leaving");
     assert_eq!(bench.value(ok()).await, json!({ "ok": true }));
@@ -555,15 +558,14 @@ async fn a_crash_loop_stops_the_pool_until_it_is_cleared() {
 #[tokio::test]
 async fn a_crash_loop_ends_by_itself() {
     let mut settings = settings(&["worker_exit"]);
-    (settings.crashes_max, settings.crash_window) = (2, 200 * MS);
+    // Long enough for two workers to crash in it.
+    (settings.crashes_max, settings.crash_window) = (2, 2000 * MS);
     let bench = bench_of(settings);
-    for _ in 0..2 {
-        assert_eq!(
-            bench.fault(ok()).await,
-            "crash: exit 9: cannot start: bad day"
-        );
-    }
-    assert!(bench.fault(ok()).await.contains("2 crashes"));
+    assert_eq!(
+        bench.fault(ok()).await,
+        "crash: exit 9: cannot start: bad day"
+    );
+    until_async(async || bench.fault(ok()).await.contains("2 crashes")).await;
     until_async(async || bench.fault(ok()).await.starts_with("crash")).await;
 }
 
@@ -616,4 +618,41 @@ async fn a_lost_spawner_costs_the_calls_that_run() {
     killed.unwrap();
     assert!(fault.starts_with("crash: "), "{fault}");
     assert_eq!(bench.value(ok()).await, json!({ "ok": true }));
+}
+
+/// A call that is cancelled while its worker starts is over when that worker is, wherever on the
+/// way it was: none comes to life after the answer.
+#[tokio::test]
+async fn a_worker_that_is_not_needed_any_more_is_gone() {
+    let (tag, spawner, folder) = (tag(), spawner(), support::folder());
+    let births = folder.join("births");
+    let born = || std::fs::read(&births).map_or(0, |bytes| bytes.len());
+    let script = format!("printf x >> {}; exec sleep 1000 # {tag}", births.display());
+    let command: Vec<std::ffi::OsString> = ["/bin/sh", "-c", &script].map(Into::into).to_vec();
+    let bench = |settings: PoolSettings| {
+        let pool = Pool::new(Arc::clone(&spawner), settings);
+        Bench::new(Arc::new(PoolRunner::new(pool, None, "pool")))
+    };
+    for turns in 0..100 {
+        let unneeded = bench(PoolSettings {
+            command: command.clone(),
+            ..settings(&[])
+        });
+        let cancel = async {
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            unneeded.cancel.cancel();
+        };
+        let (fault, ()) = tokio::join!(unneeded.fault(ok()), cancel);
+        assert!(fault.starts_with("cancelled"), "{fault}");
+        let before = born();
+        assert_eq!(tagged(&tag), [0; 0], "after {turns}");
+        // Children are born one after the other: with this one, the other was or never is.
+        assert_eq!(
+            bench(settings(&[])).value(ok()).await,
+            json!({ "ok": true })
+        );
+        assert_eq!(born(), before, "after {turns}");
+    }
 }

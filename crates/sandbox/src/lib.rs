@@ -41,11 +41,22 @@ mod levels;
 #[path = "../../misbehave/src/locate.rs"]
 mod locate;
 mod message;
+#[cfg(test)]
+#[path = "../../app/tests/support/mutate.rs"]
+mod mutate;
 mod nanny;
 mod outlet;
 mod places;
 mod private;
 mod probe;
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the seed may come from the environment"
+)]
+#[path = "../../app/tests/support/random.rs"]
+mod random;
+mod resident;
 mod resolve;
 mod scratch;
 mod server;
@@ -68,6 +79,7 @@ pub use error::SpawnError;
 pub use facts::{Cgroup, Facility, Facts};
 pub use filter::child_program;
 pub use levels::{hosts_held, limits_held};
+pub use resident::let_go_of_code;
 pub use resolve::resolve;
 pub use server::spawner_main;
 pub use signals::ignore_file_size_signal;

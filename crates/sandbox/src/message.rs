@@ -511,4 +511,74 @@ mod tests {
         }
         assert_eq!(Report::from_bytes(&[0; REPORT_BYTES]), None);
     }
+
+    /// Seeded mutations, 100,000: no order and no report panics, and what is taken of an order
+    /// is no more than came.
+    #[test]
+    fn orders_and_reports_that_were_changed() {
+        use crate::confine::{Access, Root};
+        use crate::{mutate::mutant, random::Random};
+        const CASES: usize = 100_000;
+        let confine = Confine {
+            landlock: 4,
+            roots: vec![Root {
+                path: CString::from(c"/w"),
+                access: Access::WriteFolder,
+            }],
+            no_tcp: true,
+            outlet: false,
+            filter: None,
+            namespaces: 0x2000_0000,
+            read_only: true,
+            kept: vec![CString::from(c"/w/.git")],
+            hidden: vec![CString::from(c"/root")],
+            proc: true,
+            identity: None,
+            scratch: Some(CString::from(c"/tmp")),
+        };
+        let write = |confine: Option<&Confine>| {
+            let order = write_order(Path::new("/bin/p"), &example(), MEMORY, confine);
+            order.unwrap().split_off(4)
+        };
+        let orders = [write(None), write(Some(&confine))];
+        let orders: [&[u8]; 2] = [&orders[0], &orders[1]];
+        let reports = [
+            Report::Started { pid: 77 }.to_bytes(),
+            Report::Failed {
+                stage: Stage::Cwd,
+                errno: 2,
+            }
+            .to_bytes(),
+        ];
+        let reports: [&[u8]; 2] = [&reports[0], &reports[1]];
+        let words: [&[u8]; 8] = [
+            b"\0",
+            b"\x01\0\0\0",
+            b"\xff\xff\xff\xff",
+            b"\0\0\0\x80",
+            b"/",
+            b"\x10",
+            b"f",
+            b"e",
+        ];
+        let mut random = Random::new("orders");
+        let mut read = 0;
+        for _ in 0..CASES {
+            let bytes = mutant(&mut random, &orders, &words);
+            if let Some(order) = read_order(&bytes) {
+                read += 1;
+                let texts = [&order.argv, &order.env].into_iter().flatten();
+                let taken: usize = texts.map(|text| text.as_bytes().len()).sum();
+                assert!(taken <= bytes.len());
+                let longer = [bytes.as_slice(), b"\0"].concat();
+                assert_eq!(read_order(&longer), None, "nothing is left unread");
+            }
+            let report = mutant(&mut random, &reports, &words);
+            if let Some(report) = report.first_chunk().and_then(Report::from_bytes) {
+                assert_eq!(Report::from_bytes(&report.to_bytes()), Some(report));
+            }
+        }
+        eprintln!("{read} of {CASES} orders read");
+        assert!(read > 0 && read < CASES);
+    }
 }

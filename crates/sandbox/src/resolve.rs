@@ -37,7 +37,9 @@ pub fn resolve(spec: &Spec) -> Result<PathBuf, SpawnError> {
 
 fn search(name: &OsStr, path: &OsStr, spec: &Spec) -> Result<PathBuf, SpawnError> {
     let mut unusable = None;
-    for folder in path.as_bytes().split(|&byte| byte == b':') {
+    // One without folders has not even the one that an empty name stands for, the working one.
+    let folders = path.as_bytes().split(|&byte| byte == b':');
+    for folder in folders.filter(|_| !path.is_empty()) {
         let candidate = spec.cwd.join(OsStr::from_bytes(folder)).join(name);
         match kind(&candidate) {
             Kind::Program => return Ok(candidate),
@@ -94,6 +96,8 @@ mod tests {
         assert_eq!(found("sh", "/nonexistent:/bin"), Ok("/bin/sh".into()));
         assert_eq!(found("/bin/sh", ""), Ok("/bin/sh".into()));
         assert_eq!(found("../bin/sh", ""), Ok("/etc/../bin/sh".into()));
+        let refusal = found("passwd", "").unwrap_err();
+        assert!(refusal.contains("not found"), "{refusal}");
         assert_eq!(
             found("no-such-program", "/bin").unwrap_err(),
             "start `no-such-program`: not found; is it installed and on PATH?"

@@ -58,27 +58,32 @@ async fn said(script: &str, needs: &Needs) -> String {
 #[tokio::test]
 async fn nothing_is_written_but_what_was_declared() {
     for trees in BOTH {
-        let (cwd, spawner) = (folder(), spawner(trees));
+        let (cwd, elsewhere, spawner) = (folder(), folder(), spawner(trees));
         std::fs::write(cwd.join("there"), "before").unwrap();
-        let script = "echo x >new; echo x >there; mkdir dir; rm there; echo x >/tmp/callgate-new; \
-             echo x >out/new && echo x >notes.txt && cat there";
+        let stray = elsewhere.join("new");
+        let script = format!(
+            "echo x >new; echo x >there; mkdir dir; rm there; echo x >'{}'; \
+             echo x >out/new && echo x >notes.txt && cat there",
+            stray.display()
+        );
         let needs = writes(&[cwd.join("out"), cwd.join("notes.txt")]);
-        let (text, exit) = run(&spawner, sh(script, &cwd, &needs)).await;
+        let (text, exit) = run(&spawner, sh(&script, &cwd, &needs)).await;
         assert_eq!((text.as_str(), exit.ending), ("before", Ending::Code(0)));
         assert!(!cwd.join("new").exists() && !cwd.join("dir").exists());
-        assert!(!Path::new("/tmp/callgate-new").exists());
+        assert!(!stray.exists());
         let read = |name| std::fs::read_to_string(cwd.join(name)).unwrap();
         assert_eq!(
             (read("out/new"), read("notes.txt")),
             ("x\n".into(), "x\n".into())
         );
         // The same without confinement, or the test shows nothing.
-        let mut spec = sh(script, &cwd, &needs);
+        let mut spec = sh(&script, &cwd, &needs);
         spec.confine = None;
         run(&spawner, spec).await;
-        assert!(cwd.join("dir").exists() && Path::new("/tmp/callgate-new").exists());
-        std::fs::remove_file("/tmp/callgate-new").unwrap();
-        std::fs::remove_dir_all(cwd).unwrap();
+        assert!(cwd.join("dir").exists() && stray.exists());
+        for made in [cwd, elsewhere] {
+            std::fs::remove_dir_all(made).unwrap();
+        }
     }
 }
 

@@ -1,22 +1,19 @@
 //! A container for one call, as foreign images have it: a request on stdin, then its end; a
 //! reply on stdout, then the program's end. TP-2, TP-14, TP-23 to TP-25, P-15.
 
-use std::io::ErrorKind;
-use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use callgate_call::{Document, Fault, Job, NoSink, Output, Stream};
 use callgate_sandbox::{Child, Ending, Spawner, Spec};
 use callgate_wires::tool_protocol::{LocalRequest, Reply};
 use serde_json::Value;
-use tokio::io::Interest;
-use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use crate::answer;
 use crate::chatter::Chatter;
 use crate::ending;
-use crate::pool::worker::{Served, internal, streams};
+use crate::line::Line;
+use crate::pool::worker::{Served, internal};
 use crate::process::{end, stop};
 use crate::tail::Tail;
 
@@ -26,7 +23,7 @@ const REPLY_SLACK_BYTES: usize = 64 * 1024;
 /// A program that waits for its one request.
 #[derive(Debug)]
 pub(super) struct OneShot {
-    stream: UnixStream,
+    stream: Line,
     child: Child,
     stderr: Chatter,
     tail: Tail,
@@ -34,7 +31,7 @@ pub(super) struct OneShot {
 
 impl OneShot {
     pub async fn start(spawner: &Spawner, mut spec: Spec) -> Result<Self, Fault> {
-        let (stream, far) = streams().map_err(internal)?;
+        let (stream, far) = Line::pair().map_err(internal)?;
         spec.stdin = far.try_clone().map_err(internal)?.into();
         spec.stdout = far.into();
         let (stderr, stderr_far) = Chatter::new(Stream::Stderr).map_err(internal)?;
@@ -115,32 +112,23 @@ fn request(entry: &str, job: Job<'_>) -> Result<Vec<u8>, Fault> {
 }
 
 /// Writes the request and its end, and reads to the end; nothing if that is too much.
-async fn exchange(stream: &UnixStream, request: &[u8], max: usize) -> Option<Vec<u8>> {
-    let (mut written, mut reply) = (0, Vec::new());
+async fn exchange(stream: &mut Line, request: &[u8], max: usize) -> Option<Vec<u8>> {
+    let (mut left, mut reply) = (request, Vec::new());
+    let mut is_told = false;
     loop {
-        if written < request.len() {
-            match stream.try_write(&request[written..]) {
-                Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // What it answered before may still be there.
-                Err(_) => written = request.len(),
-            }
-            if written == request.len() {
-                let _ = rustix::net::shutdown(stream.as_fd(), rustix::net::Shutdown::Write);
-            }
-            if written < request.len() {
-                let _ = stream.ready(Interest::READABLE | Interest::WRITABLE).await;
-            }
-        } else if stream.readable().await.is_err() {
-            return Some(reply);
+        if !left.is_empty() {
+            // If it is gone, what it answered before may still be there.
+            let count = stream.write(left).unwrap_or(left.len());
+            left = &left[count..];
         }
-        reply.reserve(16 * 1024);
-        match stream.try_read_buf(&mut reply) {
-            Ok(0) => return Some(reply),
+        if left.is_empty() && !is_told {
+            let _ = rustix::net::shutdown(&*stream, rustix::net::Shutdown::Write);
+            is_told = true;
+        }
+        match stream.read(&mut reply, !left.is_empty()).await {
+            Ok(Some(0)) | Err(_) => return Some(reply),
             Ok(_) if reply.len() > max => return None,
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return Some(reply),
         }
     }
 }

@@ -101,17 +101,21 @@ impl<'a> Reports<'a> {
     }
 
     fn log(&mut self, report: LogReport<'_>) -> bool {
-        let (Some(level), Ok(data)) = (LogLevel::parse(&report.level), answer::strict(report.data))
-        else {
+        let Some(level) = LogLevel::parse(&report.level) else {
             return false;
         };
-        if self.rate.allows(Instant::now()) {
-            self.job.sink.log(&Log {
-                level,
-                logger: report.logger,
-                data,
-            });
+        // What is dropped is not read either.
+        if !self.rate.allows(Instant::now()) {
+            return true;
         }
+        let Ok(data) = answer::strict(report.data) else {
+            return false;
+        };
+        self.job.sink.log(&Log {
+            level,
+            logger: report.logger,
+            data,
+        });
         true
     }
 }

@@ -1,15 +1,13 @@
 //! One worker: a process that takes a line and answers with a line, one at a time.
 
-use std::io::ErrorKind;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Fault, Guarantee, Guarantees, Isolation, Job, Needs, NoSink, Output, Stream};
 use callgate_sandbox::{Child, Ending, SpawnError, Spawner, Spec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::io::Interest;
-use tokio::net::UnixStream;
+use tokio::task::unconstrained;
 use tokio::time::Instant;
 
 use super::ask;
@@ -19,6 +17,8 @@ use crate::answer::{self, Answer};
 use crate::chatter::Chatter;
 use crate::egress::Outlet;
 use crate::ending;
+use crate::flood::{FLOOD_PAUSE, FREE_BYTES};
+use crate::line::Line;
 use crate::process::{end, stop};
 use crate::tail::Tail;
 
@@ -57,7 +57,7 @@ impl Fitness {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub fitness: Fitness,
-    stream: UnixStream,
+    stream: Line,
     child: Child,
     /// Its way to the hosts it may reach, and no others.
     outlet: Option<Outlet>,
@@ -99,7 +99,7 @@ impl Worker {
         fitness: Fitness,
         generation: u64,
     ) -> Result<Self, Fault> {
-        let (stream, far) = streams().map_err(internal)?;
+        let (stream, far) = Line::pair().map_err(internal)?;
         let (stdout, stdout_far) = Chatter::new(Stream::Stdout).map_err(internal)?;
         spec.stdout = stdout_far.into();
         spec.extra.push((far, FD));
@@ -113,7 +113,7 @@ impl Worker {
         mut spec: Spec,
         generation: u64,
     ) -> Result<Self, Fault> {
-        let (stream, far) = streams().map_err(internal)?;
+        let (stream, far) = Line::pair().map_err(internal)?;
         spec.stdin = far.try_clone().map_err(internal)?.into();
         spec.stdout = far.into();
         let stdout = Chatter::silent(Stream::Stdout);
@@ -129,7 +129,7 @@ impl Worker {
         spawner: &Spawner,
         mut spec: Spec,
         fitness: Fitness,
-        (stream, stdout): (UnixStream, Chatter),
+        (stream, stdout): (Line, Chatter),
         generation: u64,
     ) -> Result<Self, Fault> {
         let (stderr, stderr_far) = Chatter::new(Stream::Stderr).map_err(internal)?;
@@ -153,6 +153,11 @@ impl Worker {
             generation,
             idle_since: Instant::now(),
         })
+    }
+
+    /// Its process.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
     }
 
     /// How it ended, if it has.
@@ -281,13 +286,16 @@ impl Worker {
             forks: fitness.isolation == Isolation::Call,
             line_at: 0,
             searched: 0,
+            passed_over: 0,
             max,
         };
         tokio::select! {
             biased;
             exchanged = lines(stream, request, reply, &mut talk) => exchanged,
             () = listen(stdout, stderr, tail, job) => unreachable!("it never ends"),
-            fault = stop(job, deadline) => Exchange::Stopped(fault),
+            // A worker that always has something to say uses up what a task may do at a time,
+            // and without that a clock would not even be looked at.
+            fault = unconstrained(stop(job, deadline)) => Exchange::Stopped(fault),
         }
     }
 
@@ -407,13 +415,6 @@ impl Worker {
     }
 }
 
-/// Our end of a worker's lines, and its own.
-pub(crate) fn streams() -> std::io::Result<(UnixStream, OwnedFd)> {
-    let (near, far) = std::os::unix::net::UnixStream::pair()?;
-    near.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(near)?, far.into()))
-}
-
 pub(crate) fn internal(error: std::io::Error) -> Fault {
     Fault::Internal {
         message: format!("make a worker's streams: {error}"),
@@ -436,41 +437,28 @@ enum Exchange {
 /// Writes the request and reads the answer's line, at the same time: a worker may answer before
 /// it has read all. Reports before the answer are passed on.
 async fn lines(
-    stream: &UnixStream,
+    stream: &mut Line,
     request: &[u8],
     reply: &mut Vec<u8>,
     talk: &mut Talk<'_>,
 ) -> Exchange {
-    let mut written = 0;
+    let mut left = request;
     loop {
-        if written < request.len() {
-            match stream.try_write(&request[written..]) {
-                Ok(count) => {
-                    written += count;
-                    continue;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // What it answered before may still be there.
-                Err(_) => written = request.len(),
-            }
+        if !left.is_empty() {
+            // If it is gone, what it answered before may still be there.
+            let count = stream.write(left).unwrap_or(left.len());
+            left = &left[count..];
         }
-        let open = if written < request.len() {
-            Interest::READABLE | Interest::WRITABLE
-        } else {
-            Interest::READABLE
-        };
-        if stream.ready(open).await.is_err() {
-            return Exchange::HungUp;
-        }
-        reply.reserve(8 * 1024);
-        match stream.try_read_buf(reply) {
-            Ok(0) => return Exchange::HungUp,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-            Err(_) => return Exchange::HungUp,
+        match stream.read(reply, !left.is_empty()).await {
+            Ok(None) => continue,
+            Ok(Some(0)) | Err(_) => return Exchange::HungUp,
+            Ok(Some(_)) => {}
         }
         if let Some(exchanged) = talk.hear(reply) {
             return exchanged;
+        }
+        if talk.passed_over > FREE_BYTES {
+            tokio::time::sleep(FLOOD_PAUSE).await;
         }
     }
 }
@@ -483,15 +471,19 @@ struct Talk<'a> {
     /// Where the line begins that is not complete yet. What is before it is the answer.
     line_at: usize,
     searched: usize,
+    /// Bytes of lines that were no answer.
+    passed_over: u64,
     max: usize,
 }
 
 impl Talk<'_> {
     /// Takes the lines that are complete; what they come to, if they do.
     fn hear(&mut self, reply: &mut Vec<u8>) -> Option<Exchange> {
+        // Lines that were dealt with leave together: one by one, each would move all behind it.
+        let mut begin = self.line_at;
         while let Some(at) = memchr::memchr(b'\n', &reply[self.searched..]) {
             let end = self.searched + at;
-            let line = &reply[self.line_at..end];
+            let line = &reply[begin..end];
             if line.len() > self.max {
                 return Some(Exchange::Overlong);
             }
@@ -501,16 +493,22 @@ impl Talk<'_> {
             {
                 return Some(Exchange::Judged { answer, verdict });
             }
+            self.searched = end + 1;
             // After its answer a call has nothing more to say.
             if answer.is_some() || self.reports.take(line) {
-                reply.drain(self.line_at..=end);
-            } else if self.forks {
-                self.line_at = end + 1;
-            } else {
-                return Some(Exchange::Line(end));
+                begin = self.searched;
+                continue;
             }
-            self.searched = self.line_at;
+            let length = line.len();
+            reply.drain(..begin);
+            if !self.forks {
+                return Some(Exchange::Line(length));
+            }
+            self.line_at = length + 1;
+            (begin, self.searched) = (self.line_at, self.line_at);
         }
+        self.passed_over += (begin - self.line_at) as u64;
+        reply.drain(self.line_at..begin);
         self.searched = reply.len();
         (reply.len() - self.line_at > self.max).then_some(Exchange::Overlong)
     }
@@ -574,3 +572,6 @@ fn call_of(request: &[u8]) -> &[u8] {
     let start = b"{\"call\":\"".len();
     &request[start..start + 32]
 }
+
+#[cfg(test)]
+mod mutations;

@@ -71,6 +71,17 @@ def flood(payload):
                 pass
 
 
+def drown(payload):
+    """Speaks where a worker answers, without an end."""
+    worker = sys.modules["callgate._running"]
+    if payload["with"] == "reports":
+        data = '{"call":"%s","log":{"level":"info","data":"%s"}}\n' % (worker.call, "x" * 60000)
+    else:
+        data = "\n" * 65536
+    while True:
+        os.write(worker.wire[0], data.encode())
+
+
 def say(payload):
     for fd in payload["fds"]:
         try:
@@ -144,6 +155,7 @@ ACTS = {
         hang,
         spin,
         flood,
+        drown,
         say,
         close_all,
         read_all,

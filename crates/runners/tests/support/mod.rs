@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Answers, Call, CallId, Caller, Cancel, Document, Fault, Job, Log, Output, Patience, Plan,
-    Progress, Runner, Sink, Slots, Stream, Tool, Wire,
+    Answers, Call, CallId, Caller, Cancel, Document, Fault, Job, Log, NoSink, Output, Patience,
+    Plan, Progress, Runner, Sink, Slots, Stream, Tool, Wire,
 };
 use callgate_sandbox::Spawner;
 use serde_json::Value;
@@ -78,6 +78,8 @@ pub struct Bench {
     pub answers: Option<Answers>,
     pub plan: Plan,
     pub cancel: Cancel,
+    /// The caller wants to hear what the tool says.
+    pub listens: bool,
 }
 
 impl Bench {
@@ -95,6 +97,7 @@ impl Bench {
             answers: None,
             plan: Plan::default(),
             cancel,
+            listens: false,
         }
     }
 
@@ -109,6 +112,9 @@ impl Bench {
         let mut call = Call::new(id, &self.tool.name, input, caller, Wire::Gate, cancel);
         call.slots = self.slots.clone();
         call.answers = self.answers.clone();
+        if self.listens {
+            call.sink = Some(Arc::new(NoSink));
+        }
         let patience = Patience::fixed(self.timeout);
         let job = Job {
             call: &call,

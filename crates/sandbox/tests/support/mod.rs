@@ -38,6 +38,8 @@ pub fn tag() -> String {
 pub fn folder() -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     let path = std::env::temp_dir().join(format!("callgate-sandbox-{}", tag()));
+    // What a killed run of the same number left behind is not ours.
+    let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
     path
