@@ -1,17 +1,18 @@
 //! Approvals: a call that policy wants a person to see first becomes a pending ask; once it
 //! is granted the same call passes, once. Decision G-6.
 
-use callgate_call::{Call, Fault, Secrets};
+use callgate_call::{Call, Fault};
 use callgate_store::{Approval, ApprovalId, ApprovalState, Start};
+use serde_json::Value;
 
-use crate::invoke::{Gate, internal};
+use crate::invoke::{Gate, Setup, internal};
 use crate::leases::not_found;
 
 impl Gate {
     /// The fault of a call that was not approved, after seeing to it that somebody is asked.
     pub(crate) fn ask(
         &self,
-        secrets: &Secrets,
+        setup: &Setup,
         call: &Call,
         start: &Start<'_>,
         latest: Option<Approval>,
@@ -24,7 +25,10 @@ impl Gate {
             None | Some(_) => {
                 // By value, not by text: an escape must not hide a secret.
                 let mut value = call.input.value().clone();
-                secrets.clean_value(&mut value);
+                setup.secrets.clean_value(&mut value);
+                if let Ok(entry) = setup.catalog.find(&call.tool) {
+                    hide(&entry.tool.input_schema, &mut value);
+                }
                 let shown = value.to_string();
                 let (caller, tool, input) = (start.caller, start.tool, start.input);
                 return match self.store.ask(caller, tool, input, start.tier, &shown) {
@@ -51,5 +55,19 @@ impl Gate {
         self.store
             .decide(&id, granted, by)
             .map_err(|error| not_found(&error))
+    }
+}
+
+/// Takes out what its schema calls `writeOnly`: it is for the tool alone.
+fn hide(schema: &Value, value: &mut Value) {
+    if schema.get("writeOnly") == Some(&Value::Bool(true)) {
+        *value = "[secret]".into();
+        return;
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, inner) in properties.into_iter().flatten() {
+        if let Some(member) = value.get_mut(name) {
+            hide(inner, member);
+        }
     }
 }

@@ -31,6 +31,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether a call with this input could be made.
+    pub fn check_input(&self, input: &serde_json::Value) -> Result<(), callgate_call::Fault> {
+        self.input.check_input(input)
+    }
+
     /// A tool that stands in no catalog.
     pub fn new(tool: Tool) -> Result<Self, CatalogError> {
         let compile = |which: &'static str, schema| {

@@ -21,8 +21,9 @@ use serde_json::{Map, Value};
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entries, Entry};
 use crate::metrics::Tallies;
+use crate::oversize::kept;
 use crate::policy::{Decision, Policy};
-use crate::replay::Earlier;
+use crate::replay::{Earlier, slots_text};
 use crate::tokens::Strangers;
 use crate::trace::{Ended, Spans, Stage, Trace, Traces};
 use crate::watched::Watched;
@@ -223,7 +224,7 @@ impl Gate {
             let result = self.run(setup, call, entry, &plan, trace, &refused).await;
             trace.enter(Stage::Finish);
             let refused = refused.into_inner();
-            let (result, ticket) = self.finish(&start, lazy, result, began, refused);
+            let (result, ticket) = self.finish(&start, lazy, &entry.tool, result, began, refused);
             return Ok(Left::Ran(result, plan.enforcement, ticket));
         }
     }
@@ -263,8 +264,8 @@ impl Gate {
     }
 
     fn breaker(&self, setup: &Setup, tool: &Tool) -> Result<Breaker, Fault> {
-        // A pure tool of our own does not crash, hang or give bad output.
-        if setup.breaker.failures_max == 0 || tool.runner.is_pure() {
+        // A tool of our own that only looks does not crash, hang or give bad output.
+        if setup.breaker.failures_max == 0 || tool.runner.only_reads() {
             return Ok(Breaker::Closed);
         }
         let state = self
@@ -277,12 +278,15 @@ impl Gate {
 
     /// True if start and end may be one record (`call`): the tool has no effect and
     /// nothing is spent, so nothing is lost should we be killed in between. A key goes this
-    /// way only where records can be written; where not, it must be refused (T-12).
+    /// way only where two calls of it give the same, and where records can be written; where
+    /// not, it must be refused (T-12).
     fn may_start_lazily(&self, start: &Start<'_>, tool: &Tool) -> bool {
-        tool.runner.is_pure()
-            && start.lease.is_none()
-            && !start.needs_approval
-            && (start.key.is_none() || self.store.writes_well())
+        let runner = &tool.runner;
+        let goes = match start.key {
+            None => runner.only_reads(),
+            Some(_) => runner.is_pure() && self.store.writes_well(),
+        };
+        goes && start.lease.is_none() && !start.needs_approval
     }
 
     /// What will hold the tool. One that is no child of ours is asked after by its runner.
@@ -313,7 +317,7 @@ impl Gate {
             }
             Begun::Seen(_) => Ok(Begin::KeyTaken),
             Begun::LeaseRefused(refusal) => Err(Fault::LeaseRejected { refusal }),
-            Begun::NotApproved(latest) => Err(self.ask(&setup.secrets, call, start, latest)),
+            Begun::NotApproved(latest) => Err(self.ask(setup, call, start, latest)),
             Begun::Full => Err(Fault::Unavailable {
                 reason: "too many unfinished keyed calls; wait for some to finish".to_owned(),
             }),
@@ -363,7 +367,7 @@ impl Gate {
         if let Some(schema) = &entry.output {
             schema.check_output(output.json.value())?;
         }
-        (call.fits)(call, &output)?;
+        (call.fits)(call, &output).map_err(|fault| kept(&self.store, fault, &output))?;
         Ok(output)
     }
 
@@ -372,12 +376,14 @@ impl Gate {
         &self,
         start: &Start<'_>,
         lazy: bool,
+        tool: &Tool,
         result: Result<Output, Fault>,
         began: Timestamp,
         network_refused: u64,
     ) -> (Result<Output, Fault>, Ticket) {
         failpoint("finish.before");
         let (message, data);
+        let slots = kept_slots(start, &result);
         let (end, health, keep) = match &result {
             Ok(output) => {
                 let (text, digest) = (output.json.text(), output.json.digest());
@@ -394,7 +400,7 @@ impl Gate {
                 // anything. The key stays free, and lease and approval are given back (G-5, G-6).
                 (
                     end,
-                    health_of(fault),
+                    health_of(tool, fault),
                     !matches!(fault, Fault::Unavailable { .. } | Fault::NeedsInput { .. }),
                 )
             }
@@ -406,6 +412,7 @@ impl Gate {
             key: start.key,
             view: start.view,
             end,
+            slots: slots.as_deref(),
             health,
             enforcement: start.enforcement,
             unsafe_override: start.unsafe_override,
@@ -509,15 +516,14 @@ impl Gate {
 
     /// Takes one call through and settles it.
     pub async fn call(&self, call: &Call) -> Outcome {
-        let Answer {
-            mut outcome,
-            ticket,
-        } = self.invoke(call).await;
-        if let Err(fault) = self.settle(ticket).await {
-            outcome.result = Err(fault);
-        }
-        failpoint("answer.before");
-        outcome
+        let Answer { outcome, ticket } = self.invoke(call).await;
+        told(outcome, self.settle(ticket).await)
+    }
+
+    /// What may be told of a call once its record is safe, together with others'.
+    pub async fn settled(&self, answer: Answer) -> Outcome {
+        let Answer { outcome, ticket } = answer;
+        told(outcome, self.settle_with_others(ticket).await)
     }
 
     /// Records that a door refused a call of a known tool before it could be one: its input
@@ -544,6 +550,15 @@ impl Gate {
     pub fn next_id(&self) -> CallId {
         self.ids.next(self.clock.now())
     }
+}
+
+/// An outcome whose record is safe, or is not.
+fn told(mut outcome: Outcome, settled: Result<(), Fault>) -> Outcome {
+    if let Err(fault) = settled {
+        outcome.result = Err(fault);
+    }
+    failpoint("answer.before");
+    outcome
 }
 
 /// The caller's trace id, without secrets.
@@ -598,13 +613,21 @@ fn start_of<'a>(
     }
 }
 
+/// A run goes on from its slots after a crash, so what a step did to them is kept with its output.
+fn kept_slots(start: &Start<'_>, result: &Result<Output, Fault>) -> Option<String> {
+    let is_step = start.key.is_some() && start.wire == Wire::Pilot.as_str();
+    let output = result.as_ref().ok().filter(|_| is_step)?;
+    (!output.slots.is_empty()).then(|| slots_text(&output.slots))
+}
+
 /// True if something is spent or claimed by starting.
 fn needs_record(start: &Start<'_>) -> bool {
     start.key.is_some() || start.lease.is_some() || start.needs_approval
 }
 
-fn health_of(fault: &Fault) -> Health {
+fn health_of(tool: &Tool, fault: &Fault) -> Health {
     match fault {
+        _ if tool.runs_callers_code => Health::Silent,
         fault if fault.is_tool_trouble() => Health::Trouble,
         Fault::Cancelled | Fault::Internal { .. } | Fault::Unavailable { .. } => Health::Silent,
         _ => Health::Works,

@@ -9,6 +9,7 @@ mod catalog;
 mod invoke;
 mod leases;
 mod metrics;
+mod oversize;
 mod policy;
 mod replay;
 mod schema;
@@ -18,8 +19,10 @@ mod views;
 mod watched;
 
 pub use admit::BreakerPolicy;
+pub use callgate_store::failpoint::failpoint;
 pub use callgate_store::{
-    Approval, ApprovalState, Lease, LeaseCounts, LeaseState, Ticket, Token, TokenState,
+    Approval, ApprovalId, ApprovalState, Lease, LeaseCounts, LeaseState, Nonce, PilotBegun,
+    PilotEvent, PilotFacts, PilotNote, PilotRecords, StoreError, Ticket, Token, TokenState,
 };
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
 pub use invoke::{Answer, Gate, Setup};

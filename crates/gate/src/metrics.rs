@@ -26,7 +26,7 @@ pub const DURATION_EDGES_US: [u64; 12] = [
     60_000_000,
 ];
 
-const WIRES: [Wire; 9] = [
+const WIRES: [Wire; 10] = [
     Wire::Toolhost,
     Wire::Gate,
     Wire::Mcp,
@@ -36,6 +36,7 @@ const WIRES: [Wire; 9] = [
     Wire::Service,
     Wire::Rpc,
     Wire::RpcHttp,
+    Wire::Pilot,
 ];
 
 /// How a call can end: `ok`, or the kind of its fault.

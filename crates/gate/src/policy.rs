@@ -51,7 +51,9 @@ impl LeasePolicy {
     fn first_tier(self, wire: Wire) -> Option<Tier> {
         match wire {
             Wire::Toolhost => self.toolhost,
-            Wire::Gate | Wire::Mcp | Wire::Bridge | Wire::Tool | Wire::Rpc => self.local,
+            Wire::Gate | Wire::Mcp | Wire::Bridge | Wire::Tool | Wire::Rpc | Wire::Pilot => {
+                self.local
+            }
             Wire::McpHttp | Wire::Service | Wire::RpcHttp => self.tcp,
         }
     }

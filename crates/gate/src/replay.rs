@@ -1,6 +1,8 @@
 //! Replay: what an idempotency key says before anything runs. Decisions G-3, G-4.
 
-use callgate_call::{Call, CallId, Document, Fault, Output, Tool};
+use std::collections::BTreeMap;
+
+use callgate_call::{Artifact, Call, CallId, Document, Fault, Output, SlotChange, Tool};
 use callgate_store::{KeyId, Recorded, Seen};
 
 use crate::invoke::{Gate, internal, view_of};
@@ -58,7 +60,10 @@ impl Gate {
 fn earlier(key: KeyId, recorded: Recorded) -> Earlier {
     let result = match recorded.result {
         Ok(text) => match serde_json::from_str(&text) {
-            Ok(value) => Ok(Output::new(Document::new(value, text))),
+            Ok(value) => Ok(Output {
+                json: Document::new(value, text),
+                slots: recorded.slots.as_deref().map(slots_of).unwrap_or_default(),
+            }),
             Err(error) => Err(Fault::Internal {
                 message: format!("recorded output is not JSON: {error}"),
             }),
@@ -69,5 +74,44 @@ fn earlier(key: KeyId, recorded: Recorded) -> Earlier {
         call: recorded.call,
         key,
         result,
+    }
+}
+
+/// How a change of slots is kept: what is put, what is removed.
+type Kept = (BTreeMap<u8, (String, String, String, u64)>, Vec<u8>);
+
+/// A change of slots as text.
+pub(crate) fn slots_text(change: &SlotChange) -> String {
+    let fields = |artifact: &Artifact| {
+        let Artifact {
+            kind,
+            provenance,
+            content_json,
+            size_bytes,
+        } = artifact.clone();
+        (kind, provenance, content_json, size_bytes)
+    };
+    let put = change.put.iter().map(|(slot, a)| (*slot, fields(a)));
+    let kept: Kept = (put.collect(), change.removed.clone());
+    serde_json::to_string(&kept).expect("plain values become JSON")
+}
+
+/// The change that such a text is of.
+fn slots_of(text: &str) -> SlotChange {
+    let Ok((put, removed)) = serde_json::from_str::<Kept>(text) else {
+        return SlotChange::default();
+    };
+    let artifact = |(kind, provenance, content_json, size_bytes)| Artifact {
+        kind,
+        provenance,
+        content_json,
+        size_bytes,
+    };
+    SlotChange {
+        put: put
+            .into_iter()
+            .map(|(slot, fields)| (slot, artifact(fields)))
+            .collect(),
+        removed,
     }
 }

@@ -67,6 +67,10 @@ impl Schema {
                 None => return Some((String::new(), "the schema does not compile".to_owned())),
             },
         };
+        // To say yes takes a third of what it takes to say why not.
+        if validator.is_valid(value) {
+            return None;
+        }
         validator.validate(value).err().map(|error| explain(&error))
     }
 

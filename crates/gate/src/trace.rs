@@ -2,7 +2,8 @@
 //! its runner told, and the end of what it said. Gathered here while the call is under way, made
 //! a document by `document.rs`, kept by the store once the call's record is safe.
 //!
-//! A pure tool of our own leaves nothing but its record: it is over before this is worth it.
+//! A tool of our own that only looks leaves nothing but its record: it is over before this is
+//! worth it.
 
 mod document;
 mod find;
@@ -111,10 +112,10 @@ pub(crate) struct Waiting {
 impl<'a> Trace<'a> {
     /// Begins with the stage `find`.
     pub(crate) fn begin(gate: &'a Gate, setup: &'a Setup, found: &Result<&Entry, Fault>) -> Self {
-        let is_pure = found
+        let only_looks = found
             .as_ref()
-            .is_ok_and(|entry| entry.tool.runner.is_pure());
-        let stored = !is_pure && gate.store.keeps_traces();
+            .is_ok_and(|entry| entry.tool.runner.only_reads());
+        let stored = !only_looks && gate.store.keeps_traces();
         if !stored && gate.spans.is_none() {
             return Self(None);
         }

@@ -194,6 +194,12 @@ impl Gate {
         }
     }
 
+    /// What must never leave, nor be kept.
+    #[must_use]
+    pub fn secrets(&self) -> callgate_call::Secrets {
+        self.setup.load().secrets.clone()
+    }
+
     /// The store, for those who compose the gate.
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Clock, Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Stream, Tier, Tool,
+    Clock, Fault, Job, Needs, Notification, Output, RunFuture, Runner, Secrets, Stream, Tier, Tool,
+    natural_number,
 };
 use callgate_sandbox::{Child, Ending, Exit, Limits, Spawner};
 use callgate_store::Store;
@@ -30,6 +31,8 @@ use crate::files::Lists;
 use crate::files::place::Ground;
 use crate::programs::Programs;
 use capture::Capture;
+pub use command::NOT_EXECUTABLE;
+pub(crate) use command::not_started;
 pub use hosts::{Hosts, HostsFuture, OpenHosts};
 
 /// How long a program that is told to end may take to do so, before it is killed.
@@ -101,6 +104,7 @@ pub fn tool(settings: ExecSettings, parts: ExecParts) -> io::Result<Tool> {
     tool.output_schema = Some(output);
     tool.face.title = Some("Run Program".to_owned());
     tool.tags.push("exec".to_owned());
+    tool.tells = vec![chunk()];
     Ok(Tool {
         tier,
         side_effects: vec!["process_spawn".to_owned(), "filesystem_write".to_owned()],
@@ -138,6 +142,22 @@ fn schemas() -> [Value; 2] {
     ]
 }
 
+/// What whoever asked for it is told while a program runs, where their wire can tell it. R-10.
+fn chunk() -> Notification {
+    let properties = json!({
+        "request_id": { "type": ["string", "number"] },
+        "stream": { "type": "string", "enum": ["stdout", "stderr"] },
+        "seq": { "type": "integer", "minimum": 0 },
+        "data": { "type": "string" },
+        "timestamp": { "type": "string", "description": "ISO-8601" },
+    });
+    let required = ["request_id", "stream", "seq", "data", "timestamp"];
+    Notification {
+        name: "exec/stream",
+        schema: crate::closed(properties, &required),
+    }
+}
+
 struct Exec {
     settings: ExecSettings,
     parts: ExecParts,
@@ -173,12 +193,20 @@ impl Exec {
             spec.stdin = OwnedFd::from(far).into();
             stdin = Some((near, text));
         }
+        let mut birth = pin!(self.parts.spawner.spawn(spec));
         let child = tokio::select! {
             biased;
-            child = self.parts.spawner.spawn(spec) => child,
-            stop = times.stop(job, times.term) => return Err(stop.before_the_start(times)),
+            child = &mut birth => child,
+            stop = times.stop(job, times.term) => {
+                // One that is on its way by then is ended like any other.
+                if let Ok(Ok(mut child)) = tokio::time::timeout(KILL_GRACE, birth).await {
+                    child.kill();
+                    let _ = tokio::time::timeout(KILL_GRACE, child.wait()).await;
+                }
+                return Err(stop.before_the_start(times));
+            }
         };
-        let mut child = child.map_err(|error| command::not_started(&error))?;
+        let mut child = child.map_err(|error| not_started(&error))?;
         let mut hosts = None;
         if let Some(needs) = job.plan.confinement.as_deref() {
             hosts = self.parts.hosts.open(&mut child, needs).await?;
@@ -245,7 +273,7 @@ impl Stop {
 impl Times {
     /// What the call says, unless its caller waits for less: then the grace is part of that.
     fn of(job: Job<'_>) -> Self {
-        let asked = job.call.input.value()["timeout_ms"].as_u64();
+        let asked = natural_number(&job.call.input.value()["timeout_ms"]);
         let asked = Duration::from_millis(asked.unwrap_or(TIMEOUT_MS_DEFAULT));
         let patience = job.call.timeout_max.unwrap_or(Duration::MAX);
         let all = asked.min(patience.saturating_sub(GRACE).max(patience / 2));

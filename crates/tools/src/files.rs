@@ -4,12 +4,13 @@
 
 mod edit;
 mod entries;
-mod etag;
+pub(crate) mod etag;
 mod lists;
 mod patch;
 pub(crate) mod place;
 mod read;
-mod search;
+pub(crate) mod search;
+mod swept;
 mod write;
 
 use std::fs::{File, OpenOptions};
@@ -27,6 +28,7 @@ use etag::Etags;
 pub use lists::Lists;
 use place::Ground;
 use search::SearchRunner;
+use swept::Swept;
 
 /// Bounds of what is read and written at once.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,10 @@ pub struct Files {
     limits: FilesLimits,
     /// Held while a name changes hands, by one of all processes of the workspace.
     lock: Mutex<Option<File>>,
+    /// The name under which the lock's holder has new content wait for its place.
+    waiting: PathBuf,
+    /// Where nothing is left of writers that were killed.
+    swept: Swept,
 }
 
 impl Files {
@@ -77,7 +83,25 @@ impl Files {
             limits,
             // Where there is no state there are no writes; reading needs none.
             lock: Mutex::new(options.open(lock).ok()),
+            waiting: lock.with_extension("new"),
+            swept: Swept::default(),
         })
+    }
+
+    /// True if a file of this name may be told of.
+    #[must_use]
+    pub fn shows(&self, path: &Path) -> bool {
+        !self.ground.is_hidden(path, false)
+    }
+
+    /// What may be reached.
+    pub(crate) fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// Where time comes from.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
     }
 
     fn lock(&self) -> Result<Locked<'_>, Fault> {
@@ -135,15 +159,24 @@ impl Encoding {
 }
 
 type Function = fn(&Files, &Value) -> Result<Value, Fault>;
+type NowFunction = fn(&Files, &Value) -> Option<Value>;
 
 /// A function over the files, off the gate's own thread: disks may be slow.
 struct FileRunner {
     files: Arc<Files>,
     function: Function,
+    /// What can be done without waiting for one is done here.
+    now: Option<NowFunction>,
 }
 
 impl Runner for FileRunner {
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        let now = self
+            .now
+            .and_then(|now| now(&self.files, job.call.input.value()));
+        if let Some(done) = now {
+            return Box::pin(std::future::ready(Ok(Output::from_value(done))));
+        }
         let (files, function) = (Arc::clone(&self.files), self.function);
         let input = job.call.input.value().clone();
         Box::pin(async move {
@@ -157,6 +190,11 @@ impl Runner for FileRunner {
         })
     }
 
+    /// What can be told without waiting changes nothing.
+    fn only_reads(&self) -> bool {
+        self.now.is_some()
+    }
+
     fn kind(&self) -> &'static str {
         "builtin"
     }
@@ -167,7 +205,12 @@ impl Runner for FileRunner {
 pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
     let tool = |name: &str, title: &str, about: &str, function: Function, schemas: [Value; 2]| {
         let files = Arc::clone(files);
-        let runner = FileRunner { files, function };
+        let now: Option<NowFunction> = (name == "files/read").then_some(read::read_now);
+        let runner = FileRunner {
+            files,
+            function,
+            now,
+        };
         described(name, title, about, Arc::new(runner), schemas)
     };
     let reads = |tool: Tool| Tool {

@@ -5,21 +5,35 @@ mod echo;
 pub mod exec;
 pub mod files;
 mod memory;
+#[cfg(test)]
+#[path = "../../app/tests/support/mutate.rs"]
+mod mutate;
 pub mod planner;
+pub mod policy;
 pub mod programs;
+#[cfg(test)]
+#[path = "../../app/tests/support/random.rs"]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a seed may come from the environment"
+)]
+mod random;
+pub mod runs;
 pub mod terminals;
+pub mod vector;
 
 use std::sync::Arc;
 
-use callgate_call::{Fault, Job, Output, RunFuture, Runner, Secrets, Tool};
+use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, Secrets, Tool};
+use callgate_search::Engine;
 use callgate_store::Store;
 use serde_json::{Value, json};
 
-/// Every built-in tool.
+/// Every built-in tool that needs nothing but the store. `notes` is the index of memory.
 #[must_use]
-pub fn builtins(store: &Arc<Store>, secrets: &Secrets) -> Vec<Tool> {
+pub fn builtins(store: &Arc<Store>, notes: &Arc<Engine>, secrets: &Secrets) -> Vec<Tool> {
     let mut tools = vec![echo::tool()];
-    tools.extend(memory::tools(store, secrets));
+    tools.extend(memory::tools(store, notes, secrets));
     tools
 }
 
@@ -43,6 +57,32 @@ where
 
     fn kind(&self) -> &'static str {
         "builtin"
+    }
+}
+
+/// Work that may take a while, off the gate's own thread. When its call is cancelled or its time
+/// is over it is told to stop, and its end is waited for: what it does is not done later.
+async fn waited_for<T: Send + 'static>(
+    job: &Job<'_>,
+    work: impl FnOnce(&Cancel) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let stop = job.call.cancel.child_token();
+    let _stops = stop.clone().drop_guard();
+    let (after, told) = (job.timeout.until(), stop.clone());
+    let mut work = tokio::task::spawn_blocking(move || work(&told));
+    let (done, is_late) = tokio::select! {
+        done = &mut work => (done, false),
+        () = tokio::time::sleep(after) => {
+            stop.cancel();
+            (work.await, true)
+        }
+    };
+    match done {
+        Ok(Err(Fault::Cancelled)) if is_late => Err(Fault::Timeout { after }),
+        Ok(done) => done,
+        Err(_) => Err(Fault::Internal {
+            message: "the call's task ended early".to_owned(),
+        }),
     }
 }
 

@@ -1,24 +1,52 @@
-//! Memory: notes that are appended and found again by their words. Durable, shared by all
-//! processes of a workspace.
+//! Memory: notes that are appended and found again by their words and, with a model, by what
+//! they mean. Durable, shared by all processes of a workspace; the index is made of them.
 
 use std::sync::Arc;
 
-use callgate_call::{Fault, Job, Output, Secrets, Tier, Tool};
-use callgate_store::{NOTE_BYTES_MAX, Store, StoreError};
+use callgate_call::{
+    Cancel, Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool, natural_number,
+};
+use callgate_search::{Engine, SearchError, counted};
+use callgate_store::{NOTE_BYTES_MAX, Note, Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::{Builtin, builtin};
+use crate::{Builtin, builtin, waited_for};
 
 /// Most notes one query gives.
 const K_MAX: u64 = 100;
 /// Notes a query gives that does not say.
 const K_DEFAULT: u64 = 5;
+/// New notes that the index takes in together.
+const TAKEN_AT_ONCE: usize = 256;
+/// New notes whose vectors are made for one query; the others have words until a later one.
+const EMBEDDED_AT_ONCE: usize = 16;
 
-pub fn tools(store: &Arc<Store>, secrets: &Secrets) -> [Tool; 2] {
+pub fn tools(store: &Arc<Store>, engine: &Arc<Engine>, secrets: &Secrets) -> [Tool; 2] {
     [
         append_tool(Arc::clone(store), secrets.clone()),
-        query_tool(Arc::clone(store)),
+        query_tool(Arc::clone(store), Arc::clone(engine)),
     ]
+}
+
+/// Off the gate's own thread: an index may have to be read first, and vectors to be made.
+struct QueryRunner {
+    store: Arc<Store>,
+    engine: Arc<Engine>,
+}
+
+impl Runner for QueryRunner {
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        let (store, engine) = (Arc::clone(&self.store), Arc::clone(&self.engine));
+        let input = job.call.input.value().clone();
+        Box::pin(async move {
+            let work = move |stop: &Cancel| query(&store, &engine, &input, stop);
+            waited_for(&job, work).await
+        })
+    }
+
+    fn kind(&self) -> &'static str {
+        "builtin"
+    }
 }
 
 fn append_tool(store: Arc<Store>, secrets: Secrets) -> Tool {
@@ -48,7 +76,7 @@ fn append_tool(store: Arc<Store>, secrets: Secrets) -> Tool {
     }
 }
 
-fn query_tool(store: Arc<Store>) -> Tool {
+fn query_tool(store: Arc<Store>, engine: Arc<Engine>) -> Tool {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -63,19 +91,15 @@ fn query_tool(store: Arc<Store>) -> Tool {
         },
         "required": ["query"],
     });
-    let function = move |job: &Job<'_>| query(&store, job.call.input.value());
     Tool {
         idempotent: true,
         aliases: vec!["memory_query".to_owned(), "search_memory".to_owned()],
         ..builtin(
             "memory/query",
             "AID.MEMORY.QUERY.v1",
-            "Finds remembered texts by their words",
+            "Finds remembered texts by their words and, with a model, by what they mean",
             schema,
-            Arc::new(Builtin {
-                function,
-                pure: false,
-            }),
+            Arc::new(QueryRunner { store, engine }),
         )
     }
 }
@@ -97,11 +121,11 @@ fn append(store: &Store, secrets: &Secrets, input: &Value) -> Result<Output, Fau
     Ok(Output::from_value(json!({ "id": id })))
 }
 
-fn query(store: &Store, input: &Value) -> Result<Output, Fault> {
+fn query(store: &Store, engine: &Engine, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
     // The contract's own example has `k` as decimal text.
     let k = match &input["k"] {
         Value::String(text) => text.parse().ok(),
-        Value::Number(number) => number.as_u64(),
+        number @ Value::Number(_) => natural_number(number),
         _ => Some(K_DEFAULT),
     };
     let k = match k {
@@ -111,9 +135,16 @@ fn query(store: &Store, input: &Value) -> Result<Output, Fault> {
         }
     };
     let words = input["query"].as_str().unwrap_or_default();
-    let notes = store
-        .memory_query(words, k)
-        .map_err(|error| fault(&error))?;
+    let notes = match found(store, engine, words, k, stop) {
+        Ok(notes) => notes,
+        // What was remembered is found, if less well, where its index can not be used.
+        Err(Unfound::Index) => {
+            let found = store.memory_query(words, k);
+            found.map_err(|error| fault(&error))?
+        }
+        Err(Unfound::Stopped) => return Err(Fault::Cancelled),
+        Err(Unfound::Store(error)) => return Err(fault(&error)),
+    };
     let results: Vec<Value> = notes
         .into_iter()
         .map(|note| {
@@ -130,6 +161,66 @@ fn query(store: &Store, input: &Value) -> Result<Output, Fault> {
         })
         .collect();
     Ok(Output::from_value(json!({ "results": results })))
+}
+
+/// Why the index gave nothing.
+enum Unfound {
+    Index,
+    Stopped,
+    Store(StoreError),
+}
+
+impl From<SearchError> for Unfound {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::Stopped => Self::Stopped,
+            _ => Self::Index,
+        }
+    }
+}
+
+impl From<StoreError> for Unfound {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// The `k` notes that fit best. The index takes in what is new first.
+fn found(
+    store: &Store,
+    engine: &Engine,
+    words: &str,
+    k: usize,
+    stop: &Cancel,
+) -> Result<Vec<Note>, Unfound> {
+    if counted(&[words]).is_empty() {
+        return Ok(Vec::new());
+    }
+    loop {
+        let new = store.memory_after(engine.newest_note()?, TAKEN_AT_ONCE)?;
+        if new.is_empty() {
+            break;
+        }
+        if stop.is_cancelled() {
+            return Err(Unfound::Stopped);
+        }
+        engine.take_notes(new.into_iter().map(|note| (note.id, note.text)).collect())?;
+    }
+    engine.embed_notes(EMBEDDED_AT_ONCE, stop)?;
+    if engine.newest_note()? == 0 {
+        return Ok(Vec::new());
+    }
+    let mut notes = Vec::new();
+    for (id, score) in engine.find_notes(words, k)? {
+        let score = f64::from(score);
+        let note = store.memory_note(id)?;
+        // BM25 has no end; 1 has been ours.
+        notes.extend(note.map(|note| Note {
+            score: score / (1.0 + score.abs()),
+            ..note
+        }));
+    }
+    Ok(notes)
 }
 
 fn fault(error: &StoreError) -> Fault {

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use callgate_call::{Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Tier, Tool};
+use callgate_call::{
+    Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Tier, Tool, natural_number,
+};
 use callgate_store::{NewPlan, PlanId, Store, StoreError, Task, TaskPatch, TaskStatus};
 use serde_json::{Value, json};
 
@@ -55,6 +57,7 @@ pub fn tools(store: &Arc<Store>, secrets: &Secrets, program: Option<Program>) ->
         tool.output_schema = Some(output);
         tool.face.title = Some(title.to_owned());
         tool.tags.push("planner".to_owned());
+        tool.tells = schemas::notifications();
         tool.concurrency_max = CONCURRENCY_MAX;
         tool
     };
@@ -269,8 +272,7 @@ fn update_task(store: &Store, secrets: &Secrets, input: &Value) -> Result<Value,
 
 fn list_plans(store: &Store, _: &Secrets, input: &Value) -> Result<Value, Fault> {
     let after = input["cursor"].as_str().map(after).transpose()?;
-    // A whole number may be written as 2.0.
-    let limit = input["limit"].as_f64().map_or(LIMIT_DEFAULT, |n| n as u64);
+    let limit = natural_number(&input["limit"]).unwrap_or(LIMIT_DEFAULT);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let (plans, more) = store.plans(after, limit).map_err(|error| fault(&error))?;
     let next_cursor = plans.last().filter(|_| more).map(|last| {
@@ -337,5 +339,33 @@ fn fault(error: &StoreError) -> Fault {
         _ => Fault::Internal {
             message: error.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
+
+    /// 100,000 changed cursors: what is taken as one is one of ours.
+    #[test]
+    fn mutated_cursors() {
+        let cursor_of = |id: PlanId| URL_SAFE_NO_PAD.encode(format!("{CURSOR}{id}"));
+        let seeds =
+            ["p1", "p23", "p18446744073709551615"].map(|id| cursor_of(PlanId::parse(id).unwrap()));
+        let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
+        const WORDS: [&[u8]; 6] = [b"YWZ0", b"=", b"-_", b"A", b"\0", b"\xff"];
+        let mut random = Random::new("mutated cursors");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let bytes = mutant(&mut random, &seeds, &WORDS);
+            let cursor = String::from_utf8_lossy(&bytes);
+            if let Ok(id) = after(&cursor) {
+                assert_eq!(after(&cursor_of(id)), Ok(id));
+                taken += 1;
+            }
+        }
+        assert!(taken > 0);
     }
 }

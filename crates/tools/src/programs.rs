@@ -60,14 +60,22 @@ impl Programs {
     }
 
     /// Where programs are looked for is the owner's to say, whatever `PATH` a call sets; and not
-    /// in the workspace, where anybody may have put one.
-    pub(crate) fn search_path(&self) -> OsString {
+    /// in the workspace, where anybody may have put one. Of those folders the ones that have
+    /// something called `program`: what leads to the others need not be walked. None of them for
+    /// a path, which is not looked for.
+    pub(crate) fn search_path(&self, program: &OsStr) -> OsString {
+        if program.as_encoded_bytes().contains(&b'/') {
+            return OsString::new();
+        }
         let path = self.env.iter().find(|(name, _)| name == "PATH");
         let folders = path
             .into_iter()
             .flat_map(|(_, path)| std::env::split_paths(path));
-        let outside = |folder: &PathBuf| folder.is_absolute() && !self.is_in_workspace(folder);
-        std::env::join_paths(folders.filter(outside)).unwrap_or_default()
+        let holds_it = |folder: &PathBuf| {
+            let is_there = || folder.join(program).symlink_metadata().is_ok();
+            folder.is_absolute() && is_there() && !self.is_in_workspace(folder)
+        };
+        std::env::join_paths(folders.filter(holds_it)).unwrap_or_default()
     }
 
     /// True if what a program needs beside itself is not opened for it: only what the owner has
@@ -93,4 +101,43 @@ pub(crate) fn bad(field: &str, reason: impl Into<String>) -> Fault {
     Fault::bad_value(format!("{field}: {reason}"))
         .with("field", field)
         .with("reason", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// not in the workspace, whichever way leads there; and nowhere at all for a path.
+    #[test]
+    fn where_programs_are_looked_for() {
+        let name = format!("callgate-programs-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let [inside, outside] = ["workspace/bin", "outside"].map(|folder| root.join(folder));
+        for folder in [&inside, &outside] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("program"), "").unwrap();
+        }
+        let link = root.join("link");
+        std::os::unix::fs::symlink(&inside, &link).unwrap();
+        let folders = [
+            &inside,
+            &link,
+            Path::new("outside"),
+            Path::new("/nowhere"),
+            &outside,
+        ];
+        let path = std::env::join_paths(folders).unwrap();
+        let programs = Programs {
+            workspace: root.join("workspace").canonicalize().unwrap(),
+            env: vec![("PATH".into(), path)],
+            ..Programs::default()
+        };
+        let found = ["program", "other", "bin/program"]
+            .map(|program| programs.search_path(program.as_ref()));
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(
+            found,
+            [outside.into_os_string(), OsString::new(), OsString::new()]
+        );
+    }
 }

@@ -18,17 +18,19 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use callgate_call::{Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Tier, Tool};
+use callgate_call::{
+    Fault, Job, Needs, Notification, Output, RunFuture, Runner, Secrets, Tier, Tool, whole_number,
+};
 use callgate_sandbox::Limits;
 use serde_json::{Value, json};
 
 use crate::programs::{Programs, bad};
 use crate::{builtin, closed};
 use engine::Birth;
-pub use engine::{ENDED_LIFE, ENDED_MAX, SESSIONS_MAX, Terminals};
-pub use log::LOG_BYTES_MAX;
+pub use engine::{ENDED_LIFE, ENDED_MAX, SESSIONS_MAX, TerminalBounds, Terminals};
+pub use log::{LOG_BYTES_MAX, LOGS_BYTES_MAX};
 use order::Order;
-pub use session::WRITE_PATIENCE;
+pub use session::{LINES_MAX, WRITE_PATIENCE};
 
 /// What the sessions of one configuration are like.
 pub struct TerminalSettings {
@@ -103,7 +105,7 @@ impl TerminalRunner {
                 let listed: Vec<Value> = sessions.iter().map(|one| one.listed()).collect();
                 Ok(json!({ "sessions": listed }))
             }
-            Method::ReadLogs => read_logs(&*session()?, input),
+            Method::ReadLogs => read_logs(session()?, input).await,
         }
     }
 
@@ -141,7 +143,7 @@ fn signal(asked: &Value) -> u8 {
     }
 }
 
-fn read_logs(session: &session::Session, input: &Value) -> Result<Value, Fault> {
+async fn read_logs(session: Arc<session::Session>, input: &Value) -> Result<Value, Fault> {
     let since_us = match input["since_ts"].as_str() {
         None => 0,
         Some(text) => {
@@ -149,9 +151,13 @@ fn read_logs(session: &session::Session, input: &Value) -> Result<Value, Fault> 
         }
     };
     // Zero and less are no bound.
-    let lines_max = input["limit_lines"].as_i64().filter(|max| *max > 0);
+    let lines_max = whole_number(&input["limit_lines"]).filter(|max| *max > 0);
     let lines_max = lines_max.and_then(|max| usize::try_from(max).ok());
-    Ok(session.logs(since_us, lines_max))
+    // Off the gate's own thread: it may be some megabytes.
+    let logs = tokio::task::spawn_blocking(move || session.logs(since_us, lines_max));
+    logs.await.map_err(|_| Fault::Internal {
+        message: "the log's task ended early".to_owned(),
+    })
 }
 
 /// Every tool of this module.
@@ -169,6 +175,7 @@ pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> Vec<Tool
         tool.output_schema = Some(output);
         tool.face.title = Some(title.to_owned());
         tool.tags.push("terminal".to_owned());
+        tool.tells = notifications();
         tool
     };
     let acts = |tool: Tool| Tool {
@@ -245,6 +252,32 @@ fn of_session(mut properties: Value, required: &[&str]) -> Value {
 /// Results that the contract leaves open.
 fn ok() -> Value {
     json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"] })
+}
+
+/// What those who follow a session are told.
+fn notifications() -> Vec<Notification> {
+    let stream = json!({
+        "session_id": { "type": "string" },
+        "stream": { "type": "string", "enum": ["stdout", "stderr"] },
+        "data": { "type": "string" },
+        "timestamp": { "type": "string", "description": "ISO-8601" },
+    });
+    let exit = json!({
+        "session_id": { "type": "string" },
+        "code": { "type": ["integer", "null"] },
+        "signal": { "type": ["string", "null"] },
+        "duration_ms": { "type": "integer", "minimum": 0 },
+    });
+    vec![
+        Notification {
+            name: "terminals/stream",
+            schema: closed(stream, &["session_id", "stream", "data", "timestamp"]),
+        },
+        Notification {
+            name: "terminals/exit",
+            schema: closed(exit, &["session_id", "code", "signal", "duration_ms"]),
+        },
+    ]
 }
 
 fn create_schemas() -> [Value; 2] {

@@ -15,7 +15,9 @@ use callgate_call::{
 };
 use callgate_sandbox::{Limits, Spawner};
 use callgate_tools::programs::Programs;
-use callgate_tools::terminals::{self, ENDED_MAX, SESSIONS_MAX, TerminalSettings, Terminals};
+use callgate_tools::terminals::{
+    self, ENDED_MAX, LINES_MAX, SESSIONS_MAX, TerminalBounds, TerminalSettings, Terminals,
+};
 use serde_json::{Value, json};
 
 /// A clock that moves with every look at it.
@@ -43,6 +45,11 @@ impl Bench {
 
     /// With a list of the programs that may be run.
     fn allowing(secrets: &[&str], allow: &[&str]) -> Self {
+        Self::with(secrets, allow, TerminalBounds::default())
+    }
+
+    /// Within other bounds.
+    fn with(secrets: &[&str], allow: &[&str], bounds: TerminalBounds) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("callgate-terminals-{}-{number}", std::process::id());
@@ -69,7 +76,7 @@ impl Bench {
         let spawner = Spawner::new(locate::misbehave().to_owned());
         let topics = Topics::default();
         let clock: Arc<dyn Clock> = Arc::new(Ticking::default());
-        let terminals = Terminals::new(spawner, topics.clone(), clock);
+        let terminals = Terminals::bounded(spawner, topics.clone(), clock, bounds);
         Self {
             workspace,
             topics,
@@ -116,11 +123,30 @@ impl Bench {
     }
 
     async fn log(&self, session: &str) -> String {
-        let logs = self
-            .good("read_logs", json!({ "session_id": session }))
-            .await;
-        let texts = logs["logs"].as_array().unwrap().iter();
-        texts.map(|line| line["data"].as_str().unwrap()).collect()
+        self.pages(session).await.0
+    }
+
+    /// All of a log, and in how many answers it came.
+    async fn pages(&self, session: &str) -> (String, usize) {
+        let (mut text, mut pages, mut since) = (String::new(), 0, Value::Null);
+        loop {
+            let ask = json!({ "session_id": session, "since_ts": since });
+            let mut logs = self.good("read_logs", ask).await;
+            let lines = logs["logs"].as_array_mut().unwrap();
+            pages += 1;
+            // The last line is not the program's where there are more.
+            let more = (lines.len() > LINES_MAX).then(|| lines.pop().unwrap());
+            text.extend(lines.iter().map(|line| line["data"].as_str().unwrap()));
+            let Some(more) = more else {
+                return (text, pages);
+            };
+            assert!(
+                more["data"].as_str().unwrap().contains(" lines more: "),
+                "{more}"
+            );
+            assert_eq!(more["ts"], lines[LINES_MAX - 1]["ts"]);
+            since = more["ts"].clone();
+        }
     }
 
     async fn status(&self, session: &str) -> String {
@@ -296,22 +322,52 @@ async fn who_never_reads_harms_nobody() {
     assert!(log.ends_with("0123456789\r\n"));
 }
 
-/// secrets are replaced, also where a program prints them in pieces; what only begins like
-/// one is told after a moment.
+/// an answer is bounded, however short the lines are, and who reads on misses nothing.
+#[tokio::test]
+async fn answers_are_bounded() {
+    let bench = Bench::new(&[]);
+    let session = bench.sh("yes '' | head -c 400000", None).await;
+    assert_eq!(bench.until_over(&session).await, "exited");
+    let (text, pages) = bench.pages(&session).await;
+    assert!(text == "\r\n".repeat(400_000), "{}", text.len());
+    assert_eq!(pages, 400_000_usize.div_ceil(LINES_MAX));
+    // The last lines are the last lines.
+    let ask = json!({ "session_id": session, "limit_lines": 10.0 });
+    let logs = bench.good("read_logs", ask).await;
+    let texts = logs["logs"].as_array().unwrap().iter();
+    let text: String = texts.map(|line| line["data"].as_str().unwrap()).collect();
+    assert_eq!(text, "\r\n".repeat(10));
+}
+
+/// secrets are replaced, also where a program prints them in pieces.
 #[tokio::test]
 async fn secrets_are_replaced() {
-    let bench = Bench::new(&["hunter22"]);
+    let bounds = TerminalBounds {
+        held_max: Duration::from_secs(3600),
+        ..TerminalBounds::default()
+    };
+    let bench = Bench::with(&["hunter22"], &[], bounds);
     let viewer = bench.topics.connection();
     let mut viewed = bench.topics.listen(viewer.clone());
-    let script = "printf 'is hun'; sleep 0.01; printf 'ter22.\\nhunt'; read x";
+    let script = "stty -echo; printf 'is hun'; read x; printf 'ter22.\\n'; read x";
     let session = bench.sh(script, Some(&viewer)).await;
-    bench.until_log(&session, "\r\nhunt").await;
-    bench
-        .good("write", json!({ "session_id": session, "data": "\n" }))
-        .await;
+    let enter = || bench.good("write", json!({ "session_id": session, "data": "\n" }));
+    bench.until_log(&session, "is ").await;
+    assert_eq!(bench.log(&session).await, "is ");
+    enter().await;
+    bench.until_log(&session, ".\r\n").await;
+    enter().await;
     let viewed = heard(&mut viewed).await;
-    assert!(!viewed.data.contains("ter22"), "{}", viewed.data);
-    assert!(!bench.log(&session).await.contains("ter22"));
+    assert_eq!(viewed.data, "is [secret].\r\n");
+    assert_eq!(bench.log(&session).await, "is [secret].\r\n");
+}
+
+/// what only begins like a secret is told after a moment.
+#[tokio::test]
+async fn beginnings_are_told() {
+    let bench = Bench::new(&["hunter22"]);
+    let session = bench.sh("printf 'is hunt'; read x", None).await;
+    bench.until_log(&session, "is hunt").await;
 }
 
 /// JR-128, R-11: who does not read is not waited for beyond patience, and what was not taken is
@@ -512,4 +568,43 @@ async fn nonsense_is_refused() {
         bench.good("list", json!({})).await,
         json!({ "sessions": [] })
     );
+}
+
+/// all logs together have a bound: whoever ended first gives way first, whoever runs keeps
+/// what it has.
+#[tokio::test]
+async fn logs_share_a_bound() {
+    const LOGS_MAX: usize = 256 * 1024;
+    const PRINTED: usize = 40_000;
+    let bounds = TerminalBounds {
+        logs_bytes_max: LOGS_MAX,
+        ..TerminalBounds::default()
+    };
+    let bench = Bench::with(&[], &[], bounds);
+    let print = format!("head -c {PRINTED} /dev/zero | tr '\\0' x; [ $1 = ends ] || read x");
+    let mut sessions = Vec::new();
+    for how in [
+        "ends", "ends", "ends", "ends", "stays", "stays", "stays", "stays",
+    ] {
+        let input = json!({
+            "command": "sh", "args": ["-c", print, "_", how], "env": { "TERM": "dumb" },
+        });
+        let made = bench.good("create", input).await;
+        let session = made["session_id"].as_str().unwrap().to_owned();
+        if how == "ends" {
+            assert_eq!(bench.until_over(&session).await, "exited");
+        } else {
+            bench.until_log(&session, &"x".repeat(PRINTED)).await;
+        }
+        sessions.push(session);
+    }
+    let mut found = Vec::new();
+    for session in &sessions {
+        found.push(bench.log(session).await.len());
+    }
+    assert!(found.iter().sum::<usize>() <= LOGS_MAX, "{found:?}");
+    assert_eq!(found[4..], [PRINTED; 4], "{found:?}");
+    assert_eq!(found[0], 0, "{found:?}");
+    assert_eq!(found[3], PRINTED, "{found:?}");
+    assert!(found[..4].is_sorted(), "{found:?}");
 }

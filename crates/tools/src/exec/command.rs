@@ -16,6 +16,9 @@ use crate::programs::bad;
 
 const SHELL: &str = "/bin/sh";
 
+/// The `reason` of a refusal that is the program's own fault, not a rule's.
+pub const NOT_EXECUTABLE: &str = "not executable";
+
 impl Exec {
     /// The child that a call asks for, without its streams.
     pub(super) fn spec(&self, input: &Value, needs: Option<&Arc<Needs>>) -> Result<Spec, Fault> {
@@ -43,8 +46,9 @@ impl Exec {
             };
             return Err(bad(field, "holds a zero byte"));
         }
+        let search = programs.search_path(&argv[0]);
         let mut spec = Spec::new(argv, self.cwd(input)?);
-        spec.search = Some(programs.search_path());
+        spec.search = Some(search);
         spec.env = programs.env(&input["env"], needs.map(|needs| &**needs))?;
         spec.limits = self.settings.limits.clone();
         spec.confine = needs.cloned();
@@ -83,7 +87,7 @@ fn reason_of(about: &callgate_call::About) -> &str {
 }
 
 /// A program that was not started. Nothing has run.
-pub(super) fn not_started(error: &SpawnError) -> Fault {
+pub(crate) fn not_started(error: &SpawnError) -> Fault {
     let text = match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -94,10 +98,10 @@ pub(super) fn not_started(error: &SpawnError) -> Fault {
         }
         SpawnError::NotExecutable { .. } => Fault::denied(text)
             .with("field", "command")
-            .with("reason", "not executable"),
+            .with("reason", NOT_EXECUTABLE),
         SpawnError::Step { step, .. } if step.starts_with("not a program") => Fault::denied(text)
             .with("field", "command")
-            .with("reason", "not executable"),
+            .with("reason", NOT_EXECUTABLE),
         SpawnError::Cwd { .. } => bad("cwd", "can not be entered"),
         SpawnError::BadSpec { reason, .. } => bad("command", *reason),
         SpawnError::TooLarge { .. } => Fault::bad_value(text)

@@ -35,15 +35,13 @@ pub fn edit(files: &Files, input: &Value) -> Result<Value, Fault> {
         reason: format!("{} is not UTF-8", path.display()),
     })?;
     let (after, changes) = match (input["edits"].as_array(), input["patch"].as_str()) {
-        (Some(edits), None) => replaced(before, edits)?,
+        (Some(edits), None) => replaced(before, edits, cap)?,
         (None, Some(text)) => patch::apply(&before, text)?,
         _ => {
             return Err(Fault::bad_value("one of edits and patch is needed").with("field", "edits"));
         }
     };
-    if after.len() as u64 > cap {
-        return Err(Fault::too_large("content", cap).with("bytes", after.len()));
-    }
+    check_size(after.len(), cap)?;
     let terms = Terms {
         create: false,
         overwrite: true,
@@ -60,8 +58,16 @@ pub fn edit(files: &Files, input: &Value) -> Result<Value, Fault> {
     }))
 }
 
-/// One edit after the other; each text must be there exactly as often as said.
-fn replaced(mut text: String, edits: &[Value]) -> Result<(String, usize), Fault> {
+fn check_size(bytes: usize, cap: u64) -> Result<(), Fault> {
+    match bytes as u64 > cap {
+        true => Err(Fault::too_large("content", cap).with("bytes", bytes)),
+        false => Ok(()),
+    }
+}
+
+/// One edit after the other; each text must be there exactly as often as said. None makes more
+/// than `cap` bytes of it, not even for the next to remove.
+fn replaced(mut text: String, edits: &[Value], cap: u64) -> Result<(String, usize), Fault> {
     let mut changes = 0;
     for (index, edit) in edits.iter().enumerate() {
         let old = edit["old"].as_str().unwrap_or_default();
@@ -84,8 +90,41 @@ fn replaced(mut text: String, edits: &[Value]) -> Result<(String, usize), Fault>
                 )));
             }
         }
+        let kept = text.len().saturating_sub(old.len().saturating_mul(found));
+        check_size(kept.saturating_add(new.len().saturating_mul(found)), cap)?;
         text = text.replace(old, new);
         changes += found;
     }
     Ok((text, changes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bound is looked at before anything of that size is made.
+    #[test]
+    fn edits_stay_within_the_bound() {
+        let edit = |old: &str, new: &str| json!({ "old": old, "new": new, "all": true });
+        let text = || "aaaa".to_owned();
+        let grown = replaced(text(), &[edit("a", "bb")], 8).unwrap();
+        assert_eq!(grown, ("bbbbbbbb".to_owned(), 4));
+        let same = replaced(text(), &[edit("aa", "bb")], 4).unwrap();
+        assert_eq!(same, ("bbbb".to_owned(), 2));
+        for edits in [
+            vec![edit("a", "bbb")],
+            // Neither by steps of which the last would make it small again.
+            vec![edit("a", "bbb"), edit("b", "")],
+        ] {
+            let refused = replaced(text(), &edits, 11);
+            assert!(
+                matches!(refused, Err(Fault::TooLarge { .. })),
+                "{refused:?}"
+            );
+        }
+        let much = "b".repeat(1 << 20);
+        let steps = [edit("a", &much), edit("b", &much), edit("b", &much)];
+        let refused = replaced("a".to_owned(), &steps, 1 << 24);
+        assert!(matches!(refused, Err(Fault::TooLarge { .. })));
+    }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use callgate_call::Fault;
+use callgate_call::{Fault, natural_number};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, RenameFlags, Stat, statat};
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -20,6 +20,8 @@ use super::write::{existing, stale, sync_folder};
 /// Names of one folder that are looked at; more are refused.
 const NAMES_MAX: usize = 100_000;
 const LIMIT_DEFAULT: u64 = 200;
+/// Before the name in a cursor, so that not every text is one.
+const CURSOR: &str = "after:";
 /// Folders that a removal goes down.
 const DEPTH_MAX: usize = 128;
 
@@ -29,7 +31,7 @@ pub fn list(files: &Files, input: &Value) -> Result<Value, Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let (folder, real) = files.ground.find(&path, flags)?;
     let after = input["cursor"].as_str().map(name_of_cursor).transpose()?;
-    let limit = input["limit"].as_u64().unwrap_or(LIMIT_DEFAULT);
+    let limit = natural_number(&input["limit"]).unwrap_or(LIMIT_DEFAULT);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let names = names(&folder, &path)?;
     let first = after.map_or(0, |after| names.partition_point(|name| *name <= after));
@@ -49,7 +51,7 @@ pub fn list(files: &Files, input: &Value) -> Result<Value, Fault> {
     }
     let last = entries.last().and_then(|entry| entry["name"].as_str());
     let next_cursor = match (rest.next(), last) {
-        (Some(_), Some(last)) => json!(URL_SAFE_NO_PAD.encode(last)),
+        (Some(_), Some(last)) => json!(URL_SAFE_NO_PAD.encode(format!("{CURSOR}{last}"))),
         _ => Value::Null,
     };
     Ok(json!({ "path": shown(&real), "entries": entries, "next_cursor": next_cursor }))
@@ -78,10 +80,13 @@ fn names(folder: &OwnedFd, path: &Path) -> Result<Vec<String>, Fault> {
     Ok(names)
 }
 
-fn name_of_cursor(cursor: &str) -> Result<String, Fault> {
+/// The name a cursor stands behind. R-4: one that is none of ours is the caller's error.
+pub(crate) fn name_of_cursor(cursor: &str) -> Result<String, Fault> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
-    bytes
-        .and_then(|bytes| String::from_utf8(bytes).ok())
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.as_deref()
+        .and_then(|text| text.strip_prefix(CURSOR))
+        .map(str::to_owned)
         .ok_or_else(|| Fault::BadInput {
             field: "cursor".to_owned(),
             reason: "is none of ours".to_owned(),
@@ -258,4 +263,31 @@ fn check_etag(files: &Files, spot: &Spot, wanted: &str) -> Result<(), Fault> {
         return Ok(());
     }
     Err(stale(&spot.path, &current))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
+
+    /// 100,000 changed cursors: what is taken as one is one of ours.
+    #[test]
+    fn mutated_cursors() {
+        let cursor_of = |name: &str| URL_SAFE_NO_PAD.encode(format!("{CURSOR}{name}"));
+        let seeds = ["", "a", "a name.txt", "é"].map(cursor_of);
+        let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
+        const WORDS: [&[u8]; 6] = [b"YWZ0", b"=", b"-_", b"A", b"\0", b"\xff"];
+        let mut random = Random::new("mutated cursors");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let bytes = mutant(&mut random, &seeds, &WORDS);
+            let cursor = String::from_utf8_lossy(&bytes);
+            if let Ok(name) = name_of_cursor(&cursor) {
+                assert_eq!(cursor_of(&name), cursor);
+                taken += 1;
+            }
+        }
+        assert!(taken > 0);
+    }
 }

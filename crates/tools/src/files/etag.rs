@@ -142,14 +142,12 @@ fn half(hash: &blake3::Hash) -> [u8; 16] {
     half
 }
 
-fn shown(digest: &[u8; 16]) -> String {
+pub(crate) fn shown(digest: &[u8; 16]) -> String {
     format!("b3-{}", hex(digest))
 }
 
 fn hex(bytes: &[u8; 16]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let mut whole = [0; 32];
+    whole[..bytes.len()].copy_from_slice(bytes);
+    blake3::Hash::from_bytes(whole).to_hex()[..2 * bytes.len()].to_owned()
 }

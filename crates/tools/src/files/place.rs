@@ -2,12 +2,13 @@
 //! walked from the root's own descriptor, so that no link, and no link that is swapped in while
 //! we walk, leads out; where it led to is asked of the kernel afterwards. R-8.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use callgate_call::Fault;
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
 use rustix::io::Errno;
 
 use super::lists::Lists;
@@ -16,6 +17,8 @@ use super::lists::Lists;
 const WALKS_MAX: usize = 64;
 /// What is looked at in a folder that is to go, for what may not be reached.
 const HELD_MAX: usize = 100_000;
+/// What the kernel puts behind the name of what has lost it.
+const DELETED: &[u8] = b" (deleted)";
 /// Longest path.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -26,6 +29,8 @@ pub struct Ground {
     path: PathBuf,
     /// The gate's own things. G-9.
     own: Vec<PathBuf>,
+    /// What is at the root on the way to those.
+    own_roots: Vec<OsString>,
     /// What the owner lets be reached.
     lists: Lists,
 }
@@ -55,12 +60,15 @@ impl Ground {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = open(&path, flags, Mode::empty())?;
         // Links on the way to our own things must not hide them.
-        let own = own
+        let own: Vec<PathBuf> = own
             .into_iter()
             .map(|own| own.canonicalize().unwrap_or(own))
             .collect();
+        let inside = own.iter().filter_map(|own| own.strip_prefix(&path).ok());
+        let own_roots = inside.filter_map(|own| own.iter().next().map(OsStr::to_owned));
         Ok(Self {
             root,
+            own_roots: own_roots.collect(),
             path,
             own,
             lists,
@@ -77,10 +85,9 @@ impl Ground {
             .with("reason", "not a path"));
         }
         let asked = Path::new(asked);
-        let relative = match asked.strip_prefix(&self.path) {
-            Ok(relative) => relative,
-            Err(_) if asked.is_absolute() => return Err(left(outside)),
-            Err(_) => asked,
+        let relative = match asked.is_absolute() {
+            true => asked.strip_prefix(&self.path).map_err(|_| left(outside))?,
+            false => asked,
         };
         let mut depth = 0_usize;
         for part in relative.components() {
@@ -106,16 +113,52 @@ impl Ground {
     pub fn find(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, PathBuf), Fault> {
         // Nor is it told what of the gate's own is not there.
         self.check_own(path, path)?;
-        let found = self.walk(path, flags).map_err(|fault| match fault {
+        let (found, real) = self.reach(path, flags).map_err(|fault| match fault {
             Fault::NotFound { .. } if !self.may_be_asked(path) => not_listed(path),
             fault => fault,
         })?;
-        let real = self.real(&found, path)?;
-        self.check_own(&real, path)?;
-        if !self.lists.allows(&real) && !is_folder(&found) {
-            return Err(not_listed(path));
-        }
+        self.check(&found, &real, path)?;
         Ok((found, real))
+    }
+
+    /// The same for reading, without waiting for a disk: `None` where something on the way is not
+    /// in memory, or not to be had.
+    pub fn find_now(&self, path: &Path) -> Option<(OwnedFd, PathBuf)> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+        let walk = |how| openat2(&self.root, path, flags, Mode::empty(), how);
+        // A way without links leads to where it says: the kernel need not be asked again.
+        if let Some(real) = self.open_to_all(path)
+            && let Ok(found) = walk(how | ResolveFlags::NO_SYMLINKS)
+        {
+            return Some((found, real));
+        }
+        self.check_own(path, path).ok()?;
+        let found = walk(how).ok()?;
+        let real = self.real(&found, path).ok()??;
+        self.check(&found, &real, path).ok()?;
+        Some((found, real))
+    }
+
+    /// Where a path leads if there is no link on it; `None` if by another spelling, which some
+    /// file systems take, it could mean what may not be reached.
+    fn open_to_all(&self, path: &Path) -> Option<PathBuf> {
+        let real = straight(path)?;
+        let first = real.iter().next()?;
+        let is_own = self
+            .own_roots
+            .iter()
+            .any(|own| own.eq_ignore_ascii_case(first));
+        (self.lists.is_empty() && first.is_ascii() && !is_own).then_some(real)
+    }
+
+    /// Whether something that was found may be reached where it is.
+    fn check(&self, found: &OwnedFd, real: &Path, path: &Path) -> Result<(), Fault> {
+        self.check_own(real, path)?;
+        match !self.lists.allows(real) && !is_folder(found) {
+            true => Err(not_listed(path)),
+            false => Ok(()),
+        }
     }
 
     /// The folder that holds a name, which itself may not be there, and is never followed.
@@ -128,14 +171,14 @@ impl Ground {
             _ => Path::new("."),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let folder = match self.walk(parent, flags) {
+        let (folder, real) = match self.reach(parent, flags) {
             Err(Fault::NotFound { .. }) if !self.lists.allows(path) => {
                 return Err(not_listed(path));
             }
             Err(Fault::NotFound { .. }) if make_folders => self.make(parent, name)?,
-            folder => folder?,
+            reached => reached?,
         };
-        let real = self.real(&folder, parent)?.join(name);
+        let real = real.join(name);
         self.check_own(&real, path)?;
         if !self.lists.allows(&real) {
             return Err(not_listed(path));
@@ -149,26 +192,43 @@ impl Ground {
 
     /// Makes a folder, and those it is in, one after the other: each is walked to from the root,
     /// so that none is made outside, nor where `name` in it could not be.
-    fn make(&self, path: &Path, name: &std::ffi::OsStr) -> Result<OwnedFd, Fault> {
+    fn make(&self, path: &Path, name: &OsStr) -> Result<(OwnedFd, PathBuf), Fault> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let (mut walked, mut folder) = (PathBuf::new(), self.walk(Path::new("."), flags)?);
+        let mut walked = PathBuf::new();
+        let (mut folder, mut real) = self.reach(Path::new("."), flags)?;
         let mut rest = path.components();
         while let Some(part) = rest.next() {
-            let real = self.real(&folder, &walked)?.join(part);
-            self.check_own(&real, path)?;
-            if !self.lists.allows(&real.join(rest.as_path()).join(name)) {
+            let next = real.join(part);
+            self.check_own(&next, path)?;
+            if !self.lists.allows(&next.join(rest.as_path()).join(name)) {
                 return Err(not_listed(path));
             }
             walked.push(part);
             if let Component::Normal(name) = part {
                 match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
+                    // So that it outlives a loss of power, as what will be in it does.
+                    Ok(()) => {
+                        rustix::fs::fsync(&folder).map_err(|error| fault(error, &walked))?;
+                    }
+                    Err(Errno::EXIST) => {}
                     Err(error) => return Err(fault(error, &walked)),
                 }
             }
-            folder = self.walk(&walked, flags)?;
+            (folder, real) = self.reach(&walked, flags)?;
         }
-        Ok(folder)
+        Ok((folder, real))
+    }
+
+    /// Opens what is there, and asks where that is. What has lost its name since is not there any
+    /// more: something else may be.
+    fn reach(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, PathBuf), Fault> {
+        for _ in 0..WALKS_MAX {
+            let found = self.walk(path, flags)?;
+            if let Some(real) = self.real(&found, path)? {
+                return Ok((found, real));
+            }
+        }
+        Err(restless(path))
     }
 
     fn walk(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Fault> {
@@ -186,23 +246,22 @@ impl Ground {
                 found => return found.map_err(|error| fault(error, path)),
             }
         }
-        Err(Fault::Unavailable {
-            reason: format!(
-                "{}: folders are renamed faster than we walk",
-                path.display()
-            ),
-        })
+        Err(restless(path))
     }
 
-    /// Where the kernel says something is, from the root.
-    fn real(&self, found: &impl AsFd, asked: &Path) -> Result<PathBuf, Fault> {
+    /// Where the kernel says something is, from the root. Nothing if its name is no longer its
+    /// own: then the kernel tells the name it had, with a word behind it.
+    fn real(&self, found: &impl AsFd, asked: &Path) -> Result<Option<PathBuf>, Fault> {
         use std::os::fd::AsRawFd as _;
         use std::os::unix::ffi::OsStringExt as _;
         let link = format!("/proc/self/fd/{}", found.as_fd().as_raw_fd());
         let real = rustix::fs::readlink(link, Vec::new()).map_err(|error| fault(error, asked))?;
-        let real = PathBuf::from(std::ffi::OsString::from_vec(real.into_bytes()));
+        let real = PathBuf::from(OsString::from_vec(real.into_bytes()));
+        if real.as_os_str().as_bytes().ends_with(DELETED) && !is_at(found, &real) {
+            return Ok(None);
+        }
         match real.strip_prefix(&self.path) {
-            Ok(real) => Ok(real.to_owned()),
+            Ok(real) => Ok(Some(real.to_owned())),
             // The workspace itself was moved, or what we found was, right after.
             Err(_) => Err(no_such(asked)),
         }
@@ -215,8 +274,8 @@ impl Ground {
             let parent = path
                 .parent()
                 .filter(|parent| !parent.as_os_str().is_empty())?;
-            let folder = self.walk(parent, OFlags::PATH | OFlags::DIRECTORY).ok()?;
-            let real = self.real(&folder, parent).ok()?;
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let (_, real) = self.reach(parent, flags).ok()?;
             Some(real.join(path.file_name()?))
         };
         self.lists.is_empty() || open(path) && led().is_none_or(|led| open(&led))
@@ -257,7 +316,7 @@ impl Ground {
         };
         for entry in rustix::fs::Dir::read_from(&folder).map_err(|error| fault(error, asked))? {
             let entry = entry.map_err(|error| fault(error, asked))?;
-            let name = std::ffi::OsStr::from_bytes(entry.file_name().to_bytes());
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
                 continue;
             }
@@ -276,6 +335,33 @@ impl Ground {
     /// True if this may not be shown: the gate's own, what is denied, a file that is not allowed.
     pub fn is_hidden(&self, real: &Path, is_folder: bool) -> bool {
         self.check_own(real, real).is_err() || !is_folder && !self.lists.allows(real)
+    }
+}
+
+/// A path in the words that the kernel has for it, where no link is on it; `None` if it climbs.
+fn straight(path: &Path) -> Option<PathBuf> {
+    let mut straight = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(name) => straight.push(name),
+            _ => return None,
+        }
+    }
+    Some(straight)
+}
+
+/// True if something does have the name that the kernel tells of it, odd as that is.
+fn is_at(found: &impl AsFd, real: &Path) -> bool {
+    let there = lstat(real);
+    let about = fstat(found).and_then(|found| Ok((found, there?)));
+    about.is_ok_and(|(found, there)| (found.st_dev, found.st_ino) == (there.st_dev, there.st_ino))
+}
+
+fn restless(path: &Path) -> Fault {
+    let path = path.display();
+    Fault::Unavailable {
+        reason: format!("{path}: names are changed faster than we walk"),
     }
 }
 
@@ -385,5 +471,66 @@ pub fn shown(path: &Path) -> String {
         ".".to_owned()
     } else {
         text.into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ground(name: &str, deny: &[&str]) -> Ground {
+        let name = format!("callgate-place-{name}-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&root).unwrap();
+        let deny: Vec<String> = deny.iter().map(|&one| one.to_owned()).collect();
+        Ground::open(&root, Vec::new(), Lists::new(&[], &deny).unwrap()).unwrap()
+    }
+
+    /// What has lost its name is not taken for something of another name.
+    #[test]
+    fn names_that_are_lost() {
+        let ground = ground("lost", &[]);
+        let write = |name: &str| std::fs::write(ground.path.join(name), name).unwrap();
+        let real = |found: &OwnedFd| ground.real(found, Path::new("asked")).unwrap();
+        write("a");
+        let path = Path::new("a");
+        let found = ground.walk(path, OFlags::RDONLY).unwrap();
+        assert_eq!(real(&found).as_deref(), Some(path));
+        // Another takes its name.
+        write("b");
+        std::fs::rename(ground.path.join("b"), ground.path.join("a")).unwrap();
+        assert_eq!(real(&found), None);
+        // And even if somebody has the name that the kernel makes of it.
+        write("a (deleted)");
+        assert_eq!(real(&found), None);
+        let odd = Path::new("a (deleted)");
+        let (_, at) = ground.find(odd, OFlags::RDONLY).unwrap();
+        assert_eq!(at, odd);
+        std::fs::remove_dir_all(&ground.path).unwrap();
+    }
+
+    /// A link to a file that is denied, while that file is replaced all the time.
+    #[test]
+    fn nothing_denied_is_reached_while_it_is_replaced() {
+        let ground = ground("denied", &["secret"]);
+        let at = |name: &str| ground.path.join(name);
+        std::fs::write(at("secret"), "0").unwrap();
+        std::os::unix::fs::symlink("secret", at("link")).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let is_over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over() {
+                    std::fs::write(at("new"), "1").unwrap();
+                    std::fs::rename(at("new"), at("secret")).unwrap();
+                }
+            });
+            let mut finds = (0..20_000).map(|_| ground.find(Path::new("link"), OFlags::RDONLY));
+            let reached = finds.find_map(Result::ok);
+            // First, since the other one is waited for whatever comes of this.
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(reached.is_none(), "{reached:?}");
+        });
+        std::fs::remove_dir_all(&ground.path).unwrap();
     }
 }

@@ -1,6 +1,8 @@
 //! `files/read`..
 
+use std::borrow::Cow;
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
@@ -8,9 +10,9 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::{Digest, Fault};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
+use callgate_call::{Digest, Fault, natural_number};
+use rustix::fs::{OFlags, Stat};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use serde_json::{Value, json};
 
 use super::etag::{modified, size};
@@ -19,6 +21,12 @@ use super::{Encoding, Files};
 
 /// What the names of artifacts begin with. A file of such a name is read as `./artifact:…`.
 const ARTIFACT: &str = "artifact:b3-";
+
+/// What is read at once, on the gate's own thread, if it is in memory.
+const NOW_BYTES_MAX: usize = 64 * 1024;
+
+/// What is encoded at once: whole groups of base64, and little enough to stay in a cache.
+const PIECE_BYTES: usize = 3 * 16 * 1024;
 
 /// A character is at most so long.
 const CHARACTER_BYTES_MAX: u64 = 4;
@@ -35,27 +43,117 @@ pub fn read(files: &Files, input: &Value) -> Result<Value, Fault> {
     };
     let about = plain(&found, &path)?;
     let file = File::from(found);
-    let etag = files.etags.of(&file, &about, &*files.clock, &path)?;
+    let content = Content {
+        file: &file,
+        all: None,
+    };
+    answer(files, input, (content, &about), (&path, &real))
+}
+
+/// What is in a file.
+#[derive(Clone, Copy)]
+struct Content<'a> {
+    file: &'a File,
+    /// All of it, where that has been read.
+    all: Option<&'a [u8]>,
+}
+
+/// The same for a small file that is in memory: nothing is waited for, so that no other thread is
+/// needed for it. `None` for all others, and for what must be refused.
+pub fn read_now(files: &Files, input: &Value) -> Option<Value> {
+    let asked = input["path"].as_str().unwrap_or_default();
+    if asked.starts_with(ARTIFACT) {
+        return None;
+    }
+    let path = files.ground.within(asked, Outside::Denied).ok()?;
+    let (found, real) = files.ground.find_now(&path)?;
+    let about = plain(&found, &path).ok()?;
+    let mut all = vec![0; usize::try_from(size(&about)).ok()?];
+    if all.len() > NOW_BYTES_MAX {
+        return None;
+    }
+    let file = File::from(found);
+    let mut rest = [IoSliceMut::new(&mut all)];
+    // Also so that hashing it will wait for nothing.
+    let read = preadv2(&file, &mut rest, 0, ReadWriteFlags::NOWAIT).ok()?;
+    if read < all.len() {
+        return None;
+    }
+    let content = Content {
+        file: &file,
+        all: Some(&all),
+    };
+    answer(files, input, (content, &about), (&path, &real)).ok()
+}
+
+fn answer(
+    files: &Files,
+    input: &Value,
+    (content, about): (Content<'_>, &Stat),
+    (path, real): (&Path, &Path),
+) -> Result<Value, Fault> {
+    let etag = files.etags.of(content.file, about, &*files.clock, path)?;
     let encoding = Encoding::of(input);
     let mut answer = json!({
-        "path": shown(&real),
+        "path": shown(real),
         "encoding": encoding.as_str(),
-        "size": size(&about),
+        "size": size(about),
         "etag": etag,
-        "mtime": modified(&about).rfc3339(),
+        "mtime": modified(about).rfc3339(),
     });
     let field = encoding.field();
     if input["etag"].as_str() == Some(&etag) {
         answer[field] = Value::Null;
         return Ok(answer);
     }
-    let wanted = wanted(input, size(&about), files.limits.read_bytes_max)?;
-    let bytes = read_at(&file, wanted.clone()).map_err(|error| fault(error, &path))?;
+    let wanted = wanted(input, size(about), files.limits.read_bytes_max)?;
+    let wrong = |error| fault(error, path);
     answer[field] = match encoding {
-        Encoding::Utf8 => text(&bytes, &wanted, size(&about), &path)?.into(),
-        Encoding::Base64 => STANDARD.encode(&bytes).into(),
+        Encoding::Utf8 => {
+            let bytes = content.bytes(&wanted).map_err(wrong)?;
+            text(&bytes, &wanted, size(about), path)?.into()
+        }
+        Encoding::Base64 => content.base64(wanted).map_err(wrong)?.into(),
     };
     Ok(answer)
+}
+
+impl<'a> Content<'a> {
+    fn bytes(&self, range: &Range<u64>) -> Result<Cow<'a, [u8]>, Errno> {
+        match self.all {
+            Some(all) => Ok(all[range_of(range)].into()),
+            None => {
+                let mut bytes = vec![0; range_of(range).len()];
+                let filled = read_at(self.file, &mut bytes, range.start)?;
+                bytes.truncate(filled);
+                Ok(bytes.into())
+            }
+        }
+    }
+
+    /// Piece by piece: a large range is never there as bytes.
+    fn base64(&self, range: Range<u64>) -> Result<String, Errno> {
+        let length = (range.end - range.start).div_ceil(3) * 4;
+        let mut encoded = String::with_capacity(usize::try_from(length).unwrap_or(0));
+        if let Some(all) = self.all {
+            STANDARD.encode_string(&all[range_of(&range)], &mut encoded);
+            return Ok(encoded);
+        }
+        let mut piece = vec![0; PIECE_BYTES.min(range_of(&range).len())];
+        let mut at = range.start;
+        while at < range.end {
+            let room = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let room = piece.len().min(room);
+            let filled = read_at(self.file, &mut piece[..room], at)?;
+            STANDARD.encode_string(&piece[..filled], &mut encoded);
+            at += filled as u64;
+            // It ends sooner than it did.
+            if filled < room {
+                break;
+            }
+        }
+        Ok(encoded)
+    }
 }
 
 /// What was too large for an answer, which said its name.
@@ -74,12 +172,12 @@ fn artifact(files: &Files, digest: &str) -> Result<OwnedFd, Fault> {
 
 /// The bytes asked for, as far as there are any; refused if there are too many.
 fn wanted(input: &Value, size: u64, cap: u64) -> Result<Range<u64>, Fault> {
-    let start = input["offset"].as_u64().unwrap_or(0).min(size);
-    let end = match input["length"].as_u64() {
+    let start = natural_number(&input["offset"]).unwrap_or(0).min(size);
+    let end = match natural_number(&input["length"]) {
         Some(length) => start.saturating_add(length).min(size),
         None => size,
     };
-    let max_bytes = input["max_bytes"].as_u64().unwrap_or(cap).min(cap);
+    let max_bytes = natural_number(&input["max_bytes"]).unwrap_or(cap).min(cap);
     if end - start > max_bytes {
         let bytes = end - start;
         return Err(
@@ -92,20 +190,24 @@ fn wanted(input: &Value, size: u64, cap: u64) -> Result<Range<u64>, Fault> {
     Ok(start..end)
 }
 
-/// A file may shrink meanwhile; then there is less.
-fn read_at(file: &File, range: Range<u64>) -> Result<Vec<u8>, Errno> {
-    let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+/// No file is larger than what can be counted here.
+fn range_of(range: &Range<u64>) -> Range<usize> {
+    let place = |place| usize::try_from(place).unwrap_or(usize::MAX);
+    place(range.start)..place(range.end)
+}
+
+/// Reads until `bytes` are full, or the file ends: it may shrink meanwhile.
+fn read_at(file: &File, bytes: &mut [u8], start: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < bytes.len() {
-        match file.read_at(&mut bytes[filled..], range.start + filled as u64) {
+        match file.read_at(&mut bytes[filled..], start + filled as u64) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(errno(&error)),
         }
     }
-    bytes.truncate(filled);
-    Ok(bytes)
+    Ok(filled)
 }
 
 /// The range as text. Where it begins or ends inside a character it shrinks; whatever else is
@@ -129,5 +231,56 @@ fn text<'a>(bytes: &'a [u8], range: &Range<u64>, size: u64, path: &Path) -> Resu
             field: "encoding".to_owned(),
             reason: format!("{} is not UTF-8: ask for base64", path.display()),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
+
+    /// 100,000 changed ranges: each is inside the file and within the bound, and what is text
+    /// of it is whole characters of the file's.
+    #[test]
+    fn mutated_ranges() {
+        const FILE: &str = "aé€𝄞z, and so on";
+        const CAP: u64 = 16;
+        const SEEDS: [&[u8]; 3] = [
+            b"{\"offset\":2,\"length\":7}",
+            b"{\"offset\":1.0,\"length\":1e1,\"max_bytes\":9}",
+            b"{\"max_bytes\":18446744073709551615}",
+        ];
+        const WORDS: [&[u8]; 10] = [
+            b"0",
+            b"-1",
+            b"1e300",
+            b".0",
+            b"9223372036854775807",
+            b"18446744073709551616",
+            b"null",
+            b"\"offset\":",
+            b",",
+            b"\xff",
+        ];
+        let (size, path) = (FILE.len() as u64, Path::new("a"));
+        let mut random = Random::new("mutated ranges");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let bytes = mutant(&mut random, &SEEDS, &WORDS);
+            let Ok(input) = serde_json::from_slice::<Value>(&bytes) else {
+                continue;
+            };
+            let Ok(range) = wanted(&input, size, CAP) else {
+                continue;
+            };
+            assert!(range.start <= range.end && range.end <= size, "{input}");
+            assert!(range.end - range.start <= CAP, "{input}");
+            let part = &FILE.as_bytes()[range_of(&range)];
+            let text = text(part, &range, size, path).unwrap();
+            assert!(FILE.contains(text), "{input}");
+            taken += 1;
+        }
+        assert!(taken > 0);
     }
 }

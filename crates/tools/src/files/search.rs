@@ -3,7 +3,7 @@
 //! other path is, and links are not followed. What `.gitignore` and `.ignore` leave out is left
 //! out, as ripgrep does, on whose parts this stands. R-8.
 
-mod ignored;
+pub(crate) mod ignored;
 mod lines;
 
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner};
+use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, natural_number};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use ignore::overrides::{Override, OverrideBuilder};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
@@ -118,7 +118,7 @@ impl<'a> Search<'a> {
     fn new(files: &'a Files, input: &Value, cancel: Cancel, time: Duration) -> Result<Self, Fault> {
         let flag = |name: &str| input[name].as_bool().unwrap_or(false);
         let asked = input["path"].as_str().unwrap_or(".");
-        let limit = input["limit"].as_u64().unwrap_or(LIMIT_DEFAULT);
+        let limit = natural_number(&input["limit"]).unwrap_or(LIMIT_DEFAULT);
         let pattern = input["query"].as_str().map(|query| pattern(query, input));
         if pattern.is_none() && input["glob"].as_array().is_none_or(Vec::is_empty) {
             return Err(Fault::bad_value("query or glob must say what to look for")
@@ -197,18 +197,29 @@ impl<'a> Search<'a> {
         if real != path || depth > DEPTH_MAX {
             return Ok(Go::On);
         }
+        let entries = match entries(&folder, path) {
+            // One with too many names is not looked into, unless it is what was asked for.
+            Err(Fault::BadValue { .. }) if depth > 0 => {
+                self.skipped += 1;
+                return Ok(Go::On);
+            }
+            entries => entries?,
+        };
         if !self.ignored {
             ignored.enter(&self.files.ground, path);
         }
         let mut go = Go::On;
-        for (name, kind) in entries(&folder, path)? {
+        for (name, kind) in entries {
             let path = path.join(&name);
-            if self.is_left_out(&path, &name, kind, ignored) {
-                continue;
-            }
-            go = match kind {
-                FileType::Directory => self.folder(&path, depth + 1, ignored)?,
-                _ => self.file(&path)?,
+            go = if self.is_left_out(&path, &name, kind, ignored) {
+                self.goes_on(&path)
+            } else if kind != FileType::Directory {
+                self.file(&path)?
+            } else if let Go::Stop = self.goes_on(&path) {
+                // The next page begins with it.
+                Go::Stop
+            } else {
+                self.folder(&path, depth + 1, ignored)?
             };
             if let Go::Stop = go {
                 break;
@@ -218,6 +229,22 @@ impl<'a> Search<'a> {
             ignored.leave();
         }
         Ok(go)
+    }
+
+    /// Whether to go on behind a name that was not looked into, or into a folder. Those up to
+    /// where the page before ended take no time: each page comes further than that.
+    fn goes_on(&mut self, path: &Path) -> Go {
+        if self.cancel.is_cancelled() {
+            return Go::Stop;
+        }
+        let is_new = |after: &Place| path > after.path.as_path();
+        let is_late = || self.files.clock.micros() >= self.until_us;
+        if self.after.as_ref().is_none_or(is_new) && is_late() {
+            let (path, line) = (path.to_owned(), 0);
+            self.stopped_at = Some(Place { path, line });
+            return Go::Stop;
+        }
+        Go::On
     }
 
     fn is_left_out(&self, path: &Path, name: &OsStr, kind: FileType, ignored: &Ignored) -> bool {
@@ -292,7 +319,7 @@ impl<'a> Search<'a> {
     }
 }
 
-fn nonempty(path: &Path) -> &Path {
+pub(crate) fn nonempty(path: &Path) -> &Path {
     if path.as_os_str().is_empty() {
         Path::new(".")
     } else {
@@ -310,7 +337,7 @@ fn file_match(path: &Path) -> (Place, Value) {
 }
 
 /// Folders and plain files by name; what is not UTF-8 could not be asked for.
-fn entries(folder: &OwnedFd, path: &Path) -> Result<Vec<(OsString, FileType)>, Fault> {
+pub(crate) fn entries(folder: &OwnedFd, path: &Path) -> Result<Vec<(OsString, FileType)>, Fault> {
     let mut entries: Vec<(OsString, FileType)> = Vec::new();
     for entry in Dir::read_from(folder).map_err(|error| fault(error, path))? {
         let entry = entry.map_err(|error| fault(error, path))?;
@@ -366,5 +393,36 @@ fn bad(field: &str, reason: &str) -> Fault {
     Fault::BadInput {
         field: field.to_owned(),
         reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
+
+    /// 100,000 changed cursors: what is taken as one is one of ours.
+    #[test]
+    fn mutated_cursors() {
+        let place = |(path, line): (&str, u64)| Place {
+            path: path.into(),
+            line,
+        };
+        let places = [("a", 0), ("src/é.rs", 12), ("x", u64::MAX)].map(place);
+        let seeds = places.map(|place| place.cursor());
+        let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
+        const WORDS: [&[u8]; 6] = [b"YWZ0", b"=", b"-_", b"A", b"\0", b"\xff"];
+        let mut random = Random::new("mutated cursors");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let bytes = mutant(&mut random, &seeds, &WORDS);
+            let cursor = String::from_utf8_lossy(&bytes);
+            if let Ok(place) = Place::of_cursor(&cursor) {
+                assert_eq!(Place::of_cursor(&place.cursor()).unwrap(), place);
+                taken += 1;
+            }
+        }
+        assert!(taken > 0);
     }
 }

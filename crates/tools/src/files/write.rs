@@ -3,23 +3,27 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::Fault;
+use callgate_call::{Fault, natural_number};
+use callgate_store::failpoint;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fstat, openat};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::etag::{modified, size};
 use super::place::{Outside, Spot, errno, fault, plain, shown};
+use super::swept::{keep, passing_name};
 use super::{Encoding, Files};
 
 /// Mode of a file that has none yet, before the umask.
 const MODE_NEW: u32 = 0o666;
 const MODE_MAX: u64 = 0o777;
+/// Passing names that are made before it is said that there are none to be had.
+const NAMES_TRIED: usize = 8;
 
 /// How a file is to be written.
 pub struct Terms<'a> {
@@ -55,7 +59,11 @@ pub fn write(files: &Files, input: &Value) -> Result<Value, Fault> {
     // Before a folder is made for nothing.
     let may_be_new = terms.create && terms.etag.is_none();
     let mkdirs = may_be_new && input["mkdirs"].as_bool().unwrap_or(true);
-    let spot = files.ground.spot(&path, mkdirs)?;
+    let spot = match files.ground.spot(&path, mkdirs) {
+        // Gone with its folder.
+        Err(Fault::NotFound { .. }) if terms.etag.is_some() => return Err(gone(&path)),
+        spot => spot?,
+    };
     let written = replace(files, &spot, &content, &terms)?;
     Ok(json!({
         "path": shown(&written.path),
@@ -78,7 +86,7 @@ pub fn replace(
     let failed = |error: Errno| fault(error, path);
     // Once here, so that nothing is written for nothing; and again under the lock.
     let before = check(files, spot, terms)?;
-    let fresh = Fresh::make(spot).map_err(failed)?;
+    let fresh = Fresh::make(files, spot).map_err(failed)?;
     (&fresh.file)
         .write_all(content)
         .map_err(|error| failed(errno(&error)))?;
@@ -91,7 +99,7 @@ pub fn replace(
     let before = check(files, spot, terms)?;
     let created = before.is_none();
     fresh
-        .take_place(spot, created)
+        .take_place(files, spot, created)
         .map_err(|error| match error {
             Errno::EXIST => taken(files, spot),
             other => failed(other),
@@ -111,9 +119,7 @@ fn check(files: &Files, spot: &Spot, terms: &Terms<'_>) -> Result<Option<Stat>, 
     let path = spot.path.as_path();
     let Some((file, about)) = existing(spot)? else {
         return match (terms.etag, terms.create) {
-            (Some(_), _) => Err(Fault::conflict(format!("{} is gone", path.display()))
-                .with("field", "etag")
-                .with("etag", Value::Null)),
+            (Some(_), _) => Err(gone(path)),
             (None, false) => Err(fault(Errno::NOENT, path)),
             (None, true) => Ok(None),
         };
@@ -145,6 +151,13 @@ pub fn existing(spot: &Spot) -> Result<Option<(File, Stat)>, Fault> {
             .with("reason", "is a link")),
         Err(error) => Err(fault(error, &spot.path)),
     }
+}
+
+/// Nothing where the caller thinks something is.
+fn gone(path: &Path) -> Fault {
+    Fault::conflict(format!("{} is gone", path.display()))
+        .with("field", "etag")
+        .with("etag", Value::Null)
 }
 
 /// Another content than the caller thinks.
@@ -192,7 +205,7 @@ fn content(input: &Value) -> Result<Vec<u8>, Fault> {
 fn mode(input: &Value) -> Result<Option<u32>, Fault> {
     match &input["mode"] {
         Value::Null => Ok(None),
-        given => match given.as_u64() {
+        given => match natural_number(given) {
             Some(mode) if mode <= MODE_MAX => Ok(u32::try_from(mode).ok()),
             _ => Err(Fault::bad_value("mode must be from 0 to 0777 (511)")
                 .with("field", "mode")
@@ -223,15 +236,13 @@ impl Drop for Temporary<'_> {
 
 impl<'a> Temporary<'a> {
     fn new(spot: &'a Spot) -> Result<Self, Errno> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
-        let name = format!(".callgate-{:016x}.tmp", u64::from_ne_bytes(random));
+        let name = passing_name()?;
         Ok(Self { spot, name })
     }
 }
 
 impl<'a> Fresh<'a> {
-    fn make(spot: &'a Spot) -> Result<Self, Errno> {
+    fn make(files: &Files, spot: &'a Spot) -> Result<Self, Errno> {
         let mode = Mode::from_raw_mode(MODE_NEW);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match openat(&spot.folder, ".", flags | OFlags::TMPFILE, mode) {
@@ -241,16 +252,27 @@ impl<'a> Fresh<'a> {
             }),
             // The file system, or the kernel, knows no files without a name.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {
-                let name = Temporary::new(spot)?;
-                let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-                let file = File::from(openat(&spot.folder, &name.name, flags, mode)?);
-                Ok(Self {
-                    file,
-                    name: Some(name),
-                })
+                files.swept.sweep(&spot.folder);
+                Self::make_named(spot)
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn make_named(spot: &'a Spot) -> Result<Self, Errno> {
+        let mode = Mode::from_raw_mode(MODE_NEW);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+        for _ in 0..NAMES_TRIED {
+            let name = Temporary::new(spot)?;
+            let file = openat(&spot.folder, &name.name, flags | OFlags::NOFOLLOW, mode)?;
+            // Or it was swept before that was said.
+            if keep(&file) && fstat(&file)?.st_nlink > 0 {
+                let file = File::from(file);
+                let name = Some(name);
+                return Ok(Self { file, name });
+            }
+        }
+        Err(Errno::BUSY)
     }
 
     /// As what it replaces was dressed, or as asked.
@@ -271,38 +293,98 @@ impl<'a> Fresh<'a> {
         }
     }
 
-    /// Takes the name, from whoever has it unless it is to be new.
-    fn take_place(&self, spot: &Spot, is_new: bool) -> Result<(), Errno> {
-        if is_new && self.name.is_none() {
-            self.link(spot, &spot.name)?;
-            return sync_folder(spot);
-        }
-        let linked;
-        let temporary = match &self.name {
-            Some(name) => name,
+    /// Takes the name, from whoever has it unless it is to be new. Whoever has the lock has
+    /// `waiting` too.
+    fn take_place(&self, files: &Files, spot: &Spot, is_new: bool) -> Result<(), Errno> {
+        match &self.name {
+            Some(named) => Self::rename(spot, named, is_new)?,
+            None if is_new => self.link(&spot.folder, &spot.name)?,
             None => {
-                linked = Temporary::new(spot)?;
-                self.link(spot, Path::new(&linked.name))?;
-                &linked
+                if !self.replaces(spot, &files.waiting)? {
+                    files.swept.sweep(&spot.folder);
+                    // Before it has a name that could be swept; nobody else has it open.
+                    let _ = keep(&self.file);
+                    let named = Temporary::new(spot)?;
+                    self.link(&spot.folder, Path::new(&named.name))?;
+                    failpoint("files.named");
+                    Self::rename(spot, &named, is_new)?;
+                }
             }
-        };
+        }
+        sync_folder(spot)
+    }
+
+    /// Only what has a name can take another's. It waits under one beside our state, so that
+    /// nothing is left in the workspace if we die between the two steps. False if that is on
+    /// another file system.
+    fn replaces(&self, spot: &Spot, waiting: &Path) -> Result<bool, Errno> {
+        let mut linked = self.link(CWD, waiting);
+        if linked == Err(Errno::EXIST) {
+            // Of one that died so.
+            rustix::fs::unlink(waiting)?;
+            linked = self.link(CWD, waiting);
+        }
+        if linked.is_err() {
+            return Ok(false);
+        }
+        let renamed = rustix::fs::renameat(CWD, waiting, &spot.folder, &spot.name);
+        if renamed.is_err() {
+            let _ = rustix::fs::unlink(waiting);
+        }
+        match renamed {
+            Ok(()) => Ok(true),
+            Err(Errno::XDEV) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn rename(spot: &Spot, named: &Temporary<'_>, is_new: bool) -> Result<(), Errno> {
         let flags = if is_new {
             RenameFlags::NOREPLACE
         } else {
             RenameFlags::empty()
         };
         let folder = &spot.folder;
-        rustix::fs::renameat_with(folder, &temporary.name, folder, &spot.name, flags)?;
-        sync_folder(spot)
+        rustix::fs::renameat_with(folder, &named.name, folder, &spot.name, flags)
     }
 
-    fn link(&self, spot: &Spot, name: &Path) -> Result<(), Errno> {
+    fn link(&self, folder: impl AsFd, name: &Path) -> Result<(), Errno> {
         let fd = format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd());
-        rustix::fs::linkat(CWD, fd, &spot.folder, name, AtFlags::SYMLINK_FOLLOW)
+        rustix::fs::linkat(CWD, fd, folder, name, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
 /// So that the name outlives a loss of power as well.
 pub fn sync_folder(spot: &Spot) -> Result<(), Errno> {
     rustix::fs::fsync(&spot.folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
+
+    /// 100,000 changed texts: what is taken as base64 is that of its bytes.
+    #[test]
+    fn mutated_base64() {
+        const SEEDS: [&[u8]; 4] = [b"", b"/wAB", b"aGVsbG8=", b"aGVsbG8gdGhlcmUsIHdvcmxkIQ=="];
+        const WORDS: [&[u8]; 7] = [b"=", b"==", b"+", b"-", b"\n", b"\0", b"\xff"];
+        let mut random = Random::new("mutated base64");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let bytes = mutant(&mut random, &SEEDS, &WORDS);
+            let text = String::from_utf8_lossy(&bytes);
+            for input in [
+                json!({ "content_base64": text }),
+                json!({ "content": text, "encoding": "base64" }),
+            ] {
+                if let Ok(bytes) = content(&input) {
+                    assert_eq!(STANDARD.encode(bytes), text);
+                    taken += 1;
+                }
+            }
+        }
+        assert!(taken > 0);
+    }
 }

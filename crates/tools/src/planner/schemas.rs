@@ -1,5 +1,6 @@
 //! The schemas of the contract, 4.7: what each method takes and gives.
 
+use callgate_call::Notification;
 use serde_json::{Value, json};
 
 use super::shown::statuses;
@@ -67,6 +68,28 @@ fn by_plan() -> Value {
 
 fn with_plan() -> Value {
     closed(json!({ "plan": plan(true) }), &["plan"])
+}
+
+/// What is told of plans: a new one without its tasks, one that is gone, a task's new state.
+pub fn notifications() -> Vec<Notification> {
+    let mut about = plan(false);
+    about["properties"]["deleted"] = json!({ "type": "boolean" });
+    about["required"] = json!(["id", "updated_at"]);
+    let change = json!({
+        "plan_id": { "type": "string" },
+        "task": task(),
+        "updated_at": { "type": "string", "description": "ISO-8601" },
+    });
+    vec![
+        Notification {
+            name: "planner/plan_updated",
+            schema: closed(json!({ "plan": about }), &["plan"]),
+        },
+        Notification {
+            name: "planner/task_updated",
+            schema: closed(change, &["plan_id", "task", "updated_at"]),
+        },
+    ]
 }
 
 fn plan(with_tasks: bool) -> Value {

@@ -6,7 +6,7 @@
 const PREFIXES: [&str; 4] = ["LD_", "DYLD_", "BASH_FUNC_", "CALLGATE_"];
 
 /// Such names: of the C library, of shells, of interpreters.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 33] = [
     "GLIBC_TUNABLES",
     "GCONV_PATH",
     "LOCPATH",
@@ -14,16 +14,29 @@ const NAMES: [&str; 20] = [
     "RESOLV_HOST_CONF",
     "BASH_ENV",
     "ENV",
+    "ZDOTDIR",
     "SHELLOPTS",
     "BASHOPTS",
     "PS4",
     "IFS",
     "PYTHONSTARTUP",
     "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONUSERBASE",
     "PERL5OPT",
+    "PERL5LIB",
+    "PERLLIB",
     "PERL5DB",
     "RUBYOPT",
+    "RUBYLIB",
     "NODE_OPTIONS",
+    "NODE_PATH",
+    "LUA_INIT",
+    "LUA_PATH",
+    "LUA_CPATH",
+    "PHPRC",
+    "PHP_INI_SCAN_DIR",
+    "CLASSPATH",
     "JAVA_TOOL_OPTIONS",
     "JDK_JAVA_OPTIONS",
     "_JAVA_OPTIONS",
@@ -52,6 +65,10 @@ mod tests {
             "LD_",
             "BASH_ENV",
             "PYTHONSTARTUP",
+            "PYTHONPATH",
+            "PERL5LIB",
+            "RUBYLIB",
+            "NODE_PATH",
             "NODE_OPTIONS",
         ] {
             assert_eq!(
@@ -64,7 +81,13 @@ mod tests {
             assert_eq!(refusal(name, "x"), Some("not a variable's name"), "{name}");
         }
         assert_eq!(refusal("A", "\0"), Some("holds a zero byte"));
-        for name in ["PATH", "PYTHONPATH", "RUST_LOG", "LDFLAGS", "ENVIRONMENT"] {
+        for name in [
+            "PATH",
+            "PYTHONUNBUFFERED",
+            "RUST_LOG",
+            "LDFLAGS",
+            "ENVIRONMENT",
+        ] {
             assert_eq!(refusal(name, ""), None, "{name}");
         }
     }

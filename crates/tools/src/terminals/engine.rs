@@ -13,6 +13,7 @@ use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 
+use super::log::{LOGS_BYTES_MAX, Space, level};
 use super::order::Order;
 use super::pump::{Pump, Source};
 use super::session::{Session, State};
@@ -40,11 +41,32 @@ pub struct Terminals {
     thread: Mutex<Option<Thread>>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     spawner: Arc<Spawner>,
     topics: Topics,
     clock: Arc<dyn Clock>,
     table: Mutex<Table>,
+    /// What the logs of all take.
+    space: Arc<Space>,
+    pub(super) held_max: Duration,
+}
+
+/// Bounds of all sessions.
+#[derive(Clone, Copy, Debug)]
+pub struct TerminalBounds {
+    /// What their logs take together.
+    pub logs_bytes_max: usize,
+    /// How long the possible beginning of a secret is held back while nothing more comes.
+    pub held_max: Duration,
+}
+
+impl Default for TerminalBounds {
+    fn default() -> Self {
+        Self {
+            logs_bytes_max: LOGS_BYTES_MAX,
+            held_max: Duration::from_millis(100),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -78,12 +100,25 @@ impl Terminals {
     /// None yet.
     #[must_use]
     pub fn new(spawner: Arc<Spawner>, topics: Topics, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Self::bounded(spawner, topics, clock, TerminalBounds::default())
+    }
+
+    /// The same within other bounds.
+    #[must_use]
+    pub fn bounded(
+        spawner: Arc<Spawner>,
+        topics: Topics,
+        clock: Arc<dyn Clock>,
+        bounds: TerminalBounds,
+    ) -> Arc<Self> {
         let table = Mutex::default();
         let shared = Arc::new(Shared {
             spawner,
             topics,
             clock,
             table,
+            space: Arc::new(Space::new(bounds.logs_bytes_max)),
+            held_max: bounds.held_max,
         });
         let thread = Mutex::new(None);
         Arc::new(Self { shared, thread })
@@ -158,6 +193,33 @@ impl Drop for Thread {
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the logs of all within their bound.
+    pub(super) fn bound_logs(&self) {
+        if !self.space.is_over() {
+            return;
+        }
+        let sessions = self.table().sessions.clone();
+        let (mut ended, mut running) = (Vec::new(), Vec::new());
+        for session in &sessions {
+            match session.end() {
+                Some(end) => ended.push((end.at, session)),
+                None => running.push(session),
+            }
+        }
+        ended.sort_by_key(|(at, _)| *at);
+        for (_, session) in ended {
+            let bytes = session.log_bytes();
+            session.shrink_log(bytes.saturating_sub(self.space.excess()));
+        }
+        if self.space.excess() == 0 {
+            return;
+        }
+        let mut sizes: Vec<usize> = running.iter().map(|session| session.log_bytes()).collect();
+        sizes.sort_unstable();
+        let level = level(&sizes, self.space.kept());
+        running.iter().for_each(|session| session.shrink_log(level));
     }
 
     /// Forgets those that ended long ago, and of the others that ended as many as are too many.
@@ -274,7 +336,7 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
         signals,
         topics: shared.topics.clone(),
         clock: Arc::clone(&shared.clock),
-        state: Mutex::new(State::new(order.size)),
+        state: Mutex::new(State::new(order.size, Arc::clone(&shared.space))),
     });
     // Before it is read from, so that nothing of it is missed.
     session.follow(birth.hearer.as_ref());
@@ -282,6 +344,7 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
     let source = |stream, fd| Source::new(stream, fd, Decoder::new(birth.secrets.clone()));
     let pump = Pump {
         session: Arc::clone(&session),
+        shared,
         child,
         signals: asked,
         stdout: source(Stream::Stdout, ends.stdout),

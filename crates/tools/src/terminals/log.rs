@@ -5,11 +5,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use callgate_call::Stream;
 
 /// Bytes of one session's log; the oldest leave first.
 pub const LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of all logs together. At this bound those of sessions that have ended give way, the one
+/// that ended first before all others, and then the longest of those that run.
+pub const LOGS_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What a piece takes beside its text: many small ones are bounded too.
 const PIECE_BYTES: usize = 64;
@@ -31,6 +36,38 @@ pub struct Line<'a> {
     pub text: &'a str,
 }
 
+/// What all logs take.
+#[derive(Debug, Default)]
+pub struct Space {
+    bytes: AtomicUsize,
+    max: usize,
+}
+
+impl Space {
+    pub fn new(max: usize) -> Self {
+        let bytes = AtomicUsize::new(0);
+        Self { bytes, max }
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.bytes() > self.max
+    }
+
+    /// What they are brought down to, so that this is not done again for every line.
+    pub fn kept(&self) -> usize {
+        self.max / 16 * 15
+    }
+
+    /// What they have beyond that.
+    pub fn excess(&self) -> usize {
+        self.bytes().saturating_sub(self.kept())
+    }
+}
+
 /// The lines of one session.
 #[derive(Debug, Default)]
 pub struct Log {
@@ -38,29 +75,56 @@ pub struct Log {
     bytes: usize,
     /// The time of the last line.
     last_us: u64,
+    /// Where `bytes` are counted.
+    space: Arc<Space>,
 }
 
 impl Log {
+    /// One that counts in `space`.
+    pub fn new(space: Arc<Space>) -> Self {
+        Self {
+            pieces: VecDeque::new(),
+            bytes: 0,
+            last_us: 0,
+            space,
+        }
+    }
+
+    /// What it takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Drops the oldest until no more than `bytes` are left.
+    pub fn shrink(&mut self, bytes: usize) {
+        while self.bytes > bytes
+            && let Some(old) = self.pieces.pop_front()
+        {
+            let freed = old.text.len() + PIECE_BYTES;
+            self.bytes -= freed;
+            self.space.bytes.fetch_sub(freed, Ordering::Relaxed);
+        }
+    }
+
     /// Adds what was printed. Gives the time of its last line.
-    pub fn push(&mut self, now_us: u64, stream: Stream, text: &str) -> u64 {
+    pub fn push(&mut self, now_us: u64, stream: Stream, text: impl Into<Arc<str>>) -> u64 {
+        let text = text.into();
         if text.is_empty() {
             return self.last_us;
         }
-        let lines = count(text) as u64;
+        let lines = count(&text) as u64;
         let first_us = now_us.max(self.last_us + 1);
         self.last_us = first_us + lines - 1;
         self.bytes += text.len() + PIECE_BYTES;
+        self.space
+            .bytes
+            .fetch_add(text.len() + PIECE_BYTES, Ordering::Relaxed);
         self.pieces.push_back(Piece {
             first_us,
             stream,
-            text: text.into(),
+            text,
         });
-        while self.bytes > LOG_BYTES_MAX {
-            let Some(old) = self.pieces.pop_front() else {
-                break;
-            };
-            self.bytes -= old.text.len() + PIECE_BYTES;
-        }
+        self.shrink(LOG_BYTES_MAX);
         self.last_us
     }
 
@@ -79,23 +143,58 @@ impl Log {
             pieces: self.pieces.range(from..).cloned().collect(),
             bytes: 0,
             last_us: self.last_us,
+            space: Arc::default(),
         }
     }
 
     /// What came after `since_us`, of that the last `lines_max` lines.
     pub fn read(&self, since_us: u64, lines_max: Option<usize>) -> Vec<Line<'_>> {
-        let mut found: Vec<Line<'_>> = self
-            .pieces
-            .iter()
-            .flat_map(Piece::lines)
-            .filter(|line| line.at_us > since_us)
-            .collect();
-        if let Some(max) = lines_max {
-            let cut = found.len() - last_lines(&found, max);
-            found.drain(..cut);
-        }
-        found
+        self.page(since_us, lines_max, usize::MAX).0
     }
+
+    /// The first `page_max` of those, and how many come behind them. No more than a page is ever
+    /// there at once: lines can be as many as bytes.
+    pub fn page(
+        &self,
+        since_us: u64,
+        lines_max: Option<usize>,
+        page_max: usize,
+    ) -> (Vec<Line<'_>>, usize) {
+        let all = || {
+            let lines = self.pieces.iter().flat_map(Piece::lines);
+            lines.filter(|line| line.at_us > since_us)
+        };
+        let count = all().count();
+        let texts = self.pieces.iter().rev();
+        let texts = texts.flat_map(|piece| piece.text.split_inclusive('\n').rev());
+        let wanted = match lines_max {
+            Some(max) => last_lines(texts.take(count), max),
+            None => count,
+        };
+        let page: Vec<Line<'_>> = all().skip(count - wanted).take(page_max).collect();
+        let more = wanted - page.len();
+        (page, more)
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.space.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What each of some logs may keep, the shortest first, so that they have `bytes` together: only
+/// the longest give way.
+pub fn level(shortest_first: &[usize], bytes: usize) -> usize {
+    let mut left = bytes;
+    for (index, size) in shortest_first.iter().enumerate() {
+        let share = left / (shortest_first.len() - index);
+        if *size > share {
+            return share;
+        }
+        left -= size;
+    }
+    usize::MAX
 }
 
 impl Piece {
@@ -116,25 +215,24 @@ impl Piece {
 
 /// Lines of a text, a last one without its end included.
 fn count(text: &str) -> usize {
-    let ends = text.bytes().filter(|byte| *byte == b'\n').count();
+    let ends = memchr::memchr_iter(b'\n', text.as_bytes()).count();
     ends + usize::from(!text.ends_with('\n'))
 }
 
-/// How many of `found`, from its end, make up so many lines. A line that was printed in parts is
-/// one.
-fn last_lines(found: &[Line<'_>], max: usize) -> usize {
-    let mut lines = 0;
-    let mut is_new = true;
-    for (taken, line) in found.iter().rev().enumerate() {
-        if is_new || line.text.ends_with('\n') {
+/// How many of these, which begin with the last, make up so many lines. A line that was printed in
+/// parts is one.
+fn last_lines<'a>(last_first: impl Iterator<Item = &'a str>, max: usize) -> usize {
+    let (mut lines, mut taken) = (0, 0);
+    for text in last_first {
+        if taken == 0 || text.ends_with('\n') {
             if lines == max {
-                return taken;
+                break;
             }
             lines += 1;
         }
-        is_new = false;
+        taken += 1;
     }
-    found.len()
+    taken
 }
 
 #[cfg(test)]
@@ -182,13 +280,66 @@ mod tests {
         }
     }
 
+    /// page by page nothing is lost, and each says how much there is behind it.
+    #[test]
+    fn pages() {
+        let mut log = Log::default();
+        for part in ["1\n2\n3", "\n4\n", "5\n6\n7\n"] {
+            log.push(1, Stream::Stdout, part);
+        }
+        let all = log.read(0, None);
+        for page_max in 1..=all.len() + 1 {
+            let (mut since_us, mut seen) = (0, Vec::new());
+            loop {
+                let (page, more) = log.page(since_us, None, page_max);
+                assert!(page.len() <= page_max);
+                seen.extend(page);
+                assert_eq!(seen.len() + more, all.len());
+                since_us = seen[seen.len() - 1].at_us;
+                if more == 0 {
+                    break;
+                }
+            }
+            assert_eq!(seen, all);
+        }
+        let (page, more) = log.page(0, Some(4), 3);
+        assert_eq!((texts(&page), more), (vec!["4\n", "5\n", "6\n"], 1));
+    }
+
+    #[test]
+    fn the_longest_give_way() {
+        assert_eq!(level(&[], 10), usize::MAX);
+        assert_eq!(level(&[1, 2, 7], 10), usize::MAX);
+        assert_eq!(level(&[1, 2, 8], 10), 7);
+        assert_eq!(level(&[1, 6, 6, 6], 10), 3);
+        assert_eq!(level(&[5, 5], 0), 0);
+    }
+
+    /// What is dropped is not counted any more, whoever drops it.
+    #[test]
+    fn the_space_of_all() {
+        let space = Arc::new(Space::default());
+        let mut logs = [0, 1].map(|_| Log::new(Arc::clone(&space)));
+        for log in &mut logs {
+            log.push(0, Stream::Stdout, "one\n");
+            log.push(0, Stream::Stdout, "three\n");
+        }
+        assert_eq!(space.bytes(), 2 * (10 + 2 * PIECE_BYTES));
+        drop(logs[0].excerpt(0));
+        logs[0].shrink(6 + PIECE_BYTES);
+        assert_eq!(texts(&logs[0].read(0, None)), ["three\n"]);
+        assert_eq!(space.bytes(), 16 + 3 * PIECE_BYTES);
+        drop(logs);
+        assert_eq!(space.bytes(), 0);
+    }
+
     /// at the bound the oldest leave, and times go on.
     #[test]
     fn the_oldest_leave() {
         let mut log = Log::default();
         let line = format!("{}\n", "x".repeat(1023));
         for _ in 0..5000 {
-            log.push(0, Stream::Stdout, &line);
+            log.push(0, Stream::Stdout, &*line);
         }
         let held = log.read(0, None);
         assert_eq!(held.len(), LOG_BYTES_MAX / (1024 + PIECE_BYTES));

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use callgate_call::{Fault, Needs};
+use callgate_call::{Fault, Needs, whole_number};
 use callgate_sandbox::{TerminalSize, real};
 use serde_json::Value;
 
@@ -59,15 +59,16 @@ impl Order {
         let env = environment(settings, needs, &input["env"])?;
         let is_dumb = input["env"]["TERM"] == "dumb";
         let size = size(&input["cols"], &input["rows"])?;
+        let argv = argv(input, settings)?;
         Ok(Self {
             name,
-            argv: argv(input, settings)?,
+            search: settings.programs.search_path(&argv[0]),
+            argv,
             named: input["command"]
                 .as_str()
                 .filter(|_| input["shell"] != true)
                 .map(str::to_owned),
             cwd: folder(input["cwd"].as_str(), settings)?,
-            search: settings.programs.search_path(),
             env,
             size: (!is_dumb).then_some(size),
         })
@@ -162,9 +163,7 @@ fn side(field: &str, value: &Value, usual: u16) -> Result<u16, Fault> {
     if value.is_null() {
         return Ok(usual);
     }
-    let asked = value
-        .as_i64()
-        .filter(|asked| (1..=SIDE_MAX).contains(asked));
+    let asked = whole_number(value).filter(|asked| (1..=SIDE_MAX).contains(asked));
     let asked = asked.and_then(|asked| u16::try_from(asked).ok());
     asked.ok_or_else(|| bad(field, format!("must be 1 to {SIDE_MAX}")))
 }

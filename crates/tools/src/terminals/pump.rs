@@ -3,21 +3,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use callgate_call::Stream;
 use callgate_sandbox::{Child, Ending, Exit};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::Receiver;
 
+use super::engine::Shared;
 use super::session::Session;
 use super::text::Decoder;
 
 /// Bytes that are taken at once: a screenful of notices costs more than one of this size.
 const BATCH_BYTES: usize = 64 * 1024;
-
-/// How long the possible beginning of a secret is held back while nothing more comes.
-const HELD_MAX: Duration = Duration::from_millis(100);
 
 const SIGHUP: u8 = 1;
 const SIGKILL: u8 = 9;
@@ -109,6 +106,8 @@ impl Batch {
 /// A child and what it prints.
 pub struct Pump {
     pub session: Arc<Session>,
+    /// With whom its log shares a bound.
+    pub shared: Arc<Shared>,
     pub child: Child,
     pub signals: Receiver<u8>,
     pub stdout: Source,
@@ -127,6 +126,7 @@ impl Pump {
                 Happened::Printed(stream) => self.pass(stream, &mut batch),
                 Happened::Quiet => self.release(),
             }
+            self.shared.bound_logs();
             // Others print too.
             tokio::task::yield_now().await;
         };
@@ -135,6 +135,7 @@ impl Pump {
             stderr.drain(&self.session, &mut batch);
         }
         self.session.ended(exit.ending);
+        self.shared.bound_logs();
     }
 
     async fn next(&mut self, batch: &mut Batch) -> Happened {
@@ -144,6 +145,7 @@ impl Pump {
             signals,
             stdout,
             stderr,
+            shared,
             ..
         } = self;
         // All arms may be dropped: what a stream had was not read yet.
@@ -151,7 +153,7 @@ impl Pump {
             exit = child.wait() => Happened::Ended(exit),
             Some(signal) = signals.recv() => Happened::Asked(signal),
             stream = fill(stdout, stderr.as_mut(), batch) => Happened::Printed(stream),
-            () = tokio::time::sleep(HELD_MAX), if holds => Happened::Quiet,
+            () = tokio::time::sleep(shared.held_max), if holds => Happened::Quiet,
         }
     }
 

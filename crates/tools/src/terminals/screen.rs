@@ -1,12 +1,20 @@
 //! What a terminal shows, so that who attaches sees it at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use callgate_sandbox::TerminalSize;
 use vt100::Parser;
 
 /// Longest unfinished sequence that is kept.
 const SEQUENCE_BYTES_MAX: usize = 4096;
+
+/// Bytes that are not looked at before somebody wants to see them. Of what is printed fast the
+/// most is never seen, and the more is looked at together, the more of it need not be.
+const WAITING_BYTES_MAX: usize = 256 * 1024;
+
+/// Pieces of it, which may be small.
+const WAITING_MAX: usize = 1024;
 
 /// Switches to the screen that full-screen programs draw on.
 const ALTERNATE: &str = "\x1b[?1049h";
@@ -15,6 +23,9 @@ const ALTERNATE: &str = "\x1b[?1049h";
 pub struct Screen {
     parser: Parser,
     size: TerminalSize,
+    /// What was printed since, as the log has it too.
+    waiting: Vec<Arc<str>>,
+    waiting_bytes: usize,
     /// A control sequence whose end is still to come.
     unfinished: String,
     /// Only some of its lines may scroll.
@@ -26,13 +37,31 @@ impl Screen {
         Self {
             parser: Parser::new(size.rows, size.cols, 0),
             size,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
             unfinished: String::new(),
             margins: false,
         }
     }
 
-    /// Shows what was printed.
-    pub fn feed(&mut self, text: &str) {
+    /// Shows what was printed, sooner or later.
+    pub fn feed(&mut self, text: Arc<str>) {
+        self.waiting_bytes += text.len();
+        self.waiting.push(text);
+        if self.waiting_bytes > WAITING_BYTES_MAX || self.waiting.len() > WAITING_MAX {
+            self.catch_up();
+        }
+    }
+
+    /// Shows all that was printed.
+    pub fn catch_up(&mut self) {
+        let text = self.waiting.concat();
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        self.show(&text);
+    }
+
+    fn show(&mut self, text: &str) {
         let (before, after) = self.parts(text);
         let parser = &mut self.parser;
         // What a program prints must not end us: a screen that it broke begins anew.
@@ -54,11 +83,8 @@ impl Screen {
         if self.margins || !self.unfinished.is_empty() {
             return (text, "");
         }
-        let is_plain = |byte: &u8| matches!(byte, b'\r' | b'\n' | b'\t' | 0x20..=0x7e | 0x80..);
-        let bytes = text.as_bytes();
-        let plain = bytes.iter().rposition(|byte| !is_plain(byte));
         // The sequence that begins there ends within its line.
-        let plain = plain.map_or(0, |at| at + 1);
+        let plain = last_control(text.as_bytes()).map_or(0, |at| at + 1);
         let plain = plain + text[plain..].find('\n').map_or(0, |at| at + 1);
         // Once to push off what was there, once to be there.
         let lines = 2 * usize::from(self.size.rows);
@@ -80,6 +106,7 @@ impl Screen {
     }
 
     pub fn resize(&mut self, size: TerminalSize) {
+        self.catch_up();
         self.size = size;
         let screen = self.parser.screen_mut();
         let resized = catch_unwind(AssertUnwindSafe(|| screen.set_size(size.rows, size.cols)));
@@ -89,7 +116,8 @@ impl Screen {
     }
 
     /// What makes another terminal of this size look the same, and go on as this one would.
-    pub fn snapshot(&self) -> String {
+    pub fn snapshot(&mut self) -> String {
+        self.catch_up();
         let screen = self.parser.screen();
         let switch = if screen.alternate_screen() {
             ALTERNATE
@@ -112,6 +140,27 @@ impl Screen {
         let keep = kept.len() <= SEQUENCE_BYTES_MAX && !is_finished(&kept);
         self.unfinished = if keep { kept } else { String::new() };
     }
+}
+
+/// Where the last byte is that does more than to print, or to begin a line.
+fn last_control(bytes: &[u8]) -> Option<usize> {
+    /// Looked at without a branch, which is several at a time.
+    const BLOCK_BYTES: usize = 256;
+    let is_control = |byte: u8| {
+        let moves = (byte == b'\r') | (byte == b'\n') | (byte == b'\t');
+        (byte == 0x7f) | ((byte < 0x20) & !moves)
+    };
+    let mut end = bytes.len();
+    for block in bytes.rchunks(BLOCK_BYTES) {
+        if block
+            .iter()
+            .fold(false, |any, byte| any | is_control(*byte))
+        {
+            return bytes[..end].iter().rposition(|byte| is_control(*byte));
+        }
+        end -= block.len();
+    }
+    None
 }
 
 /// True if a control sequence, which begins `text`, ends in it.
@@ -153,7 +202,7 @@ mod tests {
         assert!(whole.contains("there"), "{whole:?}");
         for (cut, _) in text.char_indices() {
             let mut screen = Screen::new(SIZE);
-            screen.feed(&text[..cut]);
+            screen.feed(text[..cut].into());
             if text[..cut].contains("\x1b7") {
                 // A position saved before is not part of what is shown.
                 continue;
@@ -194,13 +243,34 @@ mod tests {
                 }
                 text.push_str(&"z".repeat(next(30) as usize));
                 skipped += usize::from(!Screen::parts(&mut screen, &text).1.is_empty());
-                screen.feed(&text);
+                screen.show(&text);
                 whole.process(text.as_bytes());
                 let (mine, theirs) = (screen.parser.screen(), whole.screen());
                 assert_eq!(mine.state_formatted(), theirs.state_formatted(), "{text:?}");
             }
         }
         assert!(skipped > 300, "{skipped}");
+    }
+
+    /// however much waits to be looked at, whoever attaches sees all of it; and it is bounded,
+    /// in small pieces and in large ones.
+    #[test]
+    fn what_waits_is_seen() {
+        for (piece, count) in [("\x1b[3", 3 * WAITING_MAX), (&*"xy".repeat(10_000), 60)] {
+            let (mut screen, mut whole) = (Screen::new(SIZE), Parser::new(SIZE.rows, SIZE.cols, 0));
+            for number in 0..count {
+                let text = format!("{piece}{}m{number}\r\n", number % 8);
+                whole.process(text.as_bytes());
+                screen.feed(text.into());
+                assert!(screen.waiting_bytes <= WAITING_BYTES_MAX);
+                assert!(screen.waiting.len() <= WAITING_MAX);
+                if number % 100 == 50 {
+                    assert_eq!(seen(&screen.snapshot(), ""), whole.screen().contents());
+                }
+            }
+            assert_eq!(seen(&screen.snapshot(), ""), whole.screen().contents());
+            assert!(screen.waiting.is_empty());
+        }
     }
 
     /// Nothing that is printed, and no size, ends us.
@@ -217,8 +287,7 @@ mod tests {
                 noise.push('\u{4e2d}');
             }
             if round % 100 == 0 {
-                screen.feed(&noise);
-                noise.clear();
+                screen.feed(std::mem::take(&mut noise).into());
                 let size = |bits: u32| u16::try_from(bits % 40 + 1).unwrap_or(1);
                 screen.resize(TerminalSize {
                     cols: size(state >> 8),

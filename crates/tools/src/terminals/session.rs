@@ -5,20 +5,24 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use callgate_call::{Audience, Clock, Fault, Hearer, Stream, Timestamp, Topics};
+use callgate_call::{Audience, Clock, Fault, Hearer, Stream, Timestamp, Topics, write_json_text};
 use callgate_sandbox::{Ending, Terminal, TerminalSize};
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, timeout_at};
 
-use super::log::{Line, Log};
+use super::log::{LOG_BYTES_MAX, Line, Log, Space};
 use super::screen::Screen;
 use super::when::{self, SessionClock};
 
 /// How long a program may take to read what is written to it. What it has not taken by then is
 /// not written.
 pub const WRITE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Lines of one answer. As many bytes as a log holds are fewer lines as a rule, but for those that
+/// are shorter than 64 bytes.
+pub const LINES_MAX: usize = LOG_BYTES_MAX / 64;
 
 /// Lines shown to who attaches to a session without a screen.
 const LINES_SHOWN: usize = 24;
@@ -60,9 +64,9 @@ pub struct End {
 }
 
 impl State {
-    pub fn new(size: Option<TerminalSize>) -> Self {
+    pub fn new(size: Option<TerminalSize>, space: Arc<Space>) -> Self {
         Self {
-            log: Log::default(),
+            log: Log::new(space),
             screen: size.map(Screen::new),
             killed: false,
             end: None,
@@ -81,10 +85,11 @@ impl Session {
             return;
         }
         let now_us = self.times.now_us(&*self.clock);
+        let kept: Arc<str> = text.into();
         let mut state = self.state();
-        let at_us = state.log.push(now_us, stream, text);
+        let at_us = state.log.push(now_us, stream, Arc::clone(&kept));
         if let Some(screen) = &mut state.screen {
-            screen.feed(text);
+            screen.feed(kept);
         }
         // Still locked: who attaches meanwhile gets all of it by the screen, or all of it so.
         if self.topics.is_followed(&self.id) {
@@ -99,19 +104,24 @@ impl Session {
     }
 
     fn stream_body(&self, stream: Stream, data: &str, at_us: u64) -> String {
-        let body = json!({
-            "session_id": &*self.id,
-            "stream": word(stream),
-            "data": data,
-            "timestamp": when::text(at_us),
-        });
-        body.to_string()
+        // Lines have escapes at their ends.
+        let mut body = Vec::with_capacity(data.len() + data.len() / 16 + 160);
+        let mut part = |key: &str, text: &str| {
+            body.extend_from_slice(key.as_bytes());
+            write_json_text(text, &mut body);
+        };
+        part("{\"session_id\":", &self.id);
+        part(",\"stream\":", word(stream));
+        part(",\"data\":", data);
+        part(",\"timestamp\":", &when::text(at_us));
+        body.push(b'}');
+        String::from_utf8(body).unwrap_or_default()
     }
 
     /// From now on `hearer` is told what it prints; first, what it shows. False if there is
     /// nothing more to come.
     pub fn follow(&self, hearer: Option<&Hearer>) -> bool {
-        let state = self.state();
+        let mut state = self.state();
         if state.end.is_some() {
             return false;
         }
@@ -153,6 +163,21 @@ impl Session {
         }
     }
 
+    /// What its log takes.
+    pub fn log_bytes(&self) -> usize {
+        self.state().log.bytes()
+    }
+
+    /// Drops the oldest of its log until no more than `bytes` are left.
+    pub fn shrink_log(&self, bytes: usize) {
+        let mut state = self.state();
+        // What waits to be shown takes no room of its own only while the log has it.
+        if let Some(screen) = &mut state.screen {
+            screen.catch_up();
+        }
+        state.log.shrink(bytes);
+    }
+
     /// When it ended, if it has.
     pub fn end(&self) -> Option<End> {
         self.state().end
@@ -175,18 +200,19 @@ impl Session {
         })
     }
 
-    /// As `terminals/read_logs` tells it.
+    /// As `terminals/read_logs` tells it. Where there is more than fits, a last line that it did
+    /// not print says so, with the time to read on from.
     pub fn logs(&self, since_us: u64, lines_max: Option<usize>) -> Value {
         let excerpt = self.state().log.excerpt(since_us);
-        let line = |line: &Line<'_>| {
-            json!({
-                "ts": when::text(line.at_us),
-                "stream": word(line.stream),
-                "data": line.text,
-            })
-        };
-        let lines = excerpt.read(since_us, lines_max);
-        json!({ "logs": lines.iter().map(line).collect::<Vec<_>>() })
+        let told = |at_us, stream, text: &str| json!({ "ts": when::text(at_us), "stream": word(stream), "data": text });
+        let (lines, more) = excerpt.page(since_us, lines_max, LINES_MAX);
+        let line = |line: &Line<'_>| told(line.at_us, line.stream, line.text);
+        let mut logs: Vec<Value> = lines.iter().map(line).collect();
+        if let Some(last) = lines.last().filter(|_| more > 0) {
+            let words = format!("[{more} lines more: read on since this ts]\n");
+            logs.push(told(last.at_us, Stream::Stderr, &words));
+        }
+        json!({ "logs": logs })
     }
 
     /// Gives it another size. False if it has no screen, or has ended.
@@ -247,12 +273,12 @@ impl Session {
 }
 
 impl State {
-    fn shown(&self) -> String {
+    fn shown(&mut self) -> String {
         // A session that has printed nothing shows nothing.
         if self.log.last_us() == 0 {
             return String::new();
         }
-        match &self.screen {
+        match &mut self.screen {
             Some(screen) => screen.snapshot(),
             None => {
                 let lines = self.log.read(0, Some(LINES_SHOWN));

@@ -92,6 +92,8 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
 
     #[test]
     fn moments_survive_the_way() {
@@ -127,5 +129,41 @@ mod tests {
         ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
+    }
+
+    /// 100,000 changed texts: what is taken as a moment is that moment.
+    #[test]
+    fn mutated_moments() {
+        const SEEDS: [&[u8]; 4] = [
+            b"2026-10-26T07:33:20.123456Z",
+            b"2026-10-26 09:33:20+02:00",
+            b"9999-12-31T23:59:60-23:59",
+            b"1970-01-01T00:00:00.0Z",
+        ];
+        const WORDS: [&[u8]; 10] = [
+            b":",
+            b"-",
+            b"+",
+            b".",
+            b"T",
+            b"Z",
+            b"99",
+            b"9999",
+            b"\xc3\xa9",
+            b"\xff",
+        ];
+        /// The end of the year 9999.
+        const END_US: u64 = 253_402_300_800_000_000;
+        let mut random = Random::new("mutated moments");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let bytes = mutant(&mut random, &SEEDS, &WORDS);
+            let moment = String::from_utf8_lossy(&bytes);
+            if let Some(us) = parse(&moment).filter(|us| *us < END_US) {
+                assert_eq!(parse(&text(us)), Some(us), "{moment}");
+                taken += 1;
+            }
+        }
+        assert!(taken > 0);
     }
 }

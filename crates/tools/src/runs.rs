@@ -1,0 +1,187 @@
+//! Runs as tools: `runs/start` has an executor run, by the same rules as `exec/run`;
+//! `runs/list`, `runs/get` and `artifacts/read` tell what was kept of runs (`seen.rs`,
+//! `artifact.rs`), those of the pilot among them (`kept.rs`). How a run is carried out is the
+//! runners', and what the events of a pilot's run come to is the pilot's; both are handed in.
+
+mod artifact;
+mod kept;
+mod order;
+mod seen;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Fault, Job, Needs, RunFuture, RunOrder, Runner, Tier, Tool};
+use callgate_sandbox::{Limits, Spec, resolve};
+use callgate_store::{PilotEvent, Store, StoreError};
+use serde_json::{Value, json};
+
+use crate::builtin;
+use crate::exec::not_started;
+use crate::programs::{Programs, bad};
+
+pub use artifact::ARTIFACT_TEMPLATE;
+pub use kept::{KeptRun, RunKind, find, page, pilot_events};
+pub use seen::{artifact as shown_artifact, run as shown_run};
+
+/// Runs at the same time: each has a thread of its own.
+const CONCURRENCY_MAX: usize = 64;
+/// For a run that does not say; further while it shows progress.
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+const TIMEOUT_CAP: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Carries runs out.
+pub trait Starts: Send + Sync {
+    /// One run to its report. `spec` is the executor without its streams.
+    fn start<'a>(&'a self, job: Job<'a>, spec: Spec, order: RunOrder) -> RunFuture<'a>;
+}
+
+/// What the events of a pilot's run have come to: its `report` and its `slots`.
+pub type TellPilot = fn(&[PilotEvent]) -> Result<Value, String>;
+
+/// What the owner lets be run, and how.
+pub struct RunSettings {
+    /// Which executors, where.
+    pub programs: Programs,
+    /// What each process may take.
+    pub limits: Limits,
+    /// How dangerous it is.
+    pub tier: Tier,
+    /// What confines it.
+    pub needs: Arc<Needs>,
+    /// What all runs have, unless a call says otherwise.
+    pub order: RunOrder,
+    /// Carries them out.
+    pub starts: Box<dyn Starts>,
+}
+
+/// `runs/start`.
+#[must_use]
+pub fn start(settings: RunSettings) -> Tool {
+    let (tier, needs) = (settings.tier, Arc::clone(&settings.needs));
+    let about =
+        "Run an executor: keep the events and artifacts that it streams, and say how it ended";
+    let tool = builtin(
+        "runs/start",
+        "AID.RUNS.START.v1",
+        about,
+        order::schema(),
+        Arc::new(Start { settings }),
+    );
+    Tool {
+        tier,
+        output_schema: Some(report_schema()),
+        side_effects: vec!["process_spawn".to_owned(), "filesystem_write".to_owned()],
+        writes: vec![".".to_owned()],
+        concurrency_max: CONCURRENCY_MAX,
+        timeout: Some(TIMEOUT),
+        timeout_cap: Some(TIMEOUT_CAP),
+        needs: Some(needs),
+        gives_resources: true,
+        runs_callers_code: true,
+        ..titled(tool, "Start Run")
+    }
+}
+
+/// The tools that tell what was kept.
+#[must_use]
+pub fn readers(store: &Arc<Store>, tell: TellPilot) -> Vec<Tool> {
+    vec![
+        titled(seen::list(Arc::clone(store)), "List Runs"),
+        titled(seen::get(Arc::clone(store), tell), "Show Run"),
+        titled(artifact::read(Arc::clone(store)), "Read Artifact"),
+    ]
+}
+
+fn titled(mut tool: Tool, title: &str) -> Tool {
+    tool.face.title = Some(title.to_owned());
+    tool.tags.push("runs".to_owned());
+    tool
+}
+
+/// What a report has at least. ST-86.
+fn report_schema() -> Value {
+    let (text, number, object) = (
+        json!({ "type": "string" }),
+        json!({ "type": "integer" }),
+        json!({ "type": "object" }),
+    );
+    json!({
+        "type": "object",
+        "properties": {
+            "run_id": text,
+            "job_id": { "type": ["string", "null"] },
+            "attempt": number,
+            "outcome": text,
+            "message": text,
+            "exit_code": { "type": ["integer", "null"] },
+            "duration_ms": number,
+            "event_count": number,
+            "artifacts": object,
+            "policy": object,
+            "metrics": object,
+            "resources": { "type": "array", "items": object },
+        },
+        "required": [
+            "run_id", "attempt", "outcome", "message", "duration_ms", "event_count", "artifacts",
+            "policy", "metrics", "resources",
+        ],
+    })
+}
+
+struct Start {
+    settings: RunSettings,
+}
+
+impl Runner for Start {
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        match self.read(job) {
+            Ok((spec, order)) => self.settings.starts.start(job, spec, order),
+            Err(fault) => Box::pin(std::future::ready(Err(fault))),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        "builtin"
+    }
+}
+
+impl Start {
+    fn read(&self, job: Job<'_>) -> Result<(Spec, RunOrder), Fault> {
+        let input = job.call.input.value();
+        let order = order::read(input, &self.settings.order)?;
+        let spec = self.spec(input, job.plan.confinement.as_ref())?;
+        Ok((spec, order))
+    }
+
+    /// The executor that a call asks for, without its streams. R-9.
+    fn spec(&self, input: &Value, needs: Option<&Arc<Needs>>) -> Result<Spec, Fault> {
+        let words = input["command"].as_array().into_iter().flatten();
+        let argv: Vec<&str> = words.filter_map(Value::as_str).collect();
+        let Some(command) = argv.first().filter(|command| !command.is_empty()) else {
+            return Err(bad("command", "names no program"));
+        };
+        if argv.iter().any(|word| word.contains('\0')) {
+            return Err(bad("command", "holds a zero byte"));
+        }
+        let programs = &self.settings.programs;
+        programs.check_allowed("command", command)?;
+        let words = argv.iter().map(OsString::from).collect();
+        let mut spec = Spec::new(words, programs.workspace.clone());
+        spec.search = Some(programs.search_path(command.as_ref()));
+        spec.env = programs.env(&input["env"], needs.map(|needs| &**needs))?;
+        spec.limits = self.settings.limits.clone();
+        spec.confine = needs.cloned();
+        let found = resolve(&spec).map_err(|error| not_started(&error))?;
+        spec.named_by_caller = programs.comes_alone(command, &found);
+        Ok(spec)
+    }
+}
+
+/// What could not be read.
+fn unread(error: &StoreError) -> Fault {
+    Fault::Internal {
+        message: callgate_call::chain(error),
+    }
+}

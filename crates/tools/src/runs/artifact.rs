@@ -1,0 +1,130 @@
+//! `artifacts/read`: bytes of an artifact, for callers and, at `callgate://artifacts/…`, for MCP
+//! clients as a resource.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use callgate_call::{Digest, Fault, Job, Output, Tool, natural_number};
+use callgate_store::{KeptArtifact, Store};
+use serde_json::{Value, json};
+
+use super::seen::{artifact, reader};
+use super::unread;
+use crate::programs::bad;
+
+/// Where artifacts are: the digest follows.
+pub(super) const ADDRESS: &str = "callgate://artifacts/";
+/// The same, for those who fill in places.
+pub const ARTIFACT_TEMPLATE: &str = "callgate://artifacts/{digest}";
+
+/// Bytes of one reading, and of one that does not say.
+const LENGTH_MAX: u64 = 4 * 1024 * 1024;
+const LENGTH_DEFAULT: u64 = 256 * 1024;
+
+/// The tool.
+pub fn read(store: Arc<Store>) -> Tool {
+    let word = json!({ "type": "string", "minLength": 1 });
+    let schema = crate::closed(
+        json!({
+            "digest": word,
+            "run_id": word,
+            "artifact_id": word,
+            "offset": { "type": "integer", "minimum": 0, "default": 0 },
+            "length": { "type": "integer", "minimum": 1, "maximum": LENGTH_MAX,
+                "default": LENGTH_DEFAULT },
+            "uri": { "type": "string", "description": "It is read as this resource" },
+        }),
+        &[],
+    );
+    let function = move |job: &Job<'_>| given(&store, job.call.input.value());
+    reader(
+        "artifacts/read",
+        "AID.ARTIFACTS.READ.v1",
+        "Read bytes of an artifact, by its digest or by its run and id",
+        schema,
+        function,
+    )
+}
+
+fn given(store: &Store, input: &Value) -> Result<Output, Fault> {
+    let (kept, mut file) = find(store, input)?;
+    if let Some(uri) = input["uri"].as_str() {
+        return resource(uri, &kept, &file);
+    }
+    let offset = natural_number(&input["offset"]).unwrap_or(0);
+    let length = natural_number(&input["length"]).unwrap_or(LENGTH_DEFAULT);
+    let bytes = (|| {
+        file.seek(SeekFrom::Start(offset))?;
+        taken(&file, length)
+    })();
+    let bytes = bytes.map_err(lost)?;
+    let end = offset.saturating_add(bytes.len() as u64);
+    let mut told = artifact(&kept);
+    told["offset"] = json!(offset);
+    told["data"] = json!(STANDARD.encode(&bytes));
+    told["next"] = json!((end < kept.bytes).then_some(end));
+    Ok(Output::from_value(told))
+}
+
+/// All of it, as clients of MCP have resources: text as text, all else as base64.
+fn resource(uri: &str, kept: &KeptArtifact, file: &File) -> Result<Output, Fault> {
+    if kept.bytes > LENGTH_MAX {
+        let fault = Fault::too_large("artifact", LENGTH_MAX);
+        return Err(fault.with("hint", "artifacts/read gives it in pieces"));
+    }
+    let bytes = taken(file, LENGTH_MAX).map_err(lost)?;
+    let mut content = json!({ "uri": uri, "mimeType": kept.content_type });
+    match String::from_utf8(bytes) {
+        Ok(text) if is_text(&kept.content_type) => content["text"] = json!(text),
+        Ok(text) => content["blob"] = json!(STANDARD.encode(text)),
+        Err(bytes) => content["blob"] = json!(STANDARD.encode(bytes.as_bytes())),
+    }
+    Ok(Output::from_value(json!({ "contents": [content] })))
+}
+
+fn is_text(content_type: &str) -> bool {
+    content_type.starts_with("text/")
+        || content_type.starts_with("application/json")
+        || content_type.ends_with("+json")
+}
+
+fn taken(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn find(store: &Store, input: &Value) -> Result<(KeptArtifact, File), Fault> {
+    let missing = || Fault::NotFound {
+        message: "there is no such artifact".to_owned(),
+    };
+    let damaged = || Fault::Internal {
+        message: "the bytes of the artifact are gone".to_owned(),
+    };
+    let text = |name: &str| input[name].as_str();
+    match (text("digest"), text("run_id"), text("artifact_id")) {
+        (Some(digest), None, None) => {
+            let hex = digest.strip_prefix("b3-").unwrap_or(digest);
+            let kept = store.artifacts_by(hex).map_err(|error| unread(&error))?;
+            let kept = kept.into_iter().next().ok_or_else(missing)?;
+            let digest = Digest::from_hex(hex).ok_or_else(missing)?;
+            let file = store.artifact(&digest).map_err(|error| unread(&error))?;
+            Ok((kept, file.ok_or_else(damaged)?))
+        }
+        (None, Some(run_id), Some(artifact_id)) => {
+            let found = store.artifact_of(run_id, artifact_id);
+            let (kept, file) = found.map_err(|error| unread(&error))?.ok_or_else(missing)?;
+            Ok((kept, file.ok_or_else(damaged)?))
+        }
+        _ => Err(bad("digest", "say it alone, or run_id and artifact_id")),
+    }
+}
+
+fn lost(error: std::io::Error) -> Fault {
+    Fault::Internal {
+        message: format!("read an artifact: {error}"),
+    }
+}
