@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 pub(crate) struct Shape {
     /// The output is content already.
     pub gives_content: bool,
+    /// What can be read further is linked to.
+    pub links: bool,
     /// The output is promised to be an object, and told as such too.
     pub structured: bool,
 }
@@ -17,6 +19,7 @@ impl Shape {
     pub fn of(tool: &Tool) -> Self {
         Self {
             gives_content: tool.gives_content,
+            links: tool.gives_resources,
             structured: output_schema(tool).is_some(),
         }
     }
@@ -34,12 +37,31 @@ impl Shape {
         }
         out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
         json::write_text(as_text(output), out);
-        out.extend_from_slice(b"}]");
+        out.push(b'}');
+        for link in links(value).filter(|_| self.links) {
+            out.push(b',');
+            json::write_value(&link, out);
+        }
+        out.push(b']');
         if self.structured {
             out.extend_from_slice(b",\"structuredContent\":");
             out.extend_from_slice(text.as_bytes());
         }
     }
+}
+
+/// Links to what an output lists as `resources`.
+fn links(output: &Value) -> impl Iterator<Item = Value> {
+    let listed = output.get("resources").and_then(Value::as_array);
+    listed.into_iter().flatten().map(|resource| {
+        let mut link = json!({ "type": "resource_link" });
+        for name in ["uri", "name", "mimeType", "size"] {
+            if let Some(value) = resource.get(name) {
+                link[name] = value.clone();
+            }
+        }
+        link
+    })
 }
 
 /// A text is itself, without the quotes it has as JSON.

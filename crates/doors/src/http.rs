@@ -15,6 +15,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Tool, Wire, chain,
+    natural_number,
 };
 use callgate_gate::{Found, Gate, find_trace};
 use callgate_wires::json;
@@ -22,6 +23,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
 
+use crate::carry::carry_out;
 use crate::enforcement::enforcement_body;
 
 /// How long connections without a call may last once we stop.
@@ -165,23 +167,12 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
         .key
         .is_none()
         .then(|| Cancel::clone(&call.cancel).drop_guard());
-    let gate = Arc::clone(&door.gate);
-    // A task of its own, so that the outcome is recorded whatever becomes of the connection.
-    match door
-        .calls
-        .spawn(async move { gate.call(&call).await })
-        .await
-    {
+    match carry_out(&door.gate, &door.calls, call).await {
         Ok(outcome) => answer(StatusCode::OK, &outcome_body(outcome)),
-        Err(_) => {
-            let fault = Fault::Internal {
-                message: "the call's task ended early".to_owned(),
-            };
-            answer(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                &refusal(id.to_string(), &fault),
-            )
-        }
+        Err(fault) => answer(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &refusal(id.to_string(), &fault),
+        ),
     }
 }
 
@@ -240,7 +231,7 @@ fn read_call(body: &[u8]) -> Result<Asked, String> {
         lease_token: text(&mut members, "lease_token")?,
         timeout: match members.remove("timeout_ms") {
             None | Some(Value::Null) => None,
-            Some(given) => match given.as_u64() {
+            Some(given) => match natural_number(&given) {
                 Some(ms) if ms > 0 => Some(Duration::from_millis(ms)),
                 _ => return Err("`timeout_ms` must be a whole number above 0".to_owned()),
             },

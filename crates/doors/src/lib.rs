@@ -3,15 +3,29 @@
 
 pub mod access;
 pub mod bridge;
+mod carry;
 mod content;
 mod enforcement;
 pub mod http;
 pub mod mcp;
 pub mod metrics;
+pub mod pilot;
 pub mod pipe;
+pub mod port;
 pub mod rpc;
 pub mod service;
 pub mod tcp;
 pub mod tool;
 pub mod toolhost;
 pub mod web;
+
+#[cfg(test)]
+#[path = "../../app/tests/support/mutate.rs"]
+mod mutate;
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the seed may come from the environment"
+)]
+#[path = "../../app/tests/support/random.rs"]
+mod random;

@@ -13,6 +13,8 @@ pub mod http;
 mod listen;
 mod outbox;
 mod relay;
+#[cfg(test)]
+mod rig;
 mod rounds;
 mod seal;
 mod session;
@@ -63,7 +65,7 @@ pub struct Server {
     behind: Behind,
     settings: Settings,
     seal: Seal,
-    tasks: tasks::Tasks,
+    tasks: Arc<tasks::Tasks>,
     /// Every call in progress; stopping waits for them.
     pub(crate) calls: TaskTracker,
     /// Cancelled when the door closes: whatever only waits ends then.
@@ -102,7 +104,7 @@ impl Server {
             behind,
             settings,
             seal,
-            tasks: tasks::Tasks::default(),
+            tasks: Arc::default(),
             calls: TaskTracker::new(),
             stopping: Cancel::new(),
             ending: Cancel::new(),

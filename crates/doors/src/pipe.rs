@@ -4,6 +4,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
@@ -16,6 +17,8 @@ pub struct PipeReader {
     fd: OwnedFd,
     /// `None` for regular files, which are always ready and which epoll refuses.
     ready: Option<AsyncFd<OwnedFd>>,
+    /// The end has been read.
+    is_over: bool,
 }
 
 impl PipeReader {
@@ -24,6 +27,7 @@ impl PipeReader {
         Ok(Self {
             fd: fd.try_clone_to_owned()?,
             ready: watch(fd, Interest::READABLE)?,
+            is_over: false,
         })
     }
 
@@ -40,11 +44,35 @@ impl PipeReader {
                 }
             }
             match rustix::io::read(&self.fd, &mut *buffer) {
-                Ok(count) => return Ok(count),
+                Ok(count) => {
+                    self.is_over = count == 0;
+                    return Ok(count);
+                }
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Ready once nobody can say anything more, whatever there is left to read. The end of a
+    /// regular file is only found by reading.
+    pub async fn over(&self) {
+        if self.is_over {
+            return;
+        }
+        // Not the registration that `read` waits by: one that has seen the end, while there is
+        // something to read, would be ready for ever.
+        if let Ok(Some(watched)) = watch(self.fd.as_fd(), Interest::READABLE) {
+            // Stands for the end as well, and unlike what is readable for little else.
+            while let Ok(mut guard) = watched.ready(Interest::PRIORITY).await {
+                // An end is told in any case, but for half of one.
+                if is_ready(self.fd.as_fd(), PollFlags::RDHUP).unwrap_or(true) {
+                    return;
+                }
+                guard.clear_ready();
+            }
+        }
+        std::future::pending().await
     }
 
     /// Reads to the end, or until there is more than `bytes_max`.
@@ -93,14 +121,44 @@ impl PipeWriter {
     /// leaves the rest unwritten.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
+            let count = self.write(bytes).await?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// The same for a client that asks by `asks`. One that has ended that, and takes nothing
+    /// for so long, has left all the same, though it may hold the other end for ever.
+    pub async fn write_to_client(
+        &self,
+        mut bytes: &[u8],
+        asks: &PipeReader,
+        patience: Duration,
+    ) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let left = async {
+                asks.over().await;
+                tokio::time::sleep(patience).await;
+            };
+            tokio::select! {
+                biased;
+                count = self.write(bytes) => bytes = &bytes[count?..],
+                () = left => return Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes some bytes as soon as there is room.
+    async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
             match self.write_some(bytes) {
-                Ok(count) => bytes = &bytes[count..],
+                Ok(count) => return Ok(count),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.room().await?,
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
     }
 
     /// Ready once nobody can read what is written. A regular file is always read.
@@ -166,6 +224,20 @@ fn watch(fd: BorrowedFd<'_>, interest: Interest) -> io::Result<Option<AsyncFd<Ow
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Ready once the other end of a socket is closed altogether, not only for one direction.
+pub(crate) async fn hung_up(fd: BorrowedFd<'_>) {
+    // A registration that is told of reading knows the first half as an end already.
+    if let Ok(Some(watched)) = watch(fd, Interest::PRIORITY) {
+        while let Ok(mut guard) = watched.ready(Interest::PRIORITY).await {
+            if is_ready(fd, PollFlags::empty()).unwrap_or(true) {
+                return;
+            }
+            guard.clear_ready();
+        }
+    }
+    std::future::pending().await
 }
 
 /// Asks the kernel, without waiting.
@@ -245,6 +317,27 @@ mod tests {
         writer.write_all(b"x").unwrap();
     }
 
+    /// Nobody reads, and nothing more is asked: that is waited for so long and no longer. While
+    /// there is somebody to ask, it is waited for.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_left_without_reading_is_given_up() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let (asked, asks) = io::pipe().unwrap();
+        let pipe = PipeWriter::new(writer.as_fd()).unwrap();
+        let asked = PipeReader::new(asked.as_fd()).unwrap();
+        let bytes = vec![7; 1 << 20];
+        let patience = Duration::from_secs(5);
+        let mut written = std::pin::pin!(pipe.write_to_client(&bytes, &asked, patience));
+        tokio::select! {
+            biased;
+            _ = &mut written => panic!("nobody reads"),
+            () = tokio::time::sleep(100 * patience) => {}
+        }
+        drop(asks);
+        let error = written.await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
     /// A reader that leaves is noticed without a write, before the wait and during it.
     #[tokio::test]
     async fn a_reader_that_leaves_is_noticed() {
@@ -266,6 +359,44 @@ mod tests {
             unheard.await;
             pipe.unheard().await;
             assert!(pipe.write_all(b"x").await.is_err());
+        }
+    }
+
+    /// The end is noticed with bytes still unread, before the wait and during it, and those can
+    /// be read all the same.
+    #[tokio::test]
+    async fn an_end_is_noticed_before_it_is_read() {
+        let (reader, writer) = io::pipe().unwrap();
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (half, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        for (ours, theirs, closes) in [
+            (OwnedFd::from(reader), OwnedFd::from(writer), true),
+            (near.into(), far.into(), true),
+            (half.into(), other.into(), false),
+        ] {
+            rustix::io::write(&theirs, b"unread").unwrap();
+            let mut pipe = PipeReader::new(ours.as_fd()).unwrap();
+            {
+                let mut over = std::pin::pin!(pipe.over());
+                tokio::select! {
+                    biased;
+                    () = &mut over => panic!("it is there"),
+                    () = tokio::task::yield_now() => {}
+                }
+                let kept = if closes {
+                    drop(theirs);
+                    None
+                } else {
+                    rustix::net::shutdown(&theirs, rustix::net::Shutdown::Write).unwrap();
+                    Some(theirs)
+                };
+                over.await;
+                drop(kept);
+            }
+            pipe.over().await;
+            let mut bytes = [0; 16];
+            assert_eq!(pipe.read(&mut bytes).await.unwrap(), 6);
+            assert_eq!(pipe.read(&mut bytes).await.unwrap(), 0);
         }
     }
 

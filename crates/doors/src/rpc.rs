@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use callgate_call::{
     Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseToken, Outcome, Scope,
-    Sink, Wire,
+    Sink, Wire, natural_number,
 };
 use callgate_gate::Gate;
 use callgate_wires::json;
@@ -30,6 +30,7 @@ use tokio_util::task::TaskTracker;
 pub use errors::error_of;
 
 use self::events::Listeners;
+use crate::carry::carry_out;
 use crate::enforcement::enforcement_body;
 use crate::http::Closing;
 
@@ -165,7 +166,7 @@ impl Rpc {
                 };
                 let mut beside = Beside::of(&asked);
                 match self.request(peer, reached, asked, end, &mut beside).await {
-                    Ok(result) => jsonrpc::write_result(&id, &result, &mut out),
+                    Ok(result) => write_result(&id, &result, &mut out),
                     Err(error) => jsonrpc::write_error(Some(&id), &error, &mut out),
                 }
                 beside.write(&mut out);
@@ -200,28 +201,39 @@ impl Rpc {
         asked: Asked,
         end: &Cancel,
         beside: &mut Beside,
-    ) -> Result<Value, RpcError> {
+    ) -> Result<Document, RpcError> {
         let params = match asked.params {
             None => Map::new(),
             Some(Value::Object(params)) => params,
             Some(_) => return Err(bad_params("", "params must be an object")),
         };
-        let method = unversioned(&asked.method)?;
+        let method = unversioned(&asked.method, |name| self.has(name))?;
         match method {
-            "tools/list" => list::tools(&self.gate, peer, reached, params),
-            "rpc/discover" => Ok(discover::document(&self.gate, peer)),
+            "tools/list" => {
+                list::tools(&self.gate, peer, reached, params).map(Document::from_value)
+            }
+            "rpc/discover" => {
+                discover::document(&self.gate, peer, &params).map(Document::from_value)
+            }
             _ => {
                 let (params, ours) = (Document::from_value(Value::Object(params)), asked.ours);
                 let asked = (method, asked.id);
                 let outcome = self.call(peer, asked, params, ours, end).await?;
                 beside.tell(&outcome);
-                told(outcome)
+                told(method, outcome)
             }
         }
     }
 
-    /// A tool's call, in a task of its own, so that its end is recorded whatever becomes of the
-    /// connection.
+    /// True if there is a tool of just this name.
+    fn has(&self, name: &str) -> bool {
+        let catalog = self.gate.catalog();
+        catalog
+            .find(name)
+            .is_ok_and(|entry| entry.tool.name == name)
+    }
+
+    /// A tool's call.
     async fn call(
         self: &Arc<Self>,
         peer: &Peer,
@@ -251,18 +263,11 @@ impl Rpc {
         let gate = Arc::clone(&self.gate);
         let streamed = stream::Streamed::of(&gate, &call, request.as_ref());
         call.sink = streamed.clone().map(|sink| sink as Arc<dyn Sink>);
-        let outcome = self
-            .calls
-            .spawn(async move { gate.call(&call).await })
-            .await;
+        let outcome = carry_out(&gate, &self.calls, call).await;
         if let Some(streamed) = streamed {
             streamed.end();
         }
-        outcome.map_err(|_| {
-            error_of(&Fault::Internal {
-                message: "the call's task ended early".to_owned(),
-            })
-        })
+        outcome.map_err(|fault| error_of(&fault))
     }
 }
 
@@ -318,11 +323,24 @@ impl Beside {
     }
 }
 
-fn told(outcome: Outcome) -> Result<Value, RpcError> {
+fn told(method: &str, outcome: Outcome) -> Result<Document, RpcError> {
     match outcome.result {
-        Ok(output) => Ok(output.json.into_value()),
-        Err(fault) => Err(error_of(&fault)),
+        Ok(output) => Ok(output.json),
+        Err(fault) => Err(errors::error_of_method(method, &fault)),
     }
+}
+
+/// Appends a whole result, in the words it was made in unless they are several lines: on pipes a
+/// message is one.
+fn write_result(id: &Id, result: &Document, out: &mut Vec<u8>) {
+    let text = result.text();
+    if text.as_bytes().contains(&b'\n') {
+        return jsonrpc::write_result(id, result.value(), out);
+    }
+    out.reserve(text.len() + 64);
+    jsonrpc::open_result(id, out);
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'}');
 }
 
 /// What a request may bring beside its params, in a member `callgate` of its own: the params of
@@ -354,7 +372,7 @@ impl Ours {
         }
         let timeout = match members.get("timeout_ms") {
             None | Some(Value::Null) => None,
-            Some(given) => match given.as_u64().filter(|ms| *ms > 0) {
+            Some(given) => match natural_number(given).filter(|ms| *ms > 0) {
                 Some(ms) => Some(Duration::from_millis(ms)),
                 None => {
                     let words = "must be a whole number above 0";
@@ -378,12 +396,13 @@ fn bad_params(field: &str, reason: &str) -> RpcError {
     })
 }
 
-/// `X.v1` is `X`; other versions are not there. R-16.
-fn unversioned(method: &str) -> Result<&str, RpcError> {
+/// `X.v1` is `X`; other versions are not there, unless somebody has called a tool so. R-16.
+fn unversioned(method: &str, is_tool: impl FnOnce(&str) -> bool) -> Result<&str, RpcError> {
     let Some((name, version)) = method.rsplit_once(".v") else {
         return Ok(method);
     };
-    if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_digit()) {
+    let is_version = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_version || is_tool(method) {
         return Ok(method);
     }
     if version == "1" {
@@ -401,11 +420,15 @@ mod tests {
     ///
     #[test]
     fn versions() {
-        assert_eq!(unversioned("files/read.v1"), Ok("files/read"));
-        assert_eq!(unversioned("files/read"), Ok("files/read"));
-        assert_eq!(unversioned("a.vx"), Ok("a.vx"));
-        assert_eq!(unversioned("a.v"), Ok("a.v"));
-        let error = unversioned("files/read.v2").unwrap_err();
+        let none = |_: &str| false;
+        assert_eq!(unversioned("files/read.v1", none), Ok("files/read"));
+        assert_eq!(unversioned("files/read", none), Ok("files/read"));
+        assert_eq!(unversioned("a.vx", none), Ok("a.vx"));
+        assert_eq!(unversioned("a.v", none), Ok("a.v"));
+        for own in ["ours.v1", "ours.v2"] {
+            assert_eq!(unversioned(own, |name| name == own), Ok(own));
+        }
+        let error = unversioned("files/read.v2", none).unwrap_err();
         assert_eq!(error.code, -32601);
         assert_eq!(error.data, Some(json!({ "supported": ["files/read.v1"] })));
     }

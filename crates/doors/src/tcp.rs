@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use self::resumed::Resumed;
-pub use self::short::Asked;
+pub use self::short::{Asked, Head, Told};
 use self::short::{Dates, Left};
 
 /// How long connections without a call may last once we stop.
@@ -61,19 +61,29 @@ impl Default for Limits {
     }
 }
 
-/// Gives `answer` every request until `stop`. Then no new one is taken; connections last until
+/// Who answers the requests of a port.
+pub trait Answers: Send + Sync + 'static {
+    /// Answers a small `POST`, whole. What waits for long goes on without whoever asks.
+    fn message<'a>(
+        &'a self,
+        head: &'a Head,
+        body: &'a [u8],
+    ) -> impl Future<Output = Told> + Send + 'a;
+
+    /// Answers any request.
+    fn request(&self, request: Request<Asked>) -> impl Future<Output = Response> + Send;
+}
+
+/// Has `answers` answer every request until `stop`. Then no new one is taken; connections last until
 /// `calls` is ready, and a little longer for their answers to leave.
-pub async fn serve<A, F>(
+pub async fn serve<A: Answers>(
     listener: TcpListener,
-    answer: A,
+    answers: Arc<A>,
     limits: Limits,
     clock: Arc<dyn Clock>,
     calls: impl Future<Output = ()>,
     stop: Cancel,
-) where
-    A: Fn(Request<Asked>) -> F + Clone + Unpin + Send + Sync + 'static,
-    F: Future<Output = Response> + Send + 'static,
-{
+) {
     let dates = Arc::new(Dates::new(clock));
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let connections = TaskTracker::new();
@@ -94,11 +104,11 @@ pub async fn serve<A, F>(
             connections.spawn(turn_away(stream));
             continue;
         };
-        let (answer, dates) = (answer.clone(), Arc::clone(&dates));
+        let (answers, dates) = (Arc::clone(&answers), Arc::clone(&dates));
         let (stop, abandon) = (stop.clone(), abandon.clone());
         connections.spawn(async move {
             tokio::select! {
-                () = connection(stream, answer, limits, &dates, &stop) => {}
+                () = connection(stream, answers, limits, &dates, &stop) => {}
                 () = abandon.cancelled() => {}
             }
             drop(place);
@@ -132,42 +142,37 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-async fn connection<A, F>(
+async fn connection<A: Answers>(
     mut stream: TcpStream,
-    answer: A,
+    answers: Arc<A>,
     limits: Limits,
     dates: &Dates,
     stop: &Cancel,
-) where
-    A: Fn(Request<Asked>) -> F + Unpin,
-    F: Future<Output = Response>,
-{
-    match short::carry(&mut stream, &answer, &limits, dates, stop).await {
+) {
+    match short::carry(&mut stream, &*answers, &limits, dates, stop).await {
         Left::Over => linger(stream).await,
         // Boxed, so that connections that never get here have no room for it.
-        Left::Library(came) => Box::pin(by_library(stream, came, answer, limits, stop)).await,
+        Left::Library(came) => Box::pin(by_library(stream, came, answers, limits, stop)).await,
     }
 }
 
 /// The rest of a connection of which `came` was read already.
-async fn by_library<A, F>(
+async fn by_library<A: Answers>(
     stream: TcpStream,
     came: Vec<u8>,
-    answer: A,
+    answers: Arc<A>,
     limits: Limits,
     stop: &Cancel,
-) where
-    A: Fn(Request<Asked>) -> F + Unpin,
-    F: Future<Output = Response>,
-{
+) {
     let leaves = Leaves::default();
     let told = leaves.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         if request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(told.clone());
         }
-        let answer = answer(request.map(Asked::Coming));
-        Box::pin(async move { Ok::<_, Infallible>(answer.await) })
+        let answers = Arc::clone(&answers);
+        let request = request.map(Asked::Coming);
+        Box::pin(async move { Ok::<_, Infallible>(answers.request(request).await) })
     });
     let stream = Resumed::new(came, stream);
     let mut connection = http1::Builder::new()
@@ -244,13 +249,25 @@ mod tests {
         task: JoinHandle<()>,
     }
 
+    struct Hello;
+
+    impl Answers for Hello {
+        async fn message(&self, _: &Head, _: &[u8]) -> Told {
+            Response::new("hello".into()).into()
+        }
+
+        async fn request(&self, _: Request<Asked>) -> Response {
+            Response::new("hello".into())
+        }
+    }
+
     async fn running(limits: Limits) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let stop = Cancel::new();
         let served = serve(
             listener,
-            async |_: Request<Asked>| Response::new("hello".into()),
+            Arc::new(Hello),
             limits,
             Arc::new(callgate_call::ManualClock::default()),
             std::future::ready(()),

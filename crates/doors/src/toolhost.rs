@@ -376,7 +376,7 @@ impl<'a> Conversation<'a> {
         let slots = self.slots.clone();
         self.write_took(
             status,
-            "{}",
+            &output_of(fault),
             &fault.to_string(),
             true,
             &slots,
@@ -388,7 +388,15 @@ impl<'a> Conversation<'a> {
         if let Some(status) = status_of(fault) {
             let slots = self.slots.clone();
             let error = fault.to_string();
-            return self.write_took(status, "{}", &error, false, &slots, &SlotChange::default());
+            let output = output_of(fault);
+            return self.write_took(
+                status,
+                &output,
+                &error,
+                false,
+                &slots,
+                &SlotChange::default(),
+            );
         }
         self.leases_rejected += u64::from(matches!(fault, Fault::LeaseRejected { .. }));
         let (error, extra) = refusal_of(aid, fault);
@@ -549,7 +557,7 @@ impl<'a> Conversation<'a> {
 
 /// How a fault reads beside `ok: true`; `None` for the requests the host could not take,
 /// which are `ok: false`. Table F.
-fn status_of(fault: &Fault) -> Option<Status> {
+pub(crate) fn status_of(fault: &Fault) -> Option<Status> {
     match fault {
         Fault::UnknownTool { .. }
         | Fault::BadRequest { .. }
@@ -575,6 +583,14 @@ fn status_of(fault: &Fault) -> Option<Status> {
         | Fault::ToolFailed { .. }
         | Fault::Cancelled
         | Fault::Internal { .. } => Some(Status::ToolError),
+    }
+}
+
+/// What a failed call has to show: where an output is that was too large for a line. T-19b.
+fn output_of(fault: &Fault) -> String {
+    match fault.data().get("artifact") {
+        Some(artifact) => serde_json::json!({ "artifact": artifact }).to_string(),
+        None => "{}".to_owned(),
     }
 }
 

@@ -14,9 +14,9 @@ use crate::access::Access;
 pub use axum::Router;
 
 pub(crate) use admit::{Refused, kept_bearer, no_longer_good};
-pub(crate) use body::read_body;
+pub(crate) use body::{read_body, read_body_of};
 pub(crate) use events::{EVENTS_WAITING_MAX, HEARTBEAT, event_stream};
-pub(crate) use responses::{accepts, accepts_both, content_type_is_json, empty, json_response};
+pub(crate) use responses::{Kinds, accepts, content_type_is_json, empty, json_response};
 
 /// Which names a server answers to.
 #[derive(Clone, Debug)]

@@ -410,4 +410,88 @@ mod tests {
             assert!(Signed::read(token).is_none(), "{token}");
         }
     }
+
+    /// Seeded mutations, 100,000: a token is read in one way only, so that what was signed is
+    /// what was read, and none panics on the way to its signature.
+    #[test]
+    fn tokens_that_were_tampered_with() {
+        use crate::{mutate::mutant, random::Random};
+        const CASES: usize = 100_000;
+        let token = |header: &str, claims: &str| {
+            let parts = [header, claims, "signature"].map(|part| URL_SAFE_NO_PAD.encode(part));
+            parts.join(".").into_bytes()
+        };
+        let headers = [
+            r#"{"alg":"ES256","kid":"1","typ":"at+jwt"}"#,
+            r#"{"alg":"EdDSA","typ":"application/JWT"}"#,
+        ];
+        let claims = [
+            r#"{"iss":"https://issuer","aud":["us","x"],"exp":2000000,"nbf":1,"sub":"a","scope":"tools:* tier:2"}"#,
+            r#"{"iss":"https://issuer","aud":"us","exp":1e9,"sub":"b","scp":["tools:a/*","tier:9"]}"#,
+        ];
+        let words: [&[u8]; 19] = [
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b",",
+            b"\"",
+            b"null",
+            b"-1",
+            b"1e309",
+            b"\\ud800",
+            b"\xff",
+            b"\"alg\":\"none\"",
+            b"\"alg\":\"HS256\"",
+            b"\"crit\":[]",
+            b"\"exp\":0",
+            b"\"aud\":\"us\"",
+            b"..",
+            b"tools:",
+            b"\n",
+        ];
+        let whole: Vec<Vec<u8>> = headers
+            .iter()
+            .flat_map(|header| claims.map(|claims| token(header, claims)))
+            .collect();
+        let whole: Vec<&[u8]> = whole.iter().map(Vec::as_slice).collect();
+        let (headers, claims) = (headers.map(str::as_bytes), claims.map(str::as_bytes));
+        let issuer = issuer(&[]).ok().unwrap();
+        let mut random = Random::new("tokens");
+        let mut read = 0;
+        for _ in 0..CASES {
+            // Inside the parts, or across them.
+            let bytes = if random.one_in(2) {
+                let header = mutant(&mut random, &headers, &words);
+                let claims = mutant(&mut random, &claims, &words);
+                let parts = [header, claims, b"signature".to_vec()];
+                parts
+                    .map(|part| URL_SAFE_NO_PAD.encode(part))
+                    .join(".")
+                    .into_bytes()
+            } else {
+                mutant(&mut random, &whole, &words)
+            };
+            let text = String::from_utf8_lossy(&bytes);
+            let Some(signed) = Signed::read(&text) else {
+                continue;
+            };
+            read += 1;
+            let signature = URL_SAFE_NO_PAD.encode(&signed.signature);
+            let message = std::str::from_utf8(signed.message).unwrap();
+            assert_eq!(format!("{message}.{signature}"), text);
+            if issuer.check_origin(&signed.claims).is_ok()
+                && issuer
+                    .check_time(&signed.claims, Timestamp(1_000_000_000))
+                    .is_ok()
+                && let Ok(identity) = issuer.identity(&signed.claims)
+            {
+                assert_eq!(signed.claims["iss"], "https://issuer");
+                assert!(signed.claims["exp"].as_f64().unwrap() > 0.0);
+                assert!(identity.scope.is_some_and(|scope| !scope.tools.is_empty()));
+            }
+        }
+        eprintln!("{read} of {CASES} read");
+        assert!(read > 0 && read < CASES);
+    }
 }

@@ -13,7 +13,7 @@ use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output, Tool, Wire,
     host_name,
 };
-use callgate_gate::{Answer, Gate};
+use callgate_gate::{Answer, Entry, Gate};
 use callgate_wires::bridge::limits::MESSAGE_BYTES_MAX;
 use callgate_wires::bridge::{
     CallTool, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, VALUE_ERROR, write_error, write_result,
@@ -63,7 +63,7 @@ pub async fn serve(mut listener: SameUid, gate: Arc<Gate>, caller: Caller, closi
         calls: TaskTracker::new(),
         last: AtomicU64::new(0),
         stop: stop.clone(),
-        end: closing.end.clone(),
+        end: Arc::new(closing.end.clone()),
     });
     let mut number = 0;
     let connections = TaskTracker::new();
@@ -105,7 +105,7 @@ struct Door {
     last: AtomicU64,
     stop: Cancel,
     /// Ends calls under way.
-    end: Cancel,
+    end: Arc<Cancel>,
 }
 
 /// One connection.
@@ -169,21 +169,25 @@ impl Door {
                 return Some(());
             }
         };
-        let (call, told) = match self.call_of(asked) {
+        let (call, entry, told) = match self.call_of(asked) {
             Ok(made) => made,
             Err(said) => {
                 write_error(&said, out);
                 return Some(());
             }
         };
-        let outcome = self.carry_out(call, bridge).await?;
+        let outcome = match entry {
+            Some(entry) => self.call_at_once(&call, &entry, bridge.number).await,
+            None => self.carry_out(call, bridge).await?,
+        };
         if let Err(said) = write_outcome(&told, outcome, out) {
             write_error(&said, out);
         }
         Some(())
     }
 
-    fn call_of(&self, asked: CallTool) -> Result<(Call, Told), Said> {
+    /// A call as it was asked for, with its tool if that answers at once.
+    fn call_of(&self, asked: CallTool) -> Result<(Call, Option<Arc<Entry>>, Told), Said> {
         let meta = RequestMeta::read(Some(&asked.rest))
             .map_err(|error| Said::new(VALUE_ERROR, error.message))?;
         let known = self.gate.catalog();
@@ -194,7 +198,12 @@ impl Door {
         };
         let input = Document::from_value(Value::Object(asked.arguments));
         let (id, caller) = (self.gate.next_id(), self.caller.clone());
-        let cancel = self.end.child_token();
+        let at_once = entry.filter(|entry| entry.tool.runner.is_pure());
+        // A token of its own would cost it something, and nobody has the time to use it.
+        let cancel = match at_once {
+            Some(_) => Arc::clone(&self.end),
+            None => Arc::new(self.end.child_token()),
+        };
         let mut call = Call::new(id, &asked.name, input, caller, Wire::Bridge, cancel);
         call.key = meta
             .idempotency_key
@@ -208,13 +217,10 @@ impl Door {
             Told { shape, knows_us } if shape.structured && knows_us => fits_twice,
             Told { .. } => fits_text,
         };
-        Ok((call, told))
+        Ok((call, at_once.cloned(), told))
     }
 
     async fn carry_out(&self, call: Call, bridge: &Bridge) -> Option<Outcome> {
-        if self.gate.answers_at_once(&call.tool) {
-            return Some(self.call_at_once(&call, bridge.number).await);
-        }
         let _ends_with_connection = call
             .key
             .is_none()
@@ -233,12 +239,12 @@ impl Door {
 impl Door {
     /// A call that waits for nothing outside. Where several bridges call at the same time,
     /// the others come first, so that one write makes all their records safe.
-    async fn call_at_once(&self, call: &Call, bridge: u64) -> Outcome {
+    async fn call_at_once(&self, call: &Call, entry: &Entry, bridge: u64) -> Outcome {
         let alone = self.last.swap(bridge, Ordering::Relaxed) == bridge;
         let Answer {
             mut outcome,
             ticket,
-        } = self.gate.invoke(call).await;
+        } = self.gate.invoke_found(call, Ok(entry)).await;
         if !alone {
             tokio::task::yield_now().await;
         }
@@ -269,11 +275,14 @@ struct Told {
 
 /// Appends the frame of an outcome, or gives the error to be told instead.
 fn write_outcome(told: &Told, outcome: Outcome, out: &mut Vec<u8>) -> Result<(), Said> {
-    let mut result = b"{\"content\":".to_vec();
+    let text_bytes = outcome.result.as_ref().map_or(0, |o| o.json.text().len());
+    let mut result = Vec::with_capacity(text_bytes + 128);
+    result.extend_from_slice(b"{\"content\":");
     match &outcome.result {
-        // A foreign bridge knows nothing of structure.
+        // A foreign bridge knows nothing of structure, nor of links.
         Ok(output) => Shape {
             structured: told.shape.structured && told.knows_us,
+            links: told.shape.links && told.knows_us,
             ..told.shape
         }
         .write(output, &mut result),

@@ -1,11 +1,13 @@
 //! A connection that carries frames.
 
 use std::io;
+use std::os::fd::AsFd as _;
 
 use callgate_wires::bridge::{FrameDecoder, FrameError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
+
+use crate::pipe::hung_up;
 
 /// Largest read.
 const READ_BYTES: usize = 16 * 1024;
@@ -60,22 +62,13 @@ impl Frames {
     }
 
     /// Ready once the peer has closed the connection. A peer that has only finished sending
-    /// still reads: for that one it never is.
+    /// still reads.
     pub async fn closed(&self) {
         // Nothing is read meanwhile, so that a frame sent too early waits its turn.
-        let seen = self.stream.ready(Interest::PRIORITY).await;
-        if seen.is_ok() && !self.is_hung_up() {
-            std::future::pending::<()>().await;
+        if self.stream.ready(Interest::PRIORITY).await.is_ok() {
+            // One half at least, and most often both: then this is ready at once.
+            hung_up(self.stream.as_fd()).await;
         }
-    }
-
-    fn is_hung_up(&self) -> bool {
-        let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        poll(&mut fds, Some(&now)).is_err() || fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// True if the connection can carry another exchange: open, and nothing unasked on it.
@@ -86,5 +79,38 @@ impl Frames {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock
         );
         quiet && self.decoder.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::yield_now;
+
+    /// A peer that has finished sending is there until it closes.
+    #[tokio::test]
+    async fn half_an_end_is_none() {
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let frames = Frames::new(UnixStream::from_std(near).unwrap());
+        let mut closed = std::pin::pin!(frames.closed());
+        let seen = async |rounds: usize| {
+            for _ in 0..rounds {
+                yield_now().await;
+            }
+        };
+        for half in [false, true] {
+            if half {
+                far.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            tokio::select! {
+                biased;
+                () = &mut closed => panic!("it is there"),
+                () = seen(1000) => {}
+            }
+        }
+        drop(far);
+        closed.await;
+        frames.closed().await;
     }
 }

@@ -90,10 +90,10 @@ impl Server {
             return Err(Refusal::missing_capability(required));
         }
         call.answers = self.answers(gate, request, &call)?;
-        if self.answers_at_once(request) {
+        if tool.runner.is_pure() && !gate.asks(&call.tool, &call.caller) {
             // It neither waits nor speaks: no task of its own, and its record is made safe
             // together with others'.
-            let answer = gate.invoke(&call).await;
+            let answer = gate.invoke_found(&call, Ok(entry)).await;
             let modern = request.era.is_modern();
             return match told(tool, &call, answer.outcome, modern) {
                 Told::Result(result) => Ok(Given::Written(result, Some(answer.ticket))),
@@ -296,5 +296,70 @@ impl Sink for Beat {
 
     fn linger(&self) {
         self.out.linger();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rig;
+    use super::*;
+
+    /// What is said while a call waits so long, each with when.
+    async fn said_within(params: Value, seconds: u64, speaks: &[u64]) -> Vec<(u64, Value)> {
+        let (request, mut said) = rig::request(params);
+        let beat = Beat::new(&request);
+        let start = tokio::time::Instant::now();
+        let work = async {
+            for at in speaks {
+                tokio::time::sleep_until(start + Duration::from_secs(*at)).await;
+                beat.progress(&Progress {
+                    done: *at as f64,
+                    total: None,
+                    message: None,
+                });
+            }
+            tokio::time::sleep_until(start + Duration::from_secs(seconds)).await;
+        };
+        let mut heard = Vec::new();
+        {
+            let mut waiting = std::pin::pin!(beat.while_waiting(work));
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(one) = said.recv() => {
+                        let message = rig::message(&one);
+                        assert_eq!(message["method"], "notifications/progress");
+                        heard.push((start.elapsed().as_secs(), message["params"].clone()));
+                    }
+                    () = &mut waiting => break,
+                }
+            }
+        }
+        heard
+    }
+
+    /// A sign of life each 15 s, if its client wants progress and the tool shows none; what the
+    /// tool says still comes after it and is more.
+    #[tokio::test(start_paused = true)]
+    async fn signs_of_life() {
+        let token = || json!({ "_meta": { "progressToken": "p" } });
+        let times = |heard: &[(u64, Value)]| heard.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        assert_eq!(said_within(token(), 14, &[]).await, []);
+        let heard = said_within(token(), 61, &[]).await;
+        assert_eq!(times(&heard), [15, 30, 45, 60]);
+        assert_eq!(heard[1].1["message"], "still running after 30 s");
+        assert_eq!(heard[1].1["progressToken"], "p");
+        let heard = said_within(token(), 61, &[20, 40]).await;
+        assert_eq!(
+            times(&heard),
+            [15, 20, 40, 60],
+            "silent after what the tool said"
+        );
+        let done: Vec<f64> = heard
+            .iter()
+            .filter_map(|(_, said)| said["progress"].as_f64())
+            .collect();
+        assert!(done.is_sorted_by(|one, next| one < next), "{done:?}");
+        assert_eq!(said_within(json!({}), 61, &[20]).await, []);
     }
 }

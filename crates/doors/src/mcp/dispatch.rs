@@ -101,6 +101,7 @@ impl Server {
                 out.push(b'}');
             }
             Ok(Given::Written(result, ticket)) => {
+                out.reserve(result.len() + 64);
                 jsonrpc::open_result(&request.id, out);
                 out.extend_from_slice(&result);
                 out.push(b'}');
@@ -238,8 +239,6 @@ impl Server {
         name: &str,
         items: &[Value],
     ) -> Result<Given, Refusal> {
-        /// Items of a page. Hosts show all pages at once, so this bounds messages only.
-        const PAGE_ITEMS: usize = 200;
         let bad = || Refusal::invalid("`cursor` is not one of ours");
         let start = match request.params.get("cursor") {
             None | Some(Value::Null) => 0,
@@ -263,6 +262,9 @@ impl Server {
     }
 }
 
+/// Items of a page. Hosts show all pages at once, so this bounds messages only.
+const PAGE_ITEMS: usize = 200;
+
 /// A result a client may keep for a while, for itself: lists depend on who asks.
 pub(super) fn cached(mut result: Value) -> Value {
     result["ttlMs"] = LIST_TTL_MS.into();
@@ -277,4 +279,77 @@ pub(super) fn refusal_of(fault: &Fault) -> Refusal {
         _ => jsonrpc::INVALID_PARAMS,
     };
     RpcError::new(code, fault.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rig;
+    use super::*;
+
+    /// One page: what it holds, and where the next one is.
+    fn page(
+        server: &Server,
+        name: &str,
+        items: &[Value],
+        params: Value,
+    ) -> Result<(Vec<Value>, Value), i32> {
+        let (request, _said) = rig::request(params);
+        match server.page(&request, name, items) {
+            Ok(Given::Result(mut result)) => {
+                let items = result[name].as_array().cloned().unwrap();
+                Ok((items, result.remove("nextCursor").unwrap_or_default()))
+            }
+            Ok(_) => panic!("no list"),
+            Err(refusal) => Err(refusal.error.code),
+        }
+    }
+
+    /// Just below, at and past the edge of one page and of two: every item once, in its order.
+    #[test]
+    fn pages() {
+        let (server, clock) = rig::server();
+        for count in [0_usize, 1, 199, 200, 201, 400, 401] {
+            let items: Vec<Value> = (0..count).map(Value::from).collect();
+            let (mut seen, mut sizes) = (Vec::new(), Vec::new());
+            let mut cursor = Value::Null;
+            loop {
+                let params = json!({ "cursor": cursor });
+                let (page, next) = page(&server, "tools", &items, params).unwrap();
+                sizes.push(page.len());
+                seen.extend(page);
+                cursor = next;
+                if cursor.is_null() {
+                    break;
+                }
+            }
+            assert_eq!(seen, items);
+            assert_eq!(sizes.len(), count.div_ceil(PAGE_ITEMS).max(1), "{sizes:?}");
+            assert!(sizes.iter().all(|&size| size <= PAGE_ITEMS), "{sizes:?}");
+        }
+
+        let items: Vec<Value> = (0..201).map(Value::from).collect();
+        let (_, next) = page(&server, "tools", &items, json!({})).unwrap();
+        let ask = |name: &str, items: &[Value], cursor: Value| {
+            page(&server, name, items, json!({ "cursor": cursor }))
+        };
+        // A list that has become shorter meanwhile has an end.
+        assert_eq!(
+            ask("tools", &items[..7], next.clone()),
+            Ok((vec![], Value::Null))
+        );
+        let refused = Err(jsonrpc::INVALID_PARAMS);
+        let cut = next.as_str().unwrap().split_at(20).0;
+        for cursor in [json!(7), json!(""), json!("200"), json!(cut)] {
+            assert_eq!(ask("tools", &items, cursor.clone()), refused, "{cursor}");
+        }
+        assert_eq!(
+            ask("prompts", &items, next.clone()),
+            refused,
+            "of another list"
+        );
+        clock.advance(std::time::Duration::from_secs(3600));
+        assert!(ask("tools", &items, next.clone()).is_ok());
+        clock.advance(std::time::Duration::from_millis(1));
+        assert_eq!(ask("tools", &items, next), refused, "too old");
+    }
 }

@@ -9,13 +9,13 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use axum::{BoxError, Router};
-use callgate_call::{BearerToken, Cancel, Clock, LogLevel, Wire};
+use callgate_call::{BearerToken, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
 };
@@ -23,23 +23,22 @@ use callgate_wires::mcp::{self as wire, MODERN, RequestMeta, VERSIONS, check_hea
 use callgate_wires::sse;
 use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tower_service::Service as _;
 
 use self::admit::metadata;
 use self::sessions::{Held, Sessions};
+use self::streams::Patient;
 use super::eventlog::EventLog;
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
 use crate::access::Identity;
-use crate::tcp::{self, Asked, Limits};
+use crate::tcp::{Head, Told};
 use crate::web::{
-    EVENTS_WAITING_MAX, Entrance, HEARTBEAT, Names, accepts, accepts_both, content_type_is_json,
-    empty, event_stream, json_response, kept_bearer, no_longer_good, read_body,
+    EVENTS_WAITING_MAX, Entrance, HEARTBEAT, Kinds, Names, accepts, empty, event_stream,
+    kept_bearer, no_longer_good, read_body,
 };
 
 /// Where messages are sent.
-const PATH: &str = "/mcp";
+pub(crate) const PATH: &str = "/mcp";
 /// The request whose stream outlasts every call.
 const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
@@ -80,36 +79,6 @@ pub fn router(door: Arc<HttpDoor>) -> Router {
 type Door = State<Arc<HttpDoor>>;
 
 impl HttpDoor {
-    /// Serves connections of `listener` until `stop`, and then until `calls` is ready. What is
-    /// no message to this door is `router`'s.
-    pub async fn serve(
-        self: Arc<Self>,
-        listener: TcpListener,
-        router: Router,
-        limits: Limits,
-        clock: Arc<dyn Clock>,
-        calls: impl Future<Output = ()>,
-        stop: Cancel,
-    ) {
-        let door = self;
-        let answer = move |request: hyper::Request<Asked>| {
-            let door = Arc::clone(&door);
-            // Messages, nearly all there is, go without what the router wraps them in.
-            let is_message = request.method() == Method::POST && request.uri().path() == PATH;
-            let other = (!is_message).then(|| router.clone());
-            async move {
-                match other {
-                    None => message(&door, request).await,
-                    Some(mut router) => {
-                        let Ok(response) = router.call(request).await;
-                        response
-                    }
-                }
-            }
-        };
-        tcp::serve(listener, answer, limits, clock, calls, stop).await;
-    }
-
     fn peer(&self, identity: Identity) -> Peer {
         Peer {
             caller: identity.caller,
@@ -120,75 +89,88 @@ impl HttpDoor {
 }
 
 async fn post_message(State(door): Door, request: axum::extract::Request) -> Response {
-    message(&door, request).await
-}
-
-/// One message of a client's, in whatever body.
-async fn message<B>(door: &HttpDoor, request: axum::http::Request<B>) -> Response
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
     let (head, body) = request.into_parts();
-    let headers = head.headers;
     // Before the body is read: a stranger gets no memory of ours.
-    let identity = match door.admit(&headers).await {
+    let identity = match door.let_in(&head.headers, Kinds::of(&head.headers)).await {
         Ok(identity) => identity,
         Err(response) => return *response,
     };
-    let invalid =
-        |status, words: &str| refuse(status, None, &RpcError::new(INVALID_REQUEST, words));
-    if !content_type_is_json(&headers) {
-        return invalid(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "the body must be application/json",
-        );
+    match read_body(body, &head.headers).await {
+        Ok(body) => door.take(identity, &head.headers, &body).await.into(),
+        Err(unread) => invalid(unread.status(), unread.words()),
     }
-    if !accepts_both(&headers) {
-        let words = "Accept must list application/json and text/event-stream";
-        return invalid(StatusCode::NOT_ACCEPTABLE, words);
+}
+
+fn invalid(status: StatusCode, words: &str) -> Response {
+    refuse(status, None, &RpcError::new(INVALID_REQUEST, words)).into()
+}
+
+impl HttpDoor {
+    /// Answers one message of a client's, which is here already.
+    pub(crate) async fn message(&self, head: &Head, body: &[u8]) -> Told {
+        match self.let_in(head.headers(), head.kinds()).await {
+            Ok(identity) => self.take(identity, head.headers(), body).await,
+            Err(response) => Told::Other(*response),
+        }
     }
-    let body = match read_body(body, &headers).await {
-        Ok(body) => body,
-        Err(unread) => return invalid(unread.status(), unread.words()),
-    };
-    let message = match jsonrpc::parse(&body) {
-        Ok(message) => message,
-        Err(malformed) => {
-            let error = RpcError::new(malformed.code, malformed.message);
-            return refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &error);
+
+    /// Who asks, if they take the answers there are.
+    async fn let_in(&self, headers: &HeaderMap, kinds: Kinds) -> Result<Identity, Box<Response>> {
+        let identity = self.admit(headers).await?;
+        if !kinds.sends_json {
+            let words = "the body must be application/json";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Box::new(invalid(status, words)));
         }
-    };
-    let peer = door.peer(identity);
-    match message {
-        Message::Request {
-            id, method, params, ..
-        } => {
-            let bearer = kept_bearer(&headers).filter(|_| method == LISTEN);
-            let incoming = Incoming {
-                id,
-                method,
-                params,
-                bearer,
-            };
-            door.request(peer, &headers, incoming).await
+        if !kinds.accepts_both {
+            let words = "Accept must list application/json and text/event-stream";
+            return Err(Box::new(invalid(StatusCode::NOT_ACCEPTABLE, words)));
         }
-        Message::Notification { method, params } => {
-            if let Some(held) = door.sessions.find(&door.server, &headers, &peer)
-                && method == "notifications/cancelled"
-            {
-                held.cancelled(params.as_ref());
+        Ok(identity)
+    }
+
+    /// One message, whole.
+    async fn take(&self, identity: Identity, headers: &HeaderMap, body: &[u8]) -> Told {
+        let message = match jsonrpc::parse(body) {
+            Ok(message) => message,
+            Err(malformed) => {
+                let error = RpcError::new(malformed.code, malformed.message);
+                return refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &error);
             }
-            empty(StatusCode::ACCEPTED)
-        }
-        Message::Response { id, result } => match door.sessions.find(&door.server, &headers, &peer)
-        {
-            Some(held) => {
-                held.session.answered(&id, result);
-                empty(StatusCode::ACCEPTED)
+        };
+        let peer = self.peer(identity);
+        match message {
+            Message::Request {
+                id, method, params, ..
+            } => {
+                let listens = method == LISTEN;
+                let bearer = listens.then(|| kept_bearer(headers)).flatten();
+                let incoming = Incoming {
+                    id,
+                    method,
+                    params,
+                    bearer,
+                };
+                self.request(peer, headers, incoming).await
             }
-            None => invalid(StatusCode::BAD_REQUEST, "an answer without a session"),
-        },
+            Message::Notification { method, params } => {
+                if let Some(held) = self.sessions.find(&self.server, headers, &peer)
+                    && method == "notifications/cancelled"
+                {
+                    held.cancelled(params.as_ref());
+                }
+                empty(StatusCode::ACCEPTED).into()
+            }
+            Message::Response { id, result } => {
+                match self.sessions.find(&self.server, headers, &peer) {
+                    Some(held) => {
+                        held.session.answered(&id, result);
+                        empty(StatusCode::ACCEPTED).into()
+                    }
+                    None => invalid(StatusCode::BAD_REQUEST, "an answer without a session").into(),
+                }
+            }
+        }
     }
 }
 
@@ -202,7 +184,7 @@ struct Incoming {
 }
 
 impl HttpDoor {
-    async fn request(&self, peer: Peer, headers: &HeaderMap, incoming: Incoming) -> Response {
+    async fn request(&self, peer: Peer, headers: &HeaderMap, incoming: Incoming) -> Told {
         let id = incoming.id.clone();
         let refused = |error: &RpcError| refuse(StatusCode::BAD_REQUEST, Some(&id), error);
         let mut meta = match RequestMeta::read(incoming.params.as_ref()) {
@@ -233,16 +215,15 @@ impl HttpDoor {
         if incoming.method == "initialize" && !has_session {
             let held = Arc::new(Held::new(&peer));
             let era = Era::Legacy(Arc::clone(&held.session));
-            let mut response = self
-                .carry_out(peer, incoming, meta, era, Some(Arc::clone(&held)))
-                .await;
+            let told = self.carry_out(peer, incoming, meta, era, Some(Arc::clone(&held)));
+            let mut response = Response::from(told.await);
             if held.has_begun() {
                 let name = self.sessions.keep(&self.server, held);
                 if let Ok(name) = HeaderValue::from_str(&name) {
                     response.headers_mut().insert(sessions::HEADER, name);
                 }
             }
-            return response;
+            return response.into();
         }
         if !has_session {
             let words = "no session: begin with `initialize`, or send `_meta` as 2026-07-28 has it";
@@ -295,7 +276,7 @@ impl HttpDoor {
         meta: RequestMeta,
         era: Era,
         held: Option<Arc<Held>>,
-    ) -> Response {
+    ) -> Told {
         let Incoming {
             id,
             method,
@@ -343,7 +324,7 @@ impl HttpDoor {
         held: Option<Arc<Held>>,
         keyed: bool,
         bearer: Option<BearerToken>,
-    ) -> Response {
+    ) -> Told {
         let (id, modern) = (request.id.clone(), request.era.is_modern());
         let (out, mut outgoing) = Outbox::new();
         request.out = out;
@@ -384,15 +365,10 @@ impl HttpDoor {
             }
             None => self.modern_stream(work, outgoing, first, cancel, keyed, bearer),
         }
+        .into()
     }
 
-    async fn answer(
-        &self,
-        id: &Id,
-        message: Vec<u8>,
-        answered: Answered,
-        modern: bool,
-    ) -> Response {
+    async fn answer(&self, id: &Id, message: Vec<u8>, answered: Answered, modern: bool) -> Told {
         if let (Some(ticket), Some(gate)) = (answered.ticket, self.server.gate())
             && let Err(fault) = gate.settle_with_others(ticket).await
         {
@@ -400,16 +376,16 @@ impl HttpDoor {
             return refuse(StatusCode::OK, Some(id), &error);
         }
         if answered.silent {
-            return empty(StatusCode::ACCEPTED);
+            return empty(StatusCode::ACCEPTED).into();
         }
         let status = if modern { answered.status } else { 200 };
-        json_response(
+        Told::Json(
             StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
             message,
         )
     }
 
-    fn lost(&self, id: &Id) -> Response {
+    fn lost(&self, id: &Id) -> Told {
         let error = RpcError::new(INTERNAL_ERROR, "the request's task ended early");
         refuse(StatusCode::INTERNAL_SERVER_ERROR, Some(id), &error)
     }
@@ -421,10 +397,8 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
         Ok(identity) => identity,
         Err(response) => return *response,
     };
-    let refused =
-        |status, words: &str| refuse(status, None, &RpcError::new(INVALID_REQUEST, words));
     if !headers.contains_key(sessions::HEADER) {
-        let mut response = refused(
+        let mut response = invalid(
             StatusCode::METHOD_NOT_ALLOWED,
             "streams are opened by POST, or by a session's GET",
         );
@@ -434,14 +408,14 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
         return response;
     }
     if !accepts(&headers, "text/event-stream") {
-        return refused(
+        return invalid(
             StatusCode::NOT_ACCEPTABLE,
             "Accept must list text/event-stream",
         );
     }
     let peer = door.peer(identity);
     let Some(held) = door.sessions.find(&door.server, &headers, &peer) else {
-        return refused(
+        return invalid(
             StatusCode::NOT_FOUND,
             "the session has ended: begin a new one",
         );
@@ -451,26 +425,35 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
         .get("last-event-id")
         .and_then(|value| value.to_str().ok());
     if let Some((log, after)) = last.and_then(|last| held.stream(last)) {
-        door.server
-            .calls
-            .spawn(async move { log.feed(after, &to).await });
+        let ending = door.server.ending.clone();
+        door.server.calls.spawn(async move {
+            tokio::select! {
+                () = log.feed(after, &to) => {}
+                () = ending.cancelled() => {}
+            }
+        });
         return event_stream(body);
     }
     if let Some(gate) = door.server.gate() {
         let mut changes = gate.changes().listen();
         let server = Arc::clone(&door.server);
         let gone = no_longer_good(Arc::clone(&door.entrance.access), kept_bearer(&headers));
+        // It waits for no call, so that it ends with the first word of an end.
+        let to = Patient {
+            to,
+            ending: server.stopping.clone(),
+        };
         door.server.calls.spawn(async move {
             let mut gone = std::pin::pin!(gone);
             loop {
                 let change = tokio::select! {
                     change = changes.next() => change,
-                    () = to.closed() => return,
+                    () = to.to.closed() => return,
                     () = server.stopping.cancelled() => return,
                     () = held.gone() => return,
                     () = &mut gone => return,
                     () = tokio::time::sleep(HEARTBEAT) => {
-                        if to.send(Bytes::from_static(sse::HEARTBEAT)).await.is_err() {
+                        if !to.send(Bytes::from_static(sse::HEARTBEAT)).await {
                             return;
                         }
                         continue;
@@ -478,10 +461,9 @@ async fn get_stream(State(door): Door, headers: HeaderMap) -> Response {
                 };
                 for change in listen::told(&held.session, change) {
                     let (method, params) = listen::notification(&change);
-                    let (mut message, mut event) = (Vec::new(), Vec::new());
+                    let mut message = Vec::new();
                     jsonrpc::write_notification(method, &Value::Object(params), &mut message);
-                    sse::write_event(None, &message, &mut event);
-                    if to.send(event.into()).await.is_err() {
+                    if !to.send_message(&message).await {
                         return;
                     }
                 }
@@ -504,7 +486,7 @@ async fn pipe(State(door): Door, mut request: axum::extract::Request) -> Respons
     if !matches!(door.entrance.names, Names::Any) || asked != Some(PIPE_PROTOCOL.as_bytes()) {
         let words = "only for `callgate mcp` on this machine";
         let error = RpcError::new(METHOD_NOT_FOUND, words);
-        return refuse(StatusCode::NOT_FOUND, None, &error);
+        return refuse(StatusCode::NOT_FOUND, None, &error).into();
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let (server, peer) = (Arc::clone(&door.server), door.peer(identity));
@@ -535,25 +517,21 @@ async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
             door.sessions.end(&headers, &held);
             empty(StatusCode::NO_CONTENT)
         }
-        None => refuse(
-            StatusCode::NOT_FOUND,
-            None,
-            &RpcError::new(INVALID_REQUEST, "there is no such session"),
-        ),
+        None => invalid(StatusCode::NOT_FOUND, "there is no such session"),
     }
 }
 
-fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Response {
+fn refuse(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Told {
     let mut message = Vec::new();
     jsonrpc::write_error(id, error, &mut message);
-    json_response(status, message)
+    Told::Json(status, message)
 }
 
 /// The answer to any other path of a port.
 pub async fn unknown_path() -> Response {
     let words = "no such path: MCP is at /mcp, the tool protocol at /tools, JSON-RPC at /rpc";
     let error = RpcError::new(METHOD_NOT_FOUND, words);
-    refuse(StatusCode::NOT_FOUND, None, &error)
+    refuse(StatusCode::NOT_FOUND, None, &error).into()
 }
 
 /// The log of a stream is named here for `sessions.rs`.

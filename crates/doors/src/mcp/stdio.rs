@@ -63,7 +63,7 @@ impl Ends for Stdio {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stdout.write_all(bytes).await
+        self.stdout.write_to_client(bytes, &self.stdin, GRACE).await
     }
 
     async fn unheard(&mut self) {
@@ -417,5 +417,71 @@ async fn changed(changes: &mut Option<Listener>) -> Option<Change> {
     match changes {
         Some(changes) => changes.next().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rig;
+    use super::*;
+    use serde_json::json;
+    use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream, Lines, ReadHalf};
+
+    async fn next(answers: &mut Lines<BufReader<ReadHalf<DuplexStream>>>) -> Value {
+        let answer = answers.next_line().await.unwrap().unwrap();
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// One more than may be at work is refused, at once and alone; one that ends makes room.
+    #[tokio::test]
+    async fn requests_in_flight_are_bounded() {
+        let (server, _) = rig::server();
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let stop = Cancel::new();
+        let client = async {
+            let (reading, mut writing) = tokio::io::split(near);
+            let mut answers = BufReader::new(reading).lines();
+            let call = |id: usize| {
+                json!({
+                    "jsonrpc": "2.0", "id": id, "method": "tools/call",
+                    "params": { "name": "hangs" },
+                })
+            };
+            for id in 0..IN_FLIGHT_MAX {
+                let line = format!("{}\n", call(id));
+                writing.write_all(line.as_bytes()).await.unwrap();
+            }
+            // What needs no room is answered all the same.
+            let ping = json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" });
+            let lines = format!("{ping}\n{}\n", call(IN_FLIGHT_MAX));
+            writing.write_all(lines.as_bytes()).await.unwrap();
+            assert_eq!(next(&mut answers).await["id"], "p");
+            let refused = next(&mut answers).await;
+            assert_eq!(refused["id"], IN_FLIGHT_MAX);
+            assert_eq!(refused["error"]["code"], INTERNAL_ERROR);
+            let cancel = json!({
+                "jsonrpc": "2.0", "method": "notifications/cancelled",
+                "params": { "requestId": 7 },
+            });
+            writing
+                .write_all(format!("{cancel}\n").as_bytes())
+                .await
+                .unwrap();
+            // Taken once the one before is gone: then it is the ping that is answered.
+            for id in IN_FLIGHT_MAX + 1.. {
+                let lines = format!("{}\n{ping}\n", call(id));
+                writing.write_all(lines.as_bytes()).await.unwrap();
+                let answer = next(&mut answers).await;
+                if answer["id"] == "p" {
+                    break;
+                }
+                assert_eq!(answer["error"]["code"], INTERNAL_ERROR);
+                assert_eq!(next(&mut answers).await["id"], "p");
+            }
+            drop(writing);
+        };
+        let peer = rig::peer();
+        let (served, ()) = tokio::join!(serve(&server, peer, Socket(far), &stop), client);
+        served.unwrap();
     }
 }

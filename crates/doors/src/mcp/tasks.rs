@@ -19,6 +19,8 @@ use super::{Request, Server};
 
 /// Tasks kept at once. At the bound calls are waited for, as if tasks were not known.
 const TASKS_MAX: usize = 1024;
+/// Bytes of results kept at once. Beyond, the oldest leave before their time.
+const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a task can be asked after once it has ended.
 const TTL: Duration = Duration::from_secs(600);
 /// How long a person may take to answer.
@@ -75,6 +77,14 @@ impl Status {
     fn is_over(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Failed(_) | Self::Cancelled)
     }
+
+    /// What it holds. An error is short.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Completed(result) => result.len(),
+            _ => 0,
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -100,14 +110,10 @@ impl Tasks {
         now: Timestamp,
     ) -> Option<Arc<Task>> {
         let mut all = lock(&self.all);
+        // A look at each costs nothing beside a call that took long enough to become a task.
+        all.retain(|_, task| !task.is_old(now));
         if all.len() >= TASKS_MAX {
-            all.retain(|_, task| {
-                let state = lock(&task.state);
-                !state.status.is_over() || now.since(state.changed) < TTL
-            });
-            if all.len() >= TASKS_MAX {
-                return None;
-            }
+            return None;
         }
         let task = Arc::new(Task {
             id: id.clone(),
@@ -129,15 +135,37 @@ impl Tasks {
     fn find(&self, id: &str, caller: &Caller, now: Timestamp) -> Option<Arc<Task>> {
         let mut all = lock(&self.all);
         let task = all.get(id).filter(|task| task.caller == *caller)?;
-        let is_old = {
-            let state = lock(&task.state);
-            state.status.is_over() && now.since(state.changed) >= TTL
-        };
-        if is_old {
+        if task.is_old(now) {
             all.remove(id);
             return None;
         }
         Some(Arc::clone(task))
+    }
+
+    /// Ends a task, and lets go of the oldest results that are more than may be kept.
+    fn end(&self, task: &Task, status: Status, now: Timestamp) {
+        task.set(status, now);
+        let mut all = lock(&self.all);
+        let mut kept: Vec<(Timestamp, usize, String)> = all
+            .values()
+            .filter_map(|task| {
+                let state = lock(&task.state);
+                let bytes = state.status.bytes();
+                (bytes > 0).then(|| (state.changed, bytes, task.id.clone()))
+            })
+            .collect();
+        let mut bytes: usize = kept.iter().map(|(_, bytes, _)| bytes).sum();
+        if bytes <= KEPT_BYTES_MAX {
+            return;
+        }
+        kept.sort();
+        for (_, one, id) in kept {
+            if bytes <= KEPT_BYTES_MAX || id == task.id {
+                continue;
+            }
+            bytes -= one;
+            all.remove(&id);
+        }
     }
 }
 
@@ -155,6 +183,12 @@ impl Task {
             return Map::new();
         };
         told
+    }
+
+    /// True if it ended too long ago to be asked after.
+    fn is_old(&self, now: Timestamp) -> bool {
+        let state = lock(&self.state);
+        state.status.is_over() && now.since(state.changed) >= TTL
     }
 
     fn set(&self, status: Status, now: Timestamp) {
@@ -213,6 +247,7 @@ impl Server {
         let follow = Follow {
             gate: Arc::clone(gate),
             entry: Arc::clone(entry),
+            tasks: Arc::clone(&self.tasks),
             task,
             seal: self.seal.clone(),
             askable: request_capabilities(request),
@@ -223,7 +258,7 @@ impl Server {
                 follow.to_the_end(call, end).await;
             } else {
                 let error = json!({ "code": -32603, "message": "the call's task ended early" });
-                follow.task.set(Status::Failed(error), follow.seal.now());
+                follow.end(Status::Failed(error));
             }
         });
         Ok(Given::Result(created))
@@ -310,6 +345,7 @@ fn detailed(task: &Task) -> Given {
 struct Follow {
     gate: Arc<Gate>,
     entry: Arc<Entry>,
+    tasks: Arc<Tasks>,
     task: Arc<Task>,
     seal: super::Seal,
     askable: BTreeMap<String, ()>,
@@ -345,8 +381,7 @@ impl Follow {
                 Told::Ask { requests, state } => {
                     rounds += 1;
                     let Some(responses) = self.ask(requests).await else {
-                        self.task.set(Status::Cancelled, self.seal.now());
-                        return;
+                        return self.end(Status::Cancelled);
                     };
                     call = again(&self.gate, call, Some(Answers { responses, state }));
                     let outcome = self.gate.call(&call).await;
@@ -354,9 +389,12 @@ impl Follow {
                     continue;
                 }
             };
-            self.task.set(status, self.seal.now());
-            return;
+            return self.end(status);
         }
+    }
+
+    fn end(&self, status: Status) {
+        self.tasks.end(&self.task, status, self.seal.now());
     }
 
     fn can_ask(&self, requests: &Map<String, Value>) -> bool {
@@ -413,4 +451,77 @@ fn request_capabilities(request: &Request) -> BTreeMap<String, ()> {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn later(duration: Duration) -> Timestamp {
+        NOW.plus(duration)
+    }
+
+    fn keep(tasks: &Tasks, id: impl ToString, now: Timestamp) -> Option<Arc<Task>> {
+        tasks.keep(id.to_string(), Caller::uid(0), Cancel::new(), now)
+    }
+
+    fn count(tasks: &Tasks) -> usize {
+        lock(&tasks.all).len()
+    }
+
+    /// At the bound calls are waited for; one that is old makes room.
+    #[test]
+    fn tasks_are_bounded() {
+        let tasks = Tasks::default();
+        for id in 0..TASKS_MAX {
+            assert!(keep(&tasks, id, NOW).is_some(), "{id}");
+        }
+        assert!(keep(&tasks, "more", NOW).is_none());
+        let caller = Caller::uid(0);
+        let task = tasks.find("7", &caller, NOW).unwrap();
+        tasks.end(&task, Status::Cancelled, NOW);
+        let just = TTL.checked_sub(Duration::from_millis(1)).unwrap();
+        assert!(keep(&tasks, "more", later(just)).is_none());
+        assert!(keep(&tasks, "more", later(TTL)).is_some());
+        assert_eq!(count(&tasks), TASKS_MAX);
+    }
+
+    /// What ended is let go of in time, whether or not there are many.
+    #[test]
+    fn old_tasks_leave_with_the_next_new_one() {
+        let tasks = Tasks::default();
+        for id in 0..10 {
+            let task = keep(&tasks, id, NOW).unwrap();
+            if id > 0 {
+                tasks.end(&task, Status::Completed(b"{}".to_vec()), NOW);
+            }
+        }
+        keep(&tasks, "new", later(TTL / 2)).unwrap();
+        assert_eq!(count(&tasks), 11);
+        keep(&tasks, "newer", later(TTL)).unwrap();
+        assert_eq!(count(&tasks), 3, "those that run, however long");
+    }
+
+    /// Results are bounded by their bytes: the oldest leave first, the newest stays in any case.
+    #[test]
+    fn results_are_bounded() {
+        let tasks = Tasks::default();
+        let caller = Caller::uid(0);
+        let known = |id: &str| tasks.find(id, &caller, NOW).is_some();
+        let end = |id: &str, bytes: usize, ms: u64| {
+            let task = keep(&tasks, id, NOW).unwrap();
+            let at = later(Duration::from_millis(ms));
+            tasks.end(&task, Status::Completed(vec![b'x'; bytes]), at);
+        };
+        keep(&tasks, "runs", NOW).unwrap();
+        end("second", KEPT_BYTES_MAX / 2, 2);
+        end("first", KEPT_BYTES_MAX / 2, 1);
+        assert!(known("first") && known("second"));
+        end("third", 1, 3);
+        assert!(!known("first") && known("second") && known("third"));
+        end("huge", KEPT_BYTES_MAX + 1, 4);
+        assert!(!known("second") && !known("third") && known("huge") && known("runs"));
+    }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use callgate_call::{Cancel, Told};
 use callgate_wires::jsonrpc::parse_batch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 
 use super::news::{News, notification};
 use super::{BATCH_MAX, Peer, Reached, Rpc};
@@ -19,6 +19,8 @@ use super::{BATCH_MAX, Peer, Reached, Rpc};
 const IN_FLIGHT_MAX: usize = 256;
 /// So much is gathered before it is written.
 const GATHERED_BYTES: usize = 64 * 1024;
+/// How long a call that was ended may take to say so.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// How long a write may still take once all is to end.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
@@ -73,8 +75,8 @@ pub(super) async fn converse<E: Ends>(
         work: JoinSet::new(),
         out: Vec::new(),
     };
-    conversation.go_on().await?;
-    conversation.finish().await?;
+    let why = conversation.go_on().await?;
+    conversation.finish(why).await?;
     let Conversation { ends, out, .. } = &mut conversation;
     ends.put_farewell(out);
     conversation.flush().await
@@ -100,9 +102,18 @@ enum Next {
     Stop,
 }
 
+/// Why nothing more is read.
+#[derive(Clone, Copy)]
+enum Why {
+    /// Nothing more comes.
+    End,
+    /// We were told to stop.
+    Stop,
+}
+
 impl<E: Ends> Conversation<'_, E> {
     /// Until nothing more comes.
-    async fn go_on(&mut self) -> io::Result<()> {
+    async fn go_on(&mut self) -> io::Result<Why> {
         loop {
             let may_read = self.work.len() < IN_FLIGHT_MAX;
             let next = tokio::select! {
@@ -117,7 +128,8 @@ impl<E: Ends> Conversation<'_, E> {
                     self.out.extend_from_slice(&reply);
                     self.flush().await?;
                 }
-                Next::Received(Received::End) | Next::Stop => return Ok(()),
+                Next::Received(Received::End) => return Ok(Why::End),
+                Next::Stop => return Ok(Why::Stop),
                 Next::Done(answer) => self.answer(answer).await?,
                 Next::Told(told) => {
                     self.put(&notification(&told));
@@ -128,10 +140,20 @@ impl<E: Ends> Conversation<'_, E> {
         }
     }
 
-    /// What still runs has a while; whatever is left then has nobody to tell, and ends as it is
-    /// dropped.
-    async fn finish(&mut self) -> io::Result<()> {
-        let until = Instant::now() + E::GRACE;
+    /// What still runs has a while, or all it takes where it is we who stop; whatever is left then
+    /// has nobody to tell, and ends as it is dropped.
+    async fn finish(&mut self, why: Why) -> io::Result<()> {
+        let end = self.rpc.closing.end.clone();
+        let late = async {
+            match why {
+                Why::End => tokio::time::sleep(E::GRACE).await,
+                Why::Stop => {
+                    end.cancelled().await;
+                    tokio::time::sleep(LAST_ANSWER).await;
+                }
+            }
+        };
+        let mut late = std::pin::pin!(late);
         loop {
             let done = tokio::select! {
                 done = self.work.join_next() => done,
@@ -140,7 +162,7 @@ impl<E: Ends> Conversation<'_, E> {
                     self.flush().await?;
                     continue;
                 }
-                () = sleep_until(until) => None,
+                () = &mut late => None,
             };
             match done {
                 Some(done) => self.answer(done.ok().flatten()).await?,

@@ -13,6 +13,17 @@ const RATE_LIMITED: i32 = 1004;
 const CONFLICT: i32 = 1005;
 const TOOL_UNAVAILABLE: i32 = 1006;
 const CONTENT_TOO_LARGE: i32 = 1007;
+const VECTOR_DB_UNAVAILABLE: i32 = 1010;
+
+/// The fault of a method's call: the vector store has a code of its own.
+#[must_use]
+pub fn error_of_method(method: &str, fault: &Fault) -> RpcError {
+    let mut error = error_of(fault);
+    if method.starts_with("vector/") && error.code == TOOL_UNAVAILABLE {
+        error.code = VECTOR_DB_UNAVAILABLE;
+    }
+    error
+}
 
 /// A fault as this contract has it; what programs may want is in `data`.
 #[must_use]

@@ -30,7 +30,7 @@ const RETRY_MS: u64 = 1000;
 /// So much is gathered before it is written.
 const GATHERED_BYTES: usize = 64 * 1024;
 
-pub(super) async fn open(State(door): State<Arc<Door>>, headers: HeaderMap) -> Response {
+pub(super) async fn open(State(door): Door, headers: HeaderMap) -> Response {
     let identity = match door.admit(&headers).await {
         Ok(identity) => identity,
         Err(refused) => return *refused,

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use callgate_call::Tool;
+use callgate_call::{Tool, natural_number};
 use callgate_gate::{Gate, Schema};
 use callgate_wires::jsonrpc::RpcError;
 use serde_json::{Map, Value, json};
@@ -123,7 +123,7 @@ fn described(tool: &Tool, auth_required: bool, reached: &Reached) -> Value {
         "auth_required": auth_required,
         "rate_limit": rate_limit,
         "server": { "id": "callgate", "transport": transport, "endpoint": endpoint },
-        "enabled": true,
+        "enabled": tool.runner.is_there(),
     })
 }
 
@@ -146,8 +146,7 @@ impl Asked {
             .check_input(&params)
             .map_err(|fault| error_of(&fault))?;
         let filter = &params["filter"];
-        // A whole number may be written as 2.0.
-        let limit = params["limit"].as_f64().map_or(LIMIT_DEFAULT, |n| n as u64);
+        let limit = natural_number(&params["limit"]).unwrap_or(LIMIT_DEFAULT);
         Ok(Self {
             names: texts(&filter["names"]),
             tags: texts(&filter["tags"]),
@@ -157,13 +156,15 @@ impl Asked {
         })
     }
 
-    /// Any of the tags is enough. Every tool we have is enabled.
+    /// Any of the tags is enough.
     fn fits(&self, tool: &Tool) -> bool {
         let named = |names: &Vec<String>| names.contains(&tool.name);
         let tagged = |tags: &Vec<String>| tags.iter().any(|tag| tool.tags.contains(tag));
         self.names.as_ref().is_none_or(named)
             && self.tags.as_ref().is_none_or(tagged)
-            && self.enabled != Some(false)
+            && self
+                .enabled
+                .is_none_or(|enabled| enabled == tool.runner.is_there())
     }
 }
 

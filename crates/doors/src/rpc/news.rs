@@ -3,14 +3,28 @@
 
 use std::sync::Arc;
 
-use callgate_call::{Event, Subscription, Told};
+use callgate_call::{Event, Notification, Subscription, Told};
 use callgate_gate::Gate;
 use callgate_wires::json;
+use serde_json::json;
 
 use super::Peer;
 
 /// Tells of events that were missed.
 const GAP: &str = "rpc/gap";
+
+/// What `rpc/gap` says.
+pub(super) fn gap() -> Notification {
+    Notification {
+        name: GAP,
+        schema: json!({
+            "type": "object",
+            "properties": { "missed": { "type": ["integer", "null"], "minimum": 1 } },
+            "required": ["missed"],
+            "additionalProperties": false,
+        }),
+    }
+}
 
 /// Events for one who listens.
 pub(super) struct News {

@@ -36,10 +36,7 @@ const READ_BYTES: usize = 16 * 1024;
 /// What RFC 6455 adds to a client's key.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-pub(super) async fn open(
-    State(door): State<Arc<Door>>,
-    mut request: axum::extract::Request,
-) -> Response {
+pub(super) async fn open(State(door): Door, mut request: axum::extract::Request) -> Response {
     let identity = match door.admit(request.headers()).await {
         Ok(identity) => identity,
         Err(refused) => return *refused,

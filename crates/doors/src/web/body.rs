@@ -52,6 +52,19 @@ where
     read(body, headers, BODY_BYTES_MAX, BODY_PATIENCE).await
 }
 
+/// The whole of a body that has `bytes_max` at most, which are fewer than usual.
+pub(crate) async fn read_body_of<B>(
+    body: B,
+    headers: &HeaderMap,
+    bytes_max: usize,
+) -> Result<Bytes, Unread>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    read(body, headers, bytes_max.min(BODY_BYTES_MAX), BODY_PATIENCE).await
+}
+
 async fn read<B>(
     body: B,
     headers: &HeaderMap,

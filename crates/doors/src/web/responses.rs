@@ -14,8 +14,22 @@ pub(crate) fn content_type_is_json(headers: &HeaderMap) -> bool {
     })
 }
 
-pub(crate) fn accepts_both(headers: &HeaderMap) -> bool {
-    accepts(headers, "application/json") && accepts(headers, "text/event-stream")
+/// What a head says of bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kinds {
+    pub sends_json: bool,
+    /// Plain answers and streams of events alike.
+    pub accepts_both: bool,
+}
+
+impl Kinds {
+    pub fn of(headers: &HeaderMap) -> Self {
+        let takes = |kind: &str| accepts(headers, kind);
+        Self {
+            sends_json: content_type_is_json(headers),
+            accepts_both: takes("application/json") && takes("text/event-stream"),
+        }
+    }
 }
 
 pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {

@@ -22,8 +22,8 @@ impl HttpDoor {
             gate.refused_stranger(refused.reason);
         }
         let error = RpcError::new(INVALID_REQUEST, refused.words.as_str());
-        let response = refuse(refused.status, None, &error);
-        refused.finish(response)
+        let told = refuse(refused.status, None, &error);
+        refused.finish(told.into())
     }
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn metadata(State(door): Door, headers: HeaderMap) -> Response 
         None => {
             let words = "tokens for this server are made by `callgate token create`";
             let error = RpcError::new(METHOD_NOT_FOUND, words);
-            refuse(StatusCode::NOT_FOUND, None, &error)
+            refuse(StatusCode::NOT_FOUND, None, &error).into()
         }
     }
 }

@@ -236,3 +236,50 @@ impl Drop for Running {
         lock(&self.held.in_flight).remove(&self.id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::rig;
+    use super::*;
+    use axum::http::HeaderValue;
+
+    /// At the bound the one that was idle longest is let go of, but none that is at work; whoever
+    /// was let go of and comes back is held again.
+    #[test]
+    fn held_sessions_are_bounded() {
+        let (server, clock) = rig::server();
+        let (sessions, peer) = (Sessions::default(), rig::peer());
+        let keep = || {
+            // The clock of a gate moves; seconds less than until the next sweep.
+            clock.advance(Duration::from_millis(1));
+            let held = Arc::new(Held::new(&peer));
+            held.session.begin(HANDSHAKE[0], serde_json::Map::new());
+            (sessions.keep(&server, Arc::clone(&held)), held)
+        };
+        let is_held = |name: &str| lock(&sessions.held).contains_key(name);
+        let (first, busy) = keep();
+        let running = busy.begins(&Id::number(1), &Cancel::new());
+        let (second, _) = keep();
+        let (third, _) = keep();
+        for _ in 3..HELD_MAX {
+            keep();
+        }
+        assert_eq!(lock(&sessions.held).len(), HELD_MAX);
+        assert!(is_held(&first) && is_held(&second));
+        keep();
+        assert_eq!(lock(&sessions.held).len(), HELD_MAX);
+        assert!(is_held(&first) && !is_held(&second) && is_held(&third));
+
+        let mut headers = HeaderMap::new();
+        headers.insert(HEADER, HeaderValue::from_str(&second).unwrap());
+        let again = sessions.find(&server, &headers, &peer).unwrap();
+        assert!(again.has_begun() && is_held(&second) && !is_held(&third));
+        assert_eq!(lock(&sessions.held).len(), HELD_MAX);
+        let mut stranger = rig::peer();
+        stranger.caller = Caller::uid(1);
+        assert!(sessions.find(&server, &headers, &stranger).is_none());
+        drop(running);
+        keep();
+        assert!(!is_held(&first));
+    }
+}

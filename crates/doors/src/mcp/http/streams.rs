@@ -128,22 +128,23 @@ impl HttpDoor {
 }
 
 /// Waits for a client that is slow, but not once all must end.
-struct Patient {
-    to: mpsc::Sender<Bytes>,
-    ending: Cancel,
+pub(super) struct Patient {
+    pub to: mpsc::Sender<Bytes>,
+    pub ending: Cancel,
 }
 
 impl Patient {
-    async fn send(&self, bytes: Bytes) {
+    /// False if nobody is left to hear it.
+    pub async fn send(&self, bytes: Bytes) -> bool {
         tokio::select! {
-            _ = self.to.send(bytes) => {}
-            () = self.ending.cancelled() => {}
+            sent = self.to.send(bytes) => sent.is_ok(),
+            () = self.ending.cancelled() => false,
         }
     }
 
-    async fn send_message(&self, message: &[u8]) {
+    pub async fn send_message(&self, message: &[u8]) -> bool {
         let mut event = Vec::with_capacity(message.len() + 32);
         sse::write_event(None, message, &mut event);
-        self.send(event.into()).await;
+        self.send(event.into()).await
     }
 }
