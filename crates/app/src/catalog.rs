@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Face, Fault, Guarantee, Isolation, Job, Needs, RunFuture, Runner, Tier, Tool, aid_of_name,
-    is_name,
+    Face, Fault, Guarantee, Isolation, Job, Needs, RunFuture, RunOrder, Runner, Tier, Tool,
+    aid_of_name, is_name,
 };
 use callgate_runners::{
-    NodeSettings, Pool, PoolRunner, PoolSettings, ProcessRunner, ProcessSettings, PythonSettings,
-    interpreter, node, node_pool, python_pool,
+    ExecutorRunner, ExecutorSettings, Executors, NodeSettings, Pool, PoolRunner, PoolSettings,
+    ProcessRunner, ProcessSettings, PythonSettings, interpreter, node, node_pool, python_pool,
 };
 use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
 use callgate_wires::toolhost::tier_of_side_effects;
 
 use crate::config::{
-    IsolationConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig, SchemaSource, ToolConfig,
+    ExecutorRunnerConfig, IsolationConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig,
+    SchemaSource, ToolConfig,
 };
 use crate::environment::Environment;
 use crate::needs::{Ground, guarantees};
@@ -52,6 +53,8 @@ pub struct Workshop<'a> {
     pub lay_out: &'a dyn Fn(&Code) -> Result<PathBuf, String>,
     /// For services and containers; made on first need.
     pub remotes: Option<&'a dyn Fn() -> Arc<Remotes>>,
+    /// For streamed runs: who starts them, and what they have that say nothing.
+    pub runs: Option<(&'a Executors, RunOrder)>,
     /// Pools are shared by the tools that name the same program, environment and bounds, and
     /// are held to the same.
     pub pools: HashMap<String, Arc<Pool>>,
@@ -103,6 +106,7 @@ impl Workshop<'_> {
             .map(|rate| rate.read().map_err(about))
             .transpose()?;
         Ok(Tool {
+            runs_callers_code: false,
             aid,
             entry: config.runner.as_ref().and_then(RunnerConfig::entry),
             face: Face {
@@ -110,6 +114,7 @@ impl Workshop<'_> {
                 icons: config.icons,
             },
             gives_content: config.gives_content,
+            gives_resources: matches!(config.runner, Some(RunnerConfig::Executor(_))),
             tasks: config.tasks.into(),
             timeout_cap: timeout(config.timeout_max_ms).map_err(about)?,
             description: config.description,
@@ -130,6 +135,7 @@ impl Workshop<'_> {
             name: config.name,
             needs,
             origin: bound.map(|bound| bound.origin),
+            tells: Vec::new(),
             runner,
         })
     }
@@ -265,6 +271,7 @@ impl Workshop<'_> {
                 })?;
                 Ok(Arc::new(PoolRunner::new(pool, Some(entry), "node")))
             }
+            RunnerConfig::Executor(executor) => self.executor(executor),
             RunnerConfig::Service(service) => {
                 self.remotes()?
                     .service(self.environment, &self.root, service)
@@ -274,6 +281,21 @@ impl Workshop<'_> {
                     .container(self.environment, &self.root, container)
             }
         }
+    }
+
+    fn executor(&self, config: &ExecutorRunnerConfig) -> Result<Arc<dyn Runner>, String> {
+        let runs = self.runs.as_ref();
+        let (executors, usual) = runs.ok_or("only a registered tool may be a streamed run")?;
+        let settings = ExecutorSettings {
+            command: words(&config.words())?,
+            env: child_env(self.environment, &config.env)?,
+            secrets: self.secrets_of(&config.env),
+            cwd: self.root.clone(),
+            limits: child_limits(&config.limits),
+            order: config.order(usual.clone())?,
+        };
+        let executors = Executors::clone(executors);
+        Ok(Arc::new(ExecutorRunner::new(executors, settings)))
     }
 
     fn remotes(&self) -> Result<Arc<Remotes>, String> {
@@ -288,6 +310,7 @@ impl Workshop<'_> {
             RunnerConfig::Node { .. } => (self.node_worker)(),
             RunnerConfig::Process { .. }
             | RunnerConfig::Pool { .. }
+            | RunnerConfig::Executor(_)
             | RunnerConfig::Service(_)
             | RunnerConfig::Container(_) => return None,
         };
@@ -336,7 +359,7 @@ fn isolation(
     promised: bool,
 ) -> Result<Isolation, String> {
     let (usual, able): (_, &[_]) = match runner {
-        RunnerConfig::Process { .. } | RunnerConfig::Service(_) => {
+        RunnerConfig::Process { .. } | RunnerConfig::Executor(_) | RunnerConfig::Service(_) => {
             (Isolation::Cold, &[Isolation::Cold])
         }
         RunnerConfig::Container(container) => match container.mode {
@@ -373,7 +396,7 @@ fn isolation(
 }
 
 /// The allow list and what the tool declares; `${NAME}` takes a variable of ours.
-fn child_env(
+pub fn child_env(
     environment: &Environment,
     declared: &BTreeMap<String, String>,
 ) -> Result<Vec<(OsString, OsString)>, String> {
@@ -407,6 +430,7 @@ pub fn program_of(
         RunnerConfig::Process { command, env, .. } | RunnerConfig::Pool { command, env, .. } => {
             (words(command)?, env)
         }
+        RunnerConfig::Executor(executor) => (words(&executor.words())?, &executor.env),
         RunnerConfig::Python { python, env, .. } => {
             let named = interpreter(root, python.as_deref().map(Path::new));
             (vec![named.into_os_string()], env)
@@ -443,6 +467,7 @@ fn timeout(ms: Option<u64>) -> Result<Option<Duration>, String> {
 fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
     let (limits, pool) = match config {
         RunnerConfig::Process { limits, .. } => (limits, &PoolConfig::default()),
+        RunnerConfig::Executor(executor) => (&executor.limits, &PoolConfig::default()),
         RunnerConfig::Pool { limits, pool, .. }
         | RunnerConfig::Python { limits, pool, .. }
         | RunnerConfig::Node { limits, pool, .. } => (limits, pool),
@@ -551,6 +576,10 @@ impl Runner for NoRunner {
     fn run<'a>(&'a self, _: Job<'a>) -> RunFuture<'a> {
         let reason = self.reason.clone();
         Box::pin(std::future::ready(Err(Fault::Unavailable { reason })))
+    }
+
+    fn is_there(&self) -> bool {
+        false
     }
 
     fn kind(&self) -> &'static str {

@@ -75,6 +75,12 @@ enum Command {
     Term(commands::term::Term),
     /// Call a tool and print its output
     Call(commands::call::CallTool),
+    /// Run an executor: keep what it streams, show how far it is, say how it ended
+    Run(Box<commands::run::Run>),
+    /// List streamed runs, show them, follow and export their events
+    Runs(commands::runs::Runs),
+    /// List, get, verify and collect artifacts of streamed runs
+    Artifacts(commands::artifacts::Artifacts),
     /// List the tools, or show one
     Tools(commands::tools::Tools),
     /// Grant, list and revoke single-use leases
@@ -85,6 +91,16 @@ enum Command {
     Approvals(commands::approvals::Approvals),
     /// List plans, show them, tick tasks off
     Plan(commands::plan::Plan),
+    /// Index the workspace's files for search
+    Index(commands::index::Index),
+    /// Find pieces of the workspace by words and by meaning
+    Search(commands::search::Search),
+    /// Install the model that finds by meaning
+    Model(commands::model::ModelParts),
+    /// Run towards a goal, step by step, each a call through the gate
+    Pilot(commands::pilot::PilotCommand),
+    /// Replay a run of the pilot and name the first difference
+    Replay(commands::replay::Replay),
     /// Make, check, sign, verify, install, list and remove packs of tools
     Pack(commands::pack::Pack),
     /// Trust this workspace's configuration as it is now
@@ -132,6 +148,7 @@ pub struct Failure {
     kind: &'static str,
     words: String,
     data: Value,
+    code: u8,
 }
 
 impl Failure {
@@ -140,7 +157,12 @@ impl Failure {
         Self { words, ..self }
     }
 
-    /// Exit 1, and the reason on stderr or as one object on stdout.
+    /// The same with another exit code than 1.
+    pub fn exiting(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
+    /// The exit code, and the reason on stderr or as one object on stdout.
     fn show(&self, place: &Place) -> ExitCode {
         if place.json {
             let fault = json!({ "kind": self.kind, "message": self.words, "data": self.data });
@@ -148,7 +170,7 @@ impl Failure {
         } else {
             show::complain(&self.words);
         }
-        ExitCode::FAILURE
+        ExitCode::from(self.code)
     }
 }
 
@@ -159,6 +181,7 @@ impl From<String> for Failure {
             kind: "command_failed",
             words,
             data: json!({}),
+            code: 1,
         }
     }
 }
@@ -169,6 +192,7 @@ impl From<Fault> for Failure {
             kind: fault.kind(),
             words: fault.to_string(),
             data: fault.data(),
+            code: 1,
         }
     }
 }
@@ -187,11 +211,19 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Rpc(rpc) => commands::rpc::run(environment, place, &rpc),
         Command::Term(term) => commands::term::run(environment, place, &term),
         Command::Call(call) => commands::call::run(environment, place, &call),
+        Command::Run(run) => commands::run::run(environment, place, &run),
+        Command::Runs(runs) => commands::runs::run(environment, place, &runs),
+        Command::Artifacts(artifacts) => commands::artifacts::run(environment, place, &artifacts),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),
         Command::Token(token) => commands::token::run(environment, place, &token),
         Command::Approvals(approvals) => commands::approvals::run(environment, place, &approvals),
         Command::Plan(plan) => commands::plan::run(environment, place, &plan),
+        Command::Index(index) => commands::index::run(environment, place, &index),
+        Command::Search(search) => commands::search::run(environment, place, &search),
+        Command::Model(model) => commands::model::run(environment, place, &model),
+        Command::Pilot(pilot) => commands::pilot::run(environment, place, &pilot),
+        Command::Replay(replay) => commands::replay::run(environment, place, &replay),
         Command::Pack(pack) => commands::pack::run(environment, place, &pack),
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use callgate_call::chain;
-use callgate_call::{Clock, Secrets, Tier, Tool, Topics};
+use callgate_call::{Clock, RateLimit, RunWatch, Secrets, Tier, Tool, Topics, fits_any};
 use callgate_dial::Dialer;
 use callgate_doors::service::is_path;
 use callgate_gate::{
@@ -16,16 +16,18 @@ use callgate_gate::{
 };
 use callgate_runners::Containers;
 use callgate_sandbox::{Confinement, Facility, Spawner, SpawnerSettings};
+use callgate_search::Engine;
 use callgate_store::{Durability, Options, Store, StoreError};
 use callgate_tools::files::{self, Files, FilesLimits, Lists};
 use callgate_tools::planner::{self, Program};
 use callgate_tools::terminals::Terminals;
+use callgate_tools::vector::{self, Vectors};
 
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
 use crate::config::{
-    Config, DecisionConfig, DurabilityConfig, FilesConfig, PolicyConfig, SecretsConfig,
-    StoreConfig, TracesConfig,
+    Config, DecisionConfig, DurabilityConfig, FilesConfig, LimitConfig, PolicyConfig,
+    SecretsConfig, StoreConfig, TracesConfig,
 };
 use crate::entries::Functions;
 use crate::environment::Environment;
@@ -33,16 +35,32 @@ use crate::exec;
 use crate::issuer;
 use crate::needs::Ground;
 use crate::node;
-use crate::paths::Paths;
+use crate::notify;
+use crate::paths::{Paths, model_folder};
 use crate::project;
 use crate::python;
 use crate::remote::{self, Remotes};
+use crate::runs;
 use crate::shelf;
 use crate::suggest;
 use crate::telemetry;
 use crate::terminals;
 use crate::trust::Found;
 use crate::workspace::{Source, SourceError};
+
+/// The variable that our own token is usually in.
+const TOKEN_VARIABLE: &str = "CALLGATE_TOKEN";
+
+/// What is in the name of a variable that holds a secret.
+const SECRET_WORDS: [&str; 7] = [
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "KEY",
+    "PASSWD",
+    "PASSWORD",
+    "SECRET",
+    "TOKEN",
+];
 
 /// Everything one process needs to serve a workspace.
 pub struct Parts<'a> {
@@ -58,8 +76,14 @@ pub struct Parts<'a> {
     pub topics: Topics,
     /// Terminal sessions, which outlive them too.
     pub terminals: Arc<Terminals>,
+    /// The search index, which is in memory once and for all setups.
+    pub engine: Arc<Engine>,
+    /// The index of memory.
+    pub notes: Arc<Engine>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
+    /// Who looks on while runs stream; of the setups that are made from now on.
+    pub run_watch: Option<Arc<dyn RunWatch>>,
 }
 
 /// Which tools a gate is to have.
@@ -117,9 +141,14 @@ impl<'a> Parts<'a> {
         let containers = Containers::new(environment.program.clone(), &paths.id());
         let topics = Topics::default();
         let terminals = Terminals::new(Arc::clone(&spawner), topics.clone(), Arc::clone(&clock));
+        let model = model_folder(environment);
+        let engine = Arc::new(Engine::new(&paths.state, model, Arc::clone(&clock)));
+        let notes = Arc::new(engine.beside(&paths.state.join("memory")));
         Ok(Self {
             environment,
             paths,
+            engine,
+            notes,
             store,
             spawner,
             containers,
@@ -127,6 +156,7 @@ impl<'a> Parts<'a> {
             topics,
             terminals,
             clock,
+            run_watch: None,
         })
     }
 
@@ -184,6 +214,7 @@ impl<'a> Parts<'a> {
             issuer::issuer(jwt, Arc::clone(&self.clock), Vec::new()).map_err(SetupError::Tools)?;
         }
         telemetry::exporter(&config.telemetry, self.environment).map_err(SetupError::Tools)?;
+        notify::check(&config.runs).map_err(SetupError::Tools)?;
         let service = &config.service;
         if let Some(path) = service.path.as_ref().filter(|path| !is_path(path)) {
             let reason = format!("service.path: `{path}` is not a path of its own, such as /run");
@@ -197,18 +228,34 @@ impl<'a> Parts<'a> {
             failures_max: config.breaker.failures_max,
             open: Duration::from_millis(config.breaker.open_ms),
         };
+        let limits = config.limits.iter().map(LimitConfig::read);
+        let limits: Vec<_> = limits
+            .collect::<Result<_, _>>()
+            .map_err(SetupError::Tools)?;
         let mut catalog = Catalog::default();
         let ground = Ground::new(&self.paths, &config, files);
+        let printed = self.printed_secrets(&secrets);
+        let executors = runs::executors(self, &printed);
         if builtins == Builtins::With {
-            let mut tools = callgate_tools::builtins(&self.store, &secrets);
-            tools.extend(self.files(&ground, &config.files)?);
-            let exec = exec::tool(self, &config, &ground, &secrets);
+            let mut tools = callgate_tools::builtins(&self.store, &self.notes, &secrets);
+            let files = self.files(&ground, &config.files)?;
+            tools.extend(files::tools(&files));
+            let store = self.vector_store_of(&config.search);
+            let vectors = Vectors {
+                store: store.map_err(SetupError::Tools)?,
+                files,
+                secrets: secrets.clone(),
+            };
+            tools.extend(vector::tools(&Arc::new(vectors)));
+            let exec = exec::tool(self, &config, &ground, &printed);
             tools.extend(exec.map_err(SetupError::Tools)?);
-            let sessions = terminals::tools(self, &ground, &config, &secrets);
+            let sessions = terminals::tools(self, &ground, &config, &printed);
             tools.extend(sessions.map_err(SetupError::Tools)?);
+            let runs = runs::tools(self, &config, &ground, &executors);
+            tools.extend(runs.map_err(SetupError::Tools)?);
             for tool in tools {
                 catalog
-                    .add_builtin(tool)
+                    .add_builtin(limited(tool, &limits))
                     .map_err(|error| SetupError::Tools(error.to_string()))?;
             }
         }
@@ -226,6 +273,7 @@ impl<'a> Parts<'a> {
             node_worker: &|| self.worker(true),
             lay_out: &|code| code.lay_out(&self.store, code_home.as_deref()),
             remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
+            runs: Some((&executors, config.runs.order())),
             pools: HashMap::new(),
         };
         if builtins == Builtins::With {
@@ -233,14 +281,14 @@ impl<'a> Parts<'a> {
             let program = program.transpose().map_err(SetupError::Tools)?;
             for tool in self.planner(&secrets, program) {
                 catalog
-                    .add_builtin(tool)
+                    .add_builtin(limited(tool, &limits))
                     .map_err(|error| SetupError::Tools(error.to_string()))?;
             }
         }
         for tool in tools {
             let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
             catalog
-                .add(tool)
+                .add(limited(tool, &limits))
                 .map_err(|error| SetupError::Tools(error.to_string()))?;
         }
         let shelf = shelf::shelf(&mut config, &catalog).map_err(SetupError::Tools)?;
@@ -255,8 +303,19 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The tools over the workspace's files, without what is the gate's own.
-    fn files(&self, ground: &Ground, config: &FilesConfig) -> Result<Vec<Tool>, SetupError> {
+    /// The workspace's files as the configuration lets them be reached, if that is trusted.
+    pub fn workspace_files(&self) -> Result<Arc<Files>, SetupError> {
+        let found = Found::look(self.environment, &self.paths, &self.store)?;
+        let (config, files) = match found {
+            Found::Trusted(source) => (source.config, source.files),
+            _ => (Config::default(), Vec::new()),
+        };
+        let ground = Ground::new(&self.paths, &config, &files);
+        self.files(&ground, &config.files)
+    }
+
+    /// The workspace's files, without what is the gate's own.
+    fn files(&self, ground: &Ground, config: &FilesConfig) -> Result<Arc<Files>, SetupError> {
         let lists = Lists::new(&config.allow, &config.deny).map_err(SetupError::Tools)?;
         let files = Files::open(
             &self.paths.workspace,
@@ -269,7 +328,7 @@ impl<'a> Parts<'a> {
             let place = self.paths.workspace.display();
             SetupError::Tools(format!("open the workspace {place}: {error}"))
         })?;
-        Ok(files::tools(&Arc::new(files)))
+        Ok(Arc::new(files))
     }
 
     /// The tools over plans; `program` makes the tasks, where there is one.
@@ -303,9 +362,24 @@ impl<'a> Parts<'a> {
         }
     }
 
+    /// what is called so, and what programs are let see under a name that says so.
     fn secrets(&self, config: &Config) -> Secrets {
+        let seen = config.exec.env.iter().filter(|name| says_secret(name));
+        let names = config.secrets.env.iter().chain(seen);
         let value = |name: &String| self.environment.text(name).map(str::to_owned);
-        Secrets::new(config.secrets.env.iter().filter_map(value).collect())
+        Secrets::new(names.filter_map(value).collect())
+    }
+
+    /// The owner's token too, for what programs print that callers name. Of the tokens of others
+    /// there are but hashes.
+    fn printed_secrets(&self, secrets: &Secrets) -> Secrets {
+        let brought = self.environment.text(TOKEN_VARIABLE).map(str::to_owned);
+        let own = self.store.known_owner_token();
+        secrets.with(
+            brought
+                .into_iter()
+                .chain(own.map(|own| own.reveal().to_owned())),
+        )
     }
 
     /// The gate in front of a setup.
@@ -368,6 +442,7 @@ fn store_options(config: &Config) -> Options {
         keys_max: config.store.keys_max.unwrap_or(usual.keys_max),
         key_life: config.store.key_life().unwrap_or(usual.key_life),
         traces_max_bytes: config.traces.max_bytes.unwrap_or(usual.traces_max_bytes),
+        runs_bytes_max: config.store.runs_max_bytes.unwrap_or(usual.runs_bytes_max),
         ..usual
     }
 }
@@ -388,6 +463,22 @@ fn rule(config: &PolicyConfig) -> Result<Rule, String> {
         decision,
         approve_by_client: config.approve_by_client,
     })
+}
+
+/// A tool under the first limit that is about it, unless it has its own.
+fn limited(tool: Tool, limits: &[(&[String], RateLimit)]) -> Tool {
+    let names = [tool.name.as_str(), tool.aid.as_str()];
+    let found = limits.iter().find(|(tools, _)| fits_any(tools, &names));
+    let rate_limit = tool.rate_limit.or(found.map(|(_, rate)| *rate));
+    Tool { rate_limit, ..tool }
+}
+
+/// True for names of variables such as `GITHUB_TOKEN` and `AWS_SECRET_ACCESS_KEY`.
+fn says_secret(name: &str) -> bool {
+    let words = name.split('_').map(str::to_ascii_uppercase);
+    words
+        .into_iter()
+        .any(|word| SECRET_WORDS.contains(&word.as_str()))
 }
 
 fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> {

@@ -5,9 +5,12 @@ mod confinement;
 mod exec;
 mod files;
 mod http;
+mod pilot;
 mod planner;
 mod remote;
 mod runner;
+mod runs;
+mod search;
 mod shelf;
 mod terminals;
 mod traces;
@@ -23,9 +26,12 @@ pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConf
 pub use exec::ExecConfig;
 pub use files::FilesConfig;
 pub use http::{HttpConfig, JwtConfig, ServiceConfig};
+pub use pilot::PilotConfig;
 pub use planner::PlannerConfig;
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
+pub use runs::{ExecutorRunnerConfig, RunsConfig, WebhookConfig};
+pub use search::{SearchConfig, StoreKind};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 pub use terminals::TerminalsConfig;
 pub use traces::{TelemetryConfig, TracesConfig};
@@ -52,6 +58,9 @@ pub struct Config {
     /// `[[policy]]`.
     #[serde(default, rename = "policy")]
     pub policies: Vec<PolicyConfig>,
+    /// `[[limit]]`.
+    #[serde(default, rename = "limit")]
+    pub limits: Vec<LimitConfig>,
     /// `[leases]`.
     #[serde(default)]
     pub leases: LeasesConfig,
@@ -79,6 +88,9 @@ pub struct Config {
     /// `[service]`.
     #[serde(default)]
     pub service: ServiceConfig,
+    /// `[pilot]`.
+    #[serde(default)]
+    pub pilot: PilotConfig,
     /// `[planner]`.
     #[serde(default)]
     pub planner: PlannerConfig,
@@ -88,6 +100,12 @@ pub struct Config {
     /// `[files]`.
     #[serde(default)]
     pub files: FilesConfig,
+    /// `[runs]`.
+    #[serde(default)]
+    pub runs: RunsConfig,
+    /// `[search]`.
+    #[serde(default)]
+    pub search: SearchConfig,
     /// `[terminals]`.
     #[serde(default)]
     pub terminals: TerminalsConfig,
@@ -244,6 +262,28 @@ impl RateLimitConfig {
     }
 }
 
+/// A rate for tools that have none of their own, as built-in ones.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitConfig {
+    #[serde(default)]
+    tools: Vec<String>,
+    per_second: f64,
+    burst: u32,
+}
+
+impl LimitConfig {
+    /// Which tools, by patterns over names and AIDs, and how often.
+    pub fn read(&self) -> Result<(&[String], RateLimit), String> {
+        let rate = RateLimitConfig {
+            per_second: self.per_second,
+            burst: self.burst,
+        };
+        let rate = rate.read().map_err(|reason| format!("limit: {reason}"))?;
+        Ok((&self.tools, rate))
+    }
+}
+
 /// One rule.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -337,6 +377,9 @@ pub struct StoreConfig {
     /// How long a key is kept.
     #[serde(default)]
     pub key_life_ms: Option<u64>,
+    /// All that streamed runs keep.
+    #[serde(default)]
+    pub runs_max_bytes: Option<u64>,
 }
 
 impl StoreConfig {
@@ -460,6 +503,10 @@ python = "python3"
 tools = ["a*"]
 callers = ["uid:*"]
 decision = "ask"
+[[limit]]
+tools = ["a*"]
+per_second = 5
+burst = 10
 [[tool]]
 name = "a/b"
 aliases = ["c"]

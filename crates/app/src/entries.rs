@@ -132,6 +132,7 @@ impl Functions {
             },
             lay_out: &|code| code.lay_out(&self.store, None),
             remotes: None,
+            runs: None,
             pools: std::mem::take(pools),
         };
         let tool = workshop.tool(config);

@@ -27,9 +27,6 @@ pub fn tool(
     if config.exec.off {
         return Ok(None);
     }
-    let tier = config.exec.tier.unwrap_or(Tier::System.number().into());
-    let tier =
-        Tier::from_number(tier).ok_or_else(|| format!("exec.tier: {tier} is not 0, 1, 2 or 3"))?;
     let settings = ExecSettings {
         programs: programs(parts, config),
         own: ground.own(),
@@ -37,7 +34,7 @@ pub fn tool(
             processes: Some(processes(config)),
             ..Limits::default()
         },
-        tier,
+        tier: tier(config)?,
         needs: needs(config, ground)?,
     };
     let made = exec::tool(
@@ -66,7 +63,14 @@ pub fn programs(parts: &Parts<'_>, config: &Config) -> Programs {
     }
 }
 
-fn processes(config: &Config) -> u64 {
+/// How dangerous it is to run what a caller names.
+pub fn tier(config: &Config) -> Result<Tier, String> {
+    let tier = config.exec.tier.unwrap_or(Tier::System.number().into());
+    Tier::from_number(tier).ok_or_else(|| format!("exec.tier: {tier} is not 0, 1, 2 or 3"))
+}
+
+/// Processes of one program and all it starts.
+pub fn processes(config: &Config) -> u64 {
     config.exec.processes.unwrap_or(PROCESSES_MAX)
 }
 

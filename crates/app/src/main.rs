@@ -12,6 +12,7 @@ mod config;
 mod entries;
 mod environment;
 mod exec;
+mod freshness;
 mod issuer;
 mod mcp;
 #[cfg(test)]
@@ -19,8 +20,10 @@ mod mcp;
 mod mutate;
 mod needs;
 mod node;
+mod notify;
 mod pack;
 mod paths;
+mod pilot;
 mod project;
 mod python;
 #[cfg(test)]
@@ -31,6 +34,8 @@ mod python;
 )]
 mod random;
 mod remote;
+mod runs;
+mod search;
 mod shelf;
 mod show;
 mod suggest;
@@ -60,7 +65,7 @@ fn main() -> ExitCode {
         Role::Toolhost(rest) => commands::toolhost::main(&environment, rest),
         Role::ToolExec(rest) => commands::toolhost::tool_exec(&environment, rest),
         Role::Bridge(rest) => commands::bridge::main(&environment, rest),
-        Role::MachinaCli => commands::toolhost::machina_usage(),
+        Role::MachinaCli(rest) => commands::machina::main(&environment, rest),
         Role::Callgate => cli::main(&environment, &args),
     }
 }
@@ -70,7 +75,7 @@ enum Role<'a> {
     Toolhost(&'a [OsString]),
     ToolExec(&'a [OsString]),
     Bridge(&'a [OsString]),
-    MachinaCli,
+    MachinaCli(&'a [OsString]),
     Callgate,
 }
 
@@ -85,7 +90,7 @@ impl<'a> Role<'a> {
         match (name.and_then(|name| name.to_str()), first) {
             (Some("toolhost"), _) => Self::Toolhost(after(1)),
             (Some("machina_cli"), Some("tool_exec")) => Self::ToolExec(after(2)),
-            (Some("machina_cli"), _) => Self::MachinaCli,
+            (Some("machina_cli"), _) => Self::MachinaCli(after(1)),
             (_, Some("toolhost")) => Self::Toolhost(after(2)),
             (_, Some("tool_exec")) => Self::ToolExec(after(2)),
             (_, Some("bridge")) => Self::Bridge(after(2)),

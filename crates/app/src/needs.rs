@@ -39,7 +39,8 @@ impl Ground {
         let root = paths.workspace.clone();
         let mut kept: Vec<PathBuf> = RESERVED.iter().map(|name| root.join(name)).collect();
         let planner = config.planner.tool();
-        let tools = config.tools.iter().chain(&planner);
+        let pilot = config.pilot.tool();
+        let tools = config.tools.iter().chain(&planner).chain(&pilot);
         kept.extend(tools.flat_map(|tool| code(&root, tool)));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
         hidden.extend(sockets(paths));
@@ -290,12 +291,10 @@ fn code(root: &Path, config: &ToolConfig) -> Vec<PathBuf> {
     match runner {
         // In the pack.
         RunnerConfig::Node { .. } if packed => Vec::new(),
-        RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. } => command
-            .iter()
-            .filter(|word| !word.is_empty() && !escapes(word))
-            .map(|word| root.join(word))
-            .filter(|path| path.is_file())
-            .collect(),
+        RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. } => {
+            files(root, command)
+        }
+        RunnerConfig::Executor(executor) => files(root, &executor.words()),
         RunnerConfig::Service(_) => Vec::new(),
         RunnerConfig::Container(container) => {
             let entry = container.entry.as_deref();
@@ -314,6 +313,16 @@ fn code(root: &Path, config: &ToolConfig) -> Vec<PathBuf> {
         }
         RunnerConfig::Python { entry, .. } => module(root, entry),
     }
+}
+
+/// The files of the workspace among the words of a command.
+fn files(root: &Path, command: &[String]) -> Vec<PathBuf> {
+    command
+        .iter()
+        .filter(|word| !word.is_empty() && !escapes(word))
+        .map(|word| root.join(word))
+        .filter(|path| path.is_file())
+        .collect()
 }
 
 /// The folder or file of the workspace that an entry's module is in.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use callgate_call::Digest;
+use callgate_search::model::MODEL;
 
 use crate::environment::Environment;
 
@@ -115,4 +116,14 @@ fn state_home(environment: &Environment) -> Option<PathBuf> {
         (None, Some(home)) => Some(Path::new(home).join(".local/state")),
         (None, None) => None,
     }
+}
+
+/// Where the model is kept, for all workspaces of a user.
+pub fn models(environment: &Environment) -> Option<PathBuf> {
+    Some(state_home(environment)?.join("callgate").join("models"))
+}
+
+/// The model's own folder.
+pub fn model_folder(environment: &Environment) -> Option<PathBuf> {
+    Some(models(environment)?.join(MODEL))
 }

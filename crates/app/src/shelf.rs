@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use callgate_call::{Face, Prompt, PromptArgument, Resource, Shelf, Source};
 use callgate_gate::Catalog;
+use callgate_tools::runs::ARTIFACT_TEMPLATE;
 use serde_json::{Value, json};
 
 use crate::config::{Config, MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
@@ -33,7 +34,25 @@ pub fn shelf(config: &mut Config, catalog: &Catalog) -> Result<Shelf, String> {
             shelf.resources.push(resource);
         }
     }
+    shelf.templates.extend(artifacts(catalog));
     Ok(shelf)
+}
+
+/// The artifacts of runs, where they can be read.
+fn artifacts(catalog: &Catalog) -> Option<Resource> {
+    let tool = "artifacts/read".to_owned();
+    catalog.find(&tool).ok()?;
+    Some(Resource {
+        uri: ARTIFACT_TEMPLATE.to_owned(),
+        name: "artifact".to_owned(),
+        description: "An artifact of a streamed run, by the digest in the run's report".to_owned(),
+        face: Face {
+            title: Some("Artifacts of runs".to_owned()),
+            ..Face::default()
+        },
+        mime_type: None,
+        source: Source::Tool(tool),
+    })
 }
 
 fn prompt(config: PromptConfig, catalog: &Catalog) -> Result<Prompt, String> {

@@ -22,6 +22,15 @@ pub fn json(value: &Value) {
     data(&text);
 }
 
+/// Without what a terminal would act on: files and tools say what they like.
+pub fn plain(text: &str) -> String {
+    let plain = |c: char| match c.is_control() && !matches!(c, '\n' | '\t') {
+        true => char::REPLACEMENT_CHARACTER,
+        false => c,
+    };
+    text.chars().map(plain).collect()
+}
+
 /// Says something to the person.
 pub fn say(words: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{words}");

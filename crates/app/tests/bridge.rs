@@ -234,6 +234,7 @@ fn the_schema_file_follows_the_catalog() {
     assert_eq!(
         names(),
         [
+            "artifacts_read",
             "builtin_echo",
             "exec_run",
             "files_delete",
@@ -252,6 +253,9 @@ fn the_schema_file_follows_the_catalog() {
             "planner_get_plan",
             "planner_list_plans",
             "planner_update_task",
+            "runs_get",
+            "runs_list",
+            "runs_start",
             "terminals_attach",
             "terminals_create",
             "terminals_kill",
@@ -259,6 +263,9 @@ fn the_schema_file_follows_the_catalog() {
             "terminals_read_logs",
             "terminals_resize",
             "terminals_write",
+            "vector_delete",
+            "vector_search",
+            "vector_upsert",
         ]
     );
     folder.write("callgate.toml", &ONE.replace("\"one\"", "\"two\""));
@@ -343,23 +350,30 @@ fn cancelled_calls_end_their_tool() {
     started(3);
     drop(frames);
     ended();
+    // One that has said all it had to say still waits, until it is gone.
+    let mut frames = Frames::connect(&folder.join("state/bridge.sock"));
+    frames.send(br#"{"method":"call_tool","params":{"name":"one"}}"#);
+    frames.0.shutdown(std::net::Shutdown::Write).unwrap();
+    started(4);
+    drop(frames);
+    ended();
     let mut frames = Frames::connect(&folder.join("state/bridge.sock"));
     frames.send(br#"{"method":"call_tool","params":{"name":"one","_meta":{"callgate/idempotencyKey":"k"}}}"#);
-    started(4);
+    started(5);
     drop(frames);
     folder.write("go", "");
     let mut bridge = bridge_to_gate(&folder);
     let reply = bridge.ask(&keyed_call(3, "one", &json!({}), "k"));
     assert_eq!(told(&reply), ("{}", false));
     ended();
-    assert_eq!(lines_of(&folder.join("effects.log")).len(), 4);
+    assert_eq!(lines_of(&folder.join("effects.log")).len(), 5);
     drop(bridge);
     assert!(serve.stop().success());
     let records = chain(&folder);
     let cancelled = records
         .iter()
         .filter(|record| record["fault"] == "cancelled");
-    assert_eq!(cancelled.count(), 3, "{records:?}");
+    assert_eq!(cancelled.count(), 4, "{records:?}");
     verified(&folder);
 }
 

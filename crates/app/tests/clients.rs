@@ -84,7 +84,8 @@ exec /bin/sh -c ': > "$0"; while :; do sleep 60; done' "$mark"
 "#;
 
 /// The tools as hosts see them, in the order of their names.
-const NAMES: [&str; 29] = [
+const NAMES: &[&str] = &[
+    "artifacts_read",
     "builtin_echo",
     "exec_run",
     "files_delete",
@@ -102,6 +103,9 @@ const NAMES: [&str; 29] = [
     "planner_get_plan",
     "planner_list_plans",
     "planner_update_task",
+    "runs_get",
+    "runs_list",
+    "runs_start",
     "shell_hang",
     "terminals_attach",
     "terminals_create",
@@ -114,6 +118,9 @@ const NAMES: [&str; 29] = [
     "text_greet",
     "text_large",
     "text_steps",
+    "vector_delete",
+    "vector_search",
+    "vector_upsert",
 ];
 
 /// A client: its driver, the eras it knows, and what its own design keeps it from.

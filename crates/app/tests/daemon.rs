@@ -14,8 +14,45 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use support::drive::{Serve, chain, cli, python, run, run_with, verified};
+use support::processes::{peak_kib, resident_bytes};
 use support::workspace::{ONE, SLOW, builtins, effects, trusted, trusted_with};
 use support::{callgate, wait_for};
+
+/// S-17: bytes that a killed process left and nobody tells of go at the start, once they are a
+/// day old; bytes on their way to be an artifact whatever their age.
+#[test]
+fn orphans_go_at_the_start() {
+    let folder = trusted(ONE);
+    let put = |path: &str, hours: u64| {
+        let path = folder.join("state").join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("make it");
+        let file = std::fs::File::create(&path).expect("make it");
+        let age = std::time::Duration::from_secs(hours * 3600);
+        let then = std::time::SystemTime::now() - age;
+        file.set_modified(then).expect("make it old");
+        path
+    };
+    let old = put(&format!("artifacts/aa/{}", "aa".repeat(32)), 25);
+    let young = put(&format!("artifacts/bb/{}", "bb".repeat(32)), 23);
+    let incoming = put("incoming/0123456789abcdef/0", 0);
+    let serve = Serve::start(&folder);
+    wait_for("the collection", || (!old.exists()).then_some(()));
+    assert!(young.exists() && !incoming.exists());
+    assert!(serve.stop().success());
+}
+
+/// What only the start needed does not stay resident, and what is needed comes back.
+#[test]
+fn a_start_is_let_go_of() {
+    let folder = trusted(ONE);
+    let serve = Serve::start(&folder);
+    wait_for("less to be resident", || {
+        let resident = resident_bytes(serve.pid()) / 1024;
+        (resident < peak_kib(serve.pid()) * 4 / 5).then_some(())
+    });
+    serve.call(&json!({ "tool": "one", "input": {} }));
+    assert!(serve.stop().success());
+}
 
 /// G-11: the caller is `uid:N` on every wire of one user.
 #[test]

@@ -7,6 +7,8 @@
     reason = "tests start the real program"
 )]
 
+#[path = "../../misbehave/src/locate.rs"]
+mod locate;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +22,15 @@ use callgate_call::{
 };
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::{Options, Store};
+use locate::misbehave;
 use serde_json::{Value, json};
 use support::bridge::Frames;
-use support::drive::{Host, Serve, chain, cli, post_bytes, run_with, signal, verified};
-use support::mcp::{initialize, legacy_call, mcp, modern_call, post_mcp, post_open};
-use support::seen::{
-    Seen, bridge_seen, gate_seen, mcp_seen, protocol_seen, rpc_seen, toolhost_seen,
-};
-use support::web::{Request, hear};
+use support::drive::{Host, call_records, chain, cli, post_bytes, run_records, signal, verified};
+use support::mcp::{legacy_call, mcp, modern_call, post_open};
+use support::play::{artifact, done, item, lines};
+use support::seen::{Seen, protocol_seen, toolhost_seen};
+use support::stage::Stage;
+use support::wires::{WIRES, Wires, local_request, rpc_request};
 use support::workspace::{effects, trusted_with};
 use support::{callgate, wait_for};
 
@@ -62,12 +65,14 @@ esac
 const HELD: &str = r#"
 [[tool]]
 name = "unkept"
+tags = ["tag.wire"]
 tier = 1
 isolation = "worker"
 guarantees = { no_env_write = true }
 runner = { kind = "python", entry = "tries:connect" }
 [[tool]]
 name = "tries"
+tags = ["tag.wire"]
 tier = 1
 runner = { kind = "python", entry = "tries:connect" }
 "#;
@@ -79,7 +84,7 @@ const TRIES: &str =
 fn config() -> String {
     let tool = |name: &str, more: &str, command: &str| {
         format!(
-            "[[tool]]\nname = \"{name}\"\n{more}\nwrites = [\"effects.log\"]\n\
+            "[[tool]]\nname = \"{name}\"\ntags = [\"tag.wire\"]\n{more}\nwrites = [\"effects.log\"]\n\
              input_schema = {{ type = \"object\", properties = {{ do = {{ type = \"string\" }} }} }}\n\
              runner = {{ kind = \"process\", command = {command}, limits = {{ output_bytes = 1000 }} }}\n"
         )
@@ -101,202 +106,6 @@ fn config() -> String {
         config.push_str(&tool(&format!("limited/{wire}"), limit, work));
     }
     config
-}
-
-const WIRES: [&str; 10] = [
-    "toolhost",
-    "gate",
-    "mcp",
-    "mcp-legacy",
-    "mcp-http",
-    "bridge",
-    "tool",
-    "service",
-    "rpc",
-    "rpc-http",
-];
-
-/// One open conversation on each wire, all of one user.
-struct Wires<'a> {
-    folder: &'a support::Folder,
-    toolhost: Host,
-    /// The same wire for the built-in tools: a host has those of one plugin.
-    builtins: Host,
-    modern: Host,
-    legacy: Host,
-    bridge: Frames,
-    rpc: Host,
-    serve: Serve,
-    port: u16,
-    token: String,
-}
-
-impl<'a> Wires<'a> {
-    fn open(folder: &'a support::Folder) -> Self {
-        let serve = Serve::spawn(
-            callgate(folder).args(["serve", "--port", "0"]),
-            folder.join("state/gate.sock"),
-        );
-        serve.wait_said("MCP on http://127.0.0.1:");
-        let said = serve.said();
-        let (_, rest) = said.split_once("MCP on http://127.0.0.1:").expect("a port");
-        let port = rest.split('/').next().and_then(|port| port.parse().ok());
-        let token = cli(folder, &["token", "owner"]).good().out;
-        let mut legacy = mcp(folder, &[]);
-        legacy.ask(&initialize(0));
-        Self {
-            folder,
-            toolhost: Host::start(folder, "."),
-            builtins: Host::start(folder, "builtin"),
-            modern: mcp(folder, &["--standalone"]),
-            legacy,
-            bridge: Frames::connect(&folder.join("state/bridge.sock")),
-            rpc: Host::spawn(callgate(folder).arg("rpc")),
-            serve,
-            port: port.expect("a port"),
-            token: token.trim().to_owned(),
-        }
-    }
-
-    fn call(&mut self, wire: &str, tool: &str, input: &Value, key: &str, lease: &str) -> Seen {
-        let mut meta = json!({});
-        if !key.is_empty() {
-            meta["callgate/idempotencyKey"] = key.into();
-        }
-        if !lease.is_empty() {
-            meta["callgate/leaseToken"] = lease.into();
-        }
-        match wire {
-            "toolhost" => {
-                let aid = callgate_call::aid_of_name(tool);
-                let mut request = json!({ "aid": aid, "inputs": input });
-                if !key.is_empty() {
-                    request["idempotency_key"] = key.into();
-                }
-                if !lease.is_empty() {
-                    request["_lease_token"] = lease.into();
-                }
-                let host = match tool.starts_with("memory/") {
-                    true => &mut self.builtins,
-                    false => &mut self.toolhost,
-                };
-                toolhost_seen(&host.ask(&request))
-            }
-            "gate" => {
-                let mut request = json!({ "tool": tool, "input": input });
-                if !key.is_empty() {
-                    request["idempotency_key"] = key.into();
-                }
-                if !lease.is_empty() {
-                    request["lease_token"] = lease.into();
-                }
-                gate_seen(&self.serve.call(&request))
-            }
-            "mcp" => mcp_seen(
-                &self
-                    .modern
-                    .ask(&modern_call(1, tool, input, &no_asking(meta))),
-            ),
-            "mcp-legacy" => {
-                // A client that can be asked would be; this one says no to everything.
-                self.legacy.send(&legacy_call(1, tool, input, &meta));
-                loop {
-                    let reply = self.legacy.reply();
-                    if reply.get("method").is_none() {
-                        return mcp_seen(&reply);
-                    }
-                    let error = json!({ "code": -1, "message": "no" });
-                    let answer = json!({ "jsonrpc": "2.0", "id": reply["id"], "error": error });
-                    self.legacy.send(&answer);
-                }
-            }
-            "mcp-http" => {
-                let authorization = format!("Bearer {}", self.token);
-                let message = modern_call(1, tool, input, &no_asking(meta));
-                let answer = post_mcp(self.port, &message, &[("authorization", &authorization)]);
-                mcp_seen(&answer.json())
-            }
-            "bridge" => {
-                let params = json!({ "name": tool, "arguments": input, "_meta": meta });
-                let request = json!({ "method": "call_tool", "params": params });
-                assert!(self.bridge.send(request.to_string().as_bytes()));
-                bridge_seen(&self.bridge.message().expect("an answer"))
-            }
-            "tool" => {
-                let bytes = local_request(tool, input, meta).to_string().into_bytes();
-                let ran = run_with(callgate(self.folder).arg("tool"), &bytes);
-                protocol_seen(&ran.json())
-            }
-            "service" => {
-                let mut stream = self.post_tools(tool, input, meta);
-                let reply = hear(&mut stream);
-                assert_eq!(reply.status, 200, "{reply:?}");
-                protocol_seen(&reply.json())
-            }
-            "rpc" => rpc_seen(&self.rpc.ask(&rpc_request(tool, input, key, lease))),
-            "rpc-http" => {
-                let mut stream = self.post_rpc(&rpc_request(tool, input, key, lease));
-                let reply = hear(&mut stream);
-                assert_eq!(reply.status, 200, "{reply:?}");
-                rpc_seen(&reply.json())
-            }
-            other => panic!("no wire {other}"),
-        }
-    }
-
-    /// `POST /rpc` with the owner's token, to be answered.
-    fn post_rpc(&self, request: &Value) -> std::net::TcpStream {
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).expect("connect");
-        let bytes = Request::new("POST /rpc", request.to_string().as_bytes())
-            .by(&self.token)
-            .bytes("connection: close\r\n");
-        stream.write_all(&bytes).expect("write");
-        stream
-    }
-
-    /// `POST /tools` with the owner's token, to be answered.
-    fn post_tools(&self, tool: &str, input: &Value, meta: Value) -> std::net::TcpStream {
-        let mut request = meta;
-        request["protocol_version"] = 1.into();
-        request["tool_name"] = tool.into();
-        request["payload"] = input.clone();
-        request["callgate/call"] = true.into();
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).expect("connect");
-        let bytes = Request::new("POST /tools", request.to_string().as_bytes())
-            .by(&self.token)
-            .bytes("connection: close\r\n");
-        stream.write_all(&bytes).expect("write");
-        stream
-    }
-}
-
-/// A tool's name is its method; what is ours stands beside the params.
-fn rpc_request(tool: &str, input: &Value, key: &str, lease: &str) -> Value {
-    let mut ours = json!({});
-    if !key.is_empty() {
-        ours["idempotency_key"] = key.into();
-    }
-    if !lease.is_empty() {
-        ours["lease_token"] = lease.into();
-    }
-    json!({ "jsonrpc": "2.0", "id": 1, "method": tool, "params": input, "callgate": ours })
-}
-
-/// What `callgate tool` takes. A tool that has no entry is meant by its name.
-fn local_request(tool: &str, input: &Value, meta: Value) -> Value {
-    let mut request = meta;
-    request["protocol_version"] = 1.into();
-    request["tool"] = tool.into();
-    request["entry"] = tool.into();
-    request["payload"] = input.clone();
-    request["callgate/call"] = true.into();
-    request
-}
-
-/// A client that can not be asked anything.
-fn no_asking(mut meta: Value) -> Value {
-    meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
-    meta
 }
 
 /// F, F-15, F-16, G-3, G-11, JR-17, JR-21, JR-23, R-13: a tool registered once is callable over every wire under the same rules.
@@ -361,6 +170,15 @@ fn the_same_rules_on_every_wire() {
         assert_eq!(again, Seen::Fault("lease_rejected".to_owned()), "{wire}");
     }
 
+    // A pilot makes its calls like anybody; what it may not have is not on its menu.
+    for (tool, input, kind) in &faults {
+        if ["unknown_tool", "denied"].contains(kind) {
+            continue;
+        }
+        let seen = wires.pilot(tool, input);
+        assert_eq!(seen, Seen::Fault((*kind).to_owned()), "{tool} {input}");
+    }
+
     // One key, used first on each wire in turn and then on all: one run each.
     let ran = effects(&folder);
     for (number, first) in WIRES.into_iter().enumerate() {
@@ -389,6 +207,13 @@ fn the_same_rules_on_every_wire() {
             assert_eq!(other, Seen::Fault("conflict".to_owned()), "{first}, {wire}");
         }
     }
+    let input = json!({ "do": "piloted" });
+    let wanted = Seen::Output {
+        value: json!({ "got": input }),
+        replayed: false,
+    };
+    assert_eq!(wires.pilot("work", &input), wanted);
+    let ran = ran + 1;
     assert_eq!(effects(&folder), ran + WIRES.len());
 
     // A call whose gate was killed while it ran: nobody knows, on any wire.
@@ -405,23 +230,33 @@ fn the_same_rules_on_every_wire() {
         assert_eq!(seen, Seen::Fault("outcome_unknown".to_owned()), "{wire}");
     }
 
-    let Wires {
-        toolhost,
-        builtins,
-        modern,
-        legacy,
-        serve,
-        bridge,
-        rpc,
-        ..
-    } = wires;
-    drop(bridge);
-    for host in [toolhost, builtins, modern, legacy, rpc] {
-        assert!(host.end().success());
-    }
-    assert!(serve.stop().success());
+    wires.close();
     verified(&folder);
-    same_records(&chain(&folder));
+    let records = chain(&folder);
+    same_records(&records, EVERYBODY, |start| {
+        let tool = start["tool"].as_str();
+        start.get("key").is_none() && tool.is_some_and(|tool| tool.starts_with("limited/"))
+    });
+    // Those that were the first with their key.
+    let with_pilot = [EVERYBODY, &["pilot"]].concat();
+    same_records(&records, &with_pilot, |start| {
+        start.get("key").is_some() && start["tool"] == "work" && is_good(&records, start)
+    });
+}
+
+/// The wires by their names in records; both eras of MCP have one.
+const EVERYBODY: &[&str] = &[
+    "bridge", "gate", "mcp", "mcp-http", "rpc", "rpc-http", "service", "tool", "toolhost",
+];
+
+fn outcome_of<'a>(records: &'a [Value], start: &Value) -> Option<&'a Value> {
+    let is_its = |record: &&Value| record["kind"] == "outcome" && record["call"] == start["call"];
+    records.iter().find(is_its)
+}
+
+fn is_good(records: &[Value], start: &Value) -> bool {
+    let outcome = outcome_of(records, start);
+    outcome.is_some_and(|outcome| outcome.get("fault").is_none())
 }
 
 /// F, G-7: a tool that failed on one wire is left alone on all of them.
@@ -655,10 +490,12 @@ fn internal_on_every_wire() {
     assert_eq!(effects(&folder), WIRES.len());
 }
 
-/// What the chain says of a plain call is the same for every wire but its name and what is
+/// What the chain says of these calls is the same for every wire but its name and what is
 /// different for every call.
-fn same_records(records: &[Value]) {
-    let own = ["seq", "at", "call", "wire", "took_ms", "tool", "aid"];
+fn same_records(records: &[Value], wanted: &[&str], of: impl Fn(&Value) -> bool) {
+    let own = [
+        "seq", "at", "call", "wire", "took_ms", "tool", "aid", "key", "input", "output",
+    ];
     let shape = |record: &Value| {
         let mut record = record.clone();
         if let Some(members) = record.as_object_mut() {
@@ -668,22 +505,131 @@ fn same_records(records: &[Value]) {
     };
     let mut shapes = BTreeSet::new();
     let mut wires = BTreeSet::new();
-    for start in records {
-        let is_limited = start["tool"]
-            .as_str()
-            .is_some_and(|tool| tool.starts_with("limited/"));
-        if start["kind"] == "start" && is_limited {
+    for start in records.iter().filter(|record| record["kind"] == "start") {
+        if of(start) {
             wires.insert(start["wire"].as_str().unwrap_or_default().to_owned());
-            let outcome = records
-                .iter()
-                .find(|record| record["kind"] == "outcome" && record["call"] == start["call"])
-                .expect("its outcome");
+            let outcome = outcome_of(records, start).expect("its outcome");
             shapes.insert((shape(start), shape(outcome)));
         }
     }
     assert_eq!(shapes.len(), 1, "{shapes:#?}");
-    let wanted = [
-        "bridge", "gate", "mcp", "mcp-http", "rpc", "rpc-http", "service", "tool", "toolhost",
-    ];
-    assert!(wires.iter().eq(wanted), "{wires:?}");
+    let wanted: BTreeSet<String> = wanted.iter().map(|wire| (*wire).to_owned()).collect();
+    assert_eq!(wires, wanted);
+}
+
+/// A search by words is the same by every wire and for a pilot: what is found, what is recorded,
+/// and what is said where there is nothing to search or a question is no question.
+#[test]
+fn searched_on_every_wire() {
+    let folder = trusted_with(&[
+        ("callgate.toml", ""),
+        (
+            "src/sheep.rs",
+            "/// Counts the sheep.\npub fn count_sheep() {}\n",
+        ),
+        (
+            "docs/farm.md",
+            "# The farm\n\nSheep are counted at night.\n",
+        ),
+    ]);
+    let mut wires = Wires::open(&folder);
+    let ask = json!({ "query": "sheep" });
+    for (input, kind) in [
+        (ask, "unavailable"),
+        (json!({ "query": "x", "top_k": 0 }), "bad_input"),
+    ] {
+        for wire in WIRES {
+            let seen = wires.call(wire, "vector/search", &input, "", "");
+            assert_eq!(seen, Seen::Fault(kind.to_owned()), "{wire}");
+        }
+        let seen = wires.pilot("vector/search", &input);
+        assert_eq!(seen, Seen::Fault(kind.to_owned()));
+    }
+    cli(&folder, &["index", "--lexical"]).good();
+    let input = json!({ "query": "sheep" });
+    let mut all = Vec::new();
+    for wire in WIRES.into_iter().chain(["pilot"]) {
+        let before = chain(&folder).len();
+        let seen = match wire {
+            "pilot" => wires.pilot("vector/search", &input),
+            _ => wires.call(wire, "vector/search", &input, wire, ""),
+        };
+        let Seen::Output { mut value, .. } = seen else {
+            panic!("{wire}: {seen:?}");
+        };
+        value["usage"] = Value::Null;
+        all.push((wire, value, call_records(&folder, before)));
+    }
+    let (_, value, records) = &all[0];
+    assert_eq!(
+        value["matches"].as_array().map(Vec::len),
+        Some(2),
+        "{value}"
+    );
+    for (wire, other, other_records) in &all[1..] {
+        assert_eq!(other, value, "{wire}");
+        assert_eq!(other_records, records, "{wire}");
+    }
+    wires.close();
+}
+
+/// A streamed run is the same by every wire and for a pilot: its report, its events, its records,
+/// and the fault of one that crashes.
+#[test]
+fn run_on_every_wire() {
+    let folder = trusted_with(&[("callgate.toml", "[leases]\nenforce_from_tier = 3\n")]);
+    std::fs::copy(misbehave(), folder.join("misbehave")).expect("copy the executor");
+    let mut wires = Wires::open(&folder);
+    let [chunk, commit] = artifact("a", "hello");
+    let order = Stage::order(
+        &json!([item(1), chunk, commit, done()]),
+        &json!({ "job_id": "j" }),
+    );
+    let crash = Stage::order(&json!([item(1), { "exit": 4 }]), &json!({}));
+    let mut all = Vec::new();
+    for wire in WIRES.into_iter().chain(["pilot"]) {
+        let mut call = |input: &Value| match wire {
+            "pilot" => wires.pilot("runs/start", input),
+            _ => wires.call(wire, "runs/start", input, "", ""),
+        };
+        assert_eq!(
+            call(&crash),
+            Seen::Fault("tool_failed".to_owned()),
+            "{wire}"
+        );
+        let before = chain(&folder).len();
+        let seen = call(&order);
+        let Seen::Output {
+            value: mut report, ..
+        } = seen
+        else {
+            panic!("{wire}: {seen:?}");
+        };
+        let run = report["run_id"].as_str().expect("a run id").to_owned();
+        let events = cli(&folder, &["runs", "export", &run]).good().out;
+        let events = events.replace(&run, "RUN");
+        for changing in ["run_id", "duration_ms", "metrics"] {
+            report[changing] = Value::Null;
+        }
+        // What made a batch durable is a matter of time.
+        report["policy"]["flush_triggers"] = Value::Null;
+        all.push((wire, report, lines(&events), run_records(&folder, before)));
+    }
+    let (_, report, events, records) = &all[0];
+    assert_eq!(report["outcome"], "success");
+    assert!(records.len() >= 4, "{records:?}");
+    for (wire, other_report, other_events, other_records) in &all[1..] {
+        assert_eq!(other_report, report, "{wire}");
+        assert_eq!(other_events.len(), events.len(), "{wire}");
+        for (other, event) in other_events.iter().zip(events) {
+            assert_eq!(
+                [&other["type"], &other["payload"]],
+                [&event["type"], &event["payload"]],
+                "{wire}"
+            );
+        }
+        assert_eq!(other_records, records, "{wire}");
+    }
+    wires.close();
+    verified(&folder);
 }

@@ -269,14 +269,14 @@ fn programs_are_allowed_by_name() {
 fn timeouts_are_results() {
     let folder = Folder::new();
     let mut host = rpc(&folder);
-    let late = |command: &str| json!({ "command": command, "shell": true, "timeout_ms": 1000 });
+    let late = |command: &str| json!({ "command": command, "shell": true, "timeout_ms": 5000 });
     let result = good(&mut host, late("echo before; sleep 987654"));
     assert_eq!(result["stdout"], "before\n");
     assert_eq!(
         (&result["timed_out"], &result["exit_code"]),
         (&json!(true), &json!(128 + 15))
     );
-    assert!(result["duration_ms"].as_u64().unwrap() >= 1000);
+    assert!(result["duration_ms"].as_u64().unwrap() >= 5000);
     // It may clean up.
     let result = good(
         &mut host,
@@ -462,6 +462,26 @@ fn secrets_do_not_show() {
     let answer =
         host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params }));
     assert_eq!(answer["result"]["content"], "x[secret]\nx");
+}
+
+/// so is what programs are let see under a name that says what it is, and the owner's token.
+#[test]
+fn secrets_by_their_names() {
+    let folder = trusted("[exec]\nenv = [\"MY_API_TOKEN\", \"PLACE\"]\n");
+    let token = support::drive::cli(&folder, &["token", "owner", "--json"]).good();
+    let token = token.json()["token"].as_str().unwrap().to_owned();
+    let mut command = callgate(&folder);
+    command
+        .arg("rpc")
+        .env("MY_API_TOKEN", "s3cret-value")
+        .env("PLACE", "somewhere");
+    let mut host = Host::spawn(&mut command);
+    let params =
+        json!({ "command": "echo $MY_API_TOKEN $PLACE $1", "shell": true, "args": [token] });
+    assert_eq!(
+        good(&mut host, params)["stdout"],
+        "[secret] somewhere [secret]\n"
+    );
 }
 
 /// G-9b: state and configuration are out of its reach, the code of tools is not to be

@@ -90,6 +90,13 @@ fn reading() {
             (&json!(wanted), &json!(6))
         );
     }
+    // A whole number is one however it is written, and beyond the end there is nothing.
+    for (offset, length, wanted) in [(2.0, 3.0, "ll"), (1e300, 1.0, ""), (5.0, 1e300, "o")] {
+        let params = json!({ "path": "a.txt", "offset": offset, "length": length });
+        assert_eq!(good(&mut host, "files/read", params)["content"], wanted);
+    }
+    let params = json!({ "path": "a.txt", "max_bytes": 5.0 });
+    assert_eq!(bad(&mut host, "files/read", params).0, 1007);
     let coded = good(
         &mut host,
         "files/read",
@@ -145,10 +152,11 @@ fn writing() {
         write(&mut host, json!({ "mkdirs": false }))["error"]["code"],
         1001
     );
+    let gone = write(&mut host, json!({ "etag": "b3-0" }))["error"].clone();
     assert_eq!(
-        write(&mut host, json!({ "etag": "b3-0" }))["error"]["code"],
-        1001,
-        "no folder"
+        (&gone["code"], &gone["data"]["etag"]),
+        (&json!(1005), &Value::Null),
+        "gone with its folder"
     );
     assert!(!folder.join("d").exists(), "nothing was made for nothing");
     let made = write(&mut host, json!({}))["result"].clone();
@@ -410,7 +418,8 @@ fn listing_moving_deleting() {
         folder.write(&format!("d/{name}"), name);
     }
     let mut host = rpc(&folder);
-    let first = good(&mut host, "files/list", json!({ "path": "d", "limit": 2 }));
+    let params = json!({ "path": "d", "limit": 2.0 });
+    let first = good(&mut host, "files/list", params);
     folder.write("d/aa", "new, before the cursor");
     let cursor = first["next_cursor"].clone();
     let next = good(
@@ -426,12 +435,12 @@ fn listing_moving_deleting() {
         (1, &json!("d/c"))
     );
     assert_eq!(next["next_cursor"], Value::Null);
-    let (code, data) = bad(
-        &mut host,
-        "files/list",
-        json!({ "path": "d", "cursor": "!" }),
-    );
-    assert_eq!((code, &data["field"]), (-32602, &json!("cursor")));
+    // The second is base64, and still none of ours.
+    for cursor in ["!", "YQ"] {
+        let params = json!({ "path": "d", "cursor": cursor });
+        let (code, data) = bad(&mut host, "files/list", params);
+        assert_eq!((code, &data["field"]), (-32602, &json!("cursor")));
+    }
     assert_eq!(
         bad(
             &mut host,
@@ -486,4 +495,32 @@ fn a_configured_tool_takes_the_place() {
         good(&mut host, "files/stat", json!({ "path": "a" }))["size"],
         1
     );
+}
+
+/// JR-46, JR-53, R-5: the same over MCP and toolhost, faults included.
+#[test]
+fn on_other_wires() {
+    let folder = Folder::new();
+    folder.write("a.txt", "héllo\n");
+    let mut host = rpc(&folder);
+    let mut mcp = support::mcp::mcp(&folder, &["--standalone"]);
+    let mut toolhost = Host::start(&folder, "builtin");
+    for params in [
+        json!({ "path": "a.txt" }),
+        json!({ "path": "a.txt", "offset": 1, "length": 2 }),
+        json!({ "path": "./a.txt", "encoding": "base64" }),
+    ] {
+        let wanted = good(&mut host, "files/read", params.clone());
+        let call = support::mcp::modern_call(1, "files_read", &params, &json!({}));
+        assert_eq!(mcp.ask(&call)["result"]["structuredContent"], wanted);
+        let reply = toolhost.ask(&json!({ "aid": "AID.FILES.READ.v1", "inputs": params }));
+        let output = reply["output_json"].as_str();
+        let output = output.unwrap_or_else(|| panic!("{reply}"));
+        assert_eq!(serde_json::from_str::<Value>(output).unwrap(), wanted);
+    }
+    let params = json!({ "path": "none" });
+    let call = support::mcp::modern_call(2, "files_read", &params, &json!({}));
+    assert_eq!(mcp.ask(&call)["result"]["isError"], true);
+    let reply = toolhost.ask(&json!({ "aid": "AID.FILES.READ.v1", "inputs": params }));
+    assert_eq!(reply["status"], "TOOL_ERROR");
 }

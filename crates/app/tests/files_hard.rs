@@ -156,6 +156,8 @@ fn killed_among_a_thousand_writes() {
         folder.write(&format!("d/{file}"), &content(0));
     }
     for round in 1..=6 {
+        // As one leaves it that dies between two steps.
+        folder.write("state/files.new", "torn");
         let mut host = rpc(&folder);
         let kill_after = random.below(WRITES);
         let mut seen = 0;
@@ -213,6 +215,31 @@ impl Drop for Disk<'_> {
     fn drop(&mut self) {
         let _ = unmount(self.0, UnmountFlags::DETACH);
     }
+}
+
+/// where the state is on another disk a writer gives its content a name in the workspace for a
+/// moment. What one leaves that is killed then is gone with the next write there.
+#[cfg(feature = "failpoints")]
+#[test]
+fn killed_between_two_names() {
+    let folder = Folder::new();
+    let place = folder.join("small");
+    let _disk = Disk::mount(&place, 512 * 1024);
+    std::fs::write(place.join("file"), "old").unwrap();
+    let mut command = callgate(&folder);
+    command.arg("rpc").current_dir(&place);
+    let params = json!({ "path": "file", "content": "new", "overwrite": true });
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/write", "params": params });
+    let names = || std::fs::read_dir(&place).unwrap().count();
+    let mut host = Host::spawn(command.env("CALLGATE_FAILPOINT", "files.named=kill"));
+    host.send(&request);
+    host.end();
+    assert_eq!(names(), 2);
+    assert_eq!(std::fs::read_to_string(place.join("file")).unwrap(), "old");
+    let mut host = Host::spawn(command.env_remove("CALLGATE_FAILPOINT"));
+    assert_eq!(host.ask(&request)["result"]["overwritten"], true);
+    assert_eq!(names(), 1);
+    assert_eq!(std::fs::read_to_string(place.join("file")).unwrap(), "new");
 }
 
 /// a full disk is an error, and the old file stays as it was.

@@ -13,6 +13,7 @@ mod support;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use support::Folder;
@@ -83,8 +84,10 @@ impl Place {
         let given = std::env::var("CALLGATE_TEST_UID")
             .ok()
             .and_then(|uid| uid.parse().ok());
+        // Tasks are counted by user, and tests run side by side: each has a user of its own.
+        static USERS: AtomicU32 = AtomicU32::new(0);
         let uid = if own == 0 {
-            given.unwrap_or(64_123)
+            given.unwrap_or(64_123) + USERS.fetch_add(1, Ordering::Relaxed)
         } else {
             own
         };
@@ -337,8 +340,11 @@ fn under_tight_limits_with_a_large_state() {
         "the limited ones left the index alone"
     );
 
-    // A process without limits takes the index on, and all of it is still there.
-    let key = json!({ "inputs": { "n": 0, "text": text }, "idempotency_key": "served-0" });
+    // A process without limits takes the index on, and all of it is still there. The key is
+    // new, because it is good for a minute of real time (T-7).
+    let key = json!({ "inputs": { "n": 0, "text": text }, "idempotency_key": "last" });
+    let reply = place.run_tool(tight, "builtin", "AID.BUILTIN.ECHO.v1", &key);
+    assert_eq!(status(&reply), ("OK", false), "{reply}");
     let marked = std::fs::read(place.folder.join("state/state.mark")).expect("a mark");
     let mut host = place.host(none, "builtin");
     let mut request = key.clone();

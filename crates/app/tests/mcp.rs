@@ -11,7 +11,7 @@ mod support;
 use std::io::Read as _;
 
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, cli, lines_of, verified};
+use support::drive::{Host, Serve, chain, cli, verified};
 use support::mcp::{
     initialize, legacy_call, mcp, modern_call, modern_meta, post_mcp, post_open, read_answer,
     serve_http,
@@ -373,9 +373,9 @@ fn http_refusals_and_sessions() {
 /// and no memory is left.
 #[test]
 fn vanishing_clients_leave_nothing() {
-    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
     let (serve, port) = serve_http(&folder);
-    let call = modern_call(1, "one", &json!({}), &json!({}));
+    let mut host = mcp(&folder, &[]);
     let listen = json!({
         "jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen",
         "params": { "notifications": { "toolsListChanged": true }, "_meta": modern_meta() },
@@ -400,13 +400,35 @@ fn vanishing_clients_leave_nothing() {
             .expect("descriptors")
             .count()
     };
-    let cancelled = |calls: usize| {
-        for _ in 0..calls {
-            drop(post_open(port, &call, &[]));
+    // Taken back once they have begun for sure: by hanging up, and by a word on a pipe.
+    let mut begun = 0;
+    let mut cancelled = |batches: usize| {
+        for batch in 0..batches {
+            let ids = begun as u64..begun as u64 + 10;
+            let calls = ids.map(|id| modern_call(id, "one", &json!({}), &json!({})));
+            begun += 10;
+            let started = || {
+                wait_for("their start", || (effects(&folder) == begun).then_some(()));
+            };
+            if batch % 2 == 0 {
+                let open: Vec<_> = calls.map(|call| post_open(port, &call, &[])).collect();
+                started();
+                drop(open);
+                continue;
+            }
+            let calls: Vec<Value> = calls.collect();
+            assert!(calls.iter().all(|call| host.send(call)));
+            started();
+            for call in &calls {
+                assert!(host.send(&json!({
+                    "jsonrpc": "2.0", "method": "notifications/cancelled",
+                    "params": { "requestId": call["id"] },
+                })));
+            }
         }
     };
     churn(1000);
-    cancelled(100);
+    cancelled(10);
     let settled = || {
         wait_for("quiet", || {
             (descendants(serve.pid()).len() <= 1).then_some(())
@@ -415,7 +437,7 @@ fn vanishing_clients_leave_nothing() {
     settled();
     let (memory, open) = (resident_bytes(serve.pid()), descriptors());
     churn(9000);
-    cancelled(900);
+    cancelled(90);
     settled();
     wait_for("descriptors", || (descriptors() <= open + 8).then_some(()));
     let grown = resident_bytes(serve.pid()).saturating_sub(memory);
@@ -426,8 +448,19 @@ fn vanishing_clients_leave_nothing() {
         &[],
     );
     assert_eq!(text_of(&answer.json()), r#"{"a":1}"#);
+    let next = host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
+    assert_eq!(next["id"], 1, "no call that was taken back is answered");
+    assert!(host.end().success());
     assert!(serve.stop().success());
-    assert!(!lines_of(&folder.join("effects.log")).is_empty());
+    let records = chain(&folder);
+    let count = |kind: &str, fault: &Value| {
+        let found = records
+            .iter()
+            .filter(|record| record["kind"] == kind && record["fault"] == *fault);
+        found.count()
+    };
+    assert_eq!(count("start", &Value::Null), 1000);
+    assert_eq!(count("outcome", &json!("cancelled")), 1000);
     verified(&folder);
 }
 
@@ -572,4 +605,63 @@ fn unheard_listeners_do_not_hold_up_the_end() {
         }));
     }
     assert!(host.end().success());
+}
+
+/// Says more before its answer than a connection holds that nobody reads.
+const SAYS_MUCH: &str = r#"
+import json, os, socket
+gate = socket.socket(fileno=int(os.environ["CALLGATE_FD"]))
+call = json.loads(gate.makefile().readline())["call"]
+log = {"call": call, "log": {"level": "error", "data": "x" * 60000}}
+for _ in range(60):
+    gate.sendall((json.dumps(log) + "\n").encode())
+gate.sendall((json.dumps({"call": call, "output": {}}) + "\n").encode())
+gate.recv(1)
+"#;
+
+/// A client that comes back for a stream and does not read it does not hold up the end: at the
+/// second signal all waiting is over.
+#[test]
+fn an_unread_stream_does_not_hold_up_the_end() {
+    let python = support::drive::python();
+    let config = ONE.replace(
+        r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
+        &format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]"),
+    );
+    let folder = trusted_with(&[("callgate.toml", &config), ("tool.py", SAYS_MUCH)]);
+    let serve = Serve::start(&folder);
+    // By the socket, which holds less than a port would.
+    let ask = |message: &Value, more: &str| {
+        let body = message.to_string();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nhost: gate\r\nconnection: close\r\n\
+             content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+             content-length: {}\r\n{more}\r\n{body}",
+            body.len()
+        );
+        let told = support::drive::raw_exchange(&serve.socket, head.as_bytes());
+        String::from_utf8(told.expect("an answer")).expect("text")
+    };
+    let begun = ask(&initialize(1), "");
+    let session = begun
+        .lines()
+        .find(|line| line.starts_with("mcp-session-id: "))
+        .expect("a session");
+    let session = format!("{session}\r\n");
+    let said = ask(&legacy_call(7, "one", &json!({}), &json!({})), &session);
+    assert!(said.contains("id: 1-61\n"), "{} bytes", said.len());
+
+    let mut unread = std::os::unix::net::UnixStream::connect(&serve.socket).expect("the gate");
+    let head = format!(
+        "GET /mcp HTTP/1.1\r\nhost: gate\r\naccept: text/event-stream\r\n\
+         {session}last-event-id: 1-0\r\n\r\n"
+    );
+    std::io::Write::write_all(&mut unread, head.as_bytes()).expect("the gate reads");
+    let mut first = [0; 512];
+    assert_ne!(unread.read(&mut first).expect("the stream"), 0);
+
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        support::drive::signal(serve.pid(), signal);
+    }
+    assert!(serve.ended().success());
 }

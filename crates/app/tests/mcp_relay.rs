@@ -13,20 +13,7 @@ use serde_json::{Value, json};
 use support::drive::{Host, Serve, chain, verified};
 use support::mcp::{initialize, legacy_call, mcp, modern_call};
 use support::processes::{descendants, words_of};
-use support::wait_for;
-use support::workspace::{ONE, SLOW, effects, trusted_with};
-
-/// Answers at once, but for what is to hang; notes both.
-const WORK: &str = r#"
-read -r input
-echo "$input" >> effects.log
-case $input in *hang*) exec sleep 1000 ;; esac
-printf '{"got":%s}' "$input"
-"#;
-
-fn started(folder: &support::Folder, count: usize) {
-    wait_for("the effect", || (effects(folder) == count).then_some(()));
-}
+use support::workspace::{ONE, OR_HANG, SLOW, effects, started, trusted_with};
 
 fn hang() -> Value {
     json!({ "text": "hang" })
@@ -56,7 +43,7 @@ fn works(host: &mut Host, id: u64) {
 
 #[test]
 fn a_lost_call_is_told_and_the_next_one_works_alone() {
-    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", WORK)]);
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", OR_HANG)]);
     let serve = Serve::start(&folder);
     let mut host = mcp(&folder, &[]);
     works(&mut host, 1);
@@ -76,7 +63,7 @@ fn a_lost_call_is_told_and_the_next_one_works_alone() {
 /// Also the last one of a client that asks nothing more.
 #[test]
 fn a_call_lost_after_the_end_of_input_is_told() {
-    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", WORK)]);
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", OR_HANG)]);
     let serve = Serve::start(&folder);
     let mut host = mcp(&folder, &[]);
     host.send(&modern_call(7, "one", &hang(), &json!({})));
@@ -94,7 +81,7 @@ fn a_call_lost_after_the_end_of_input_is_told() {
 
 #[test]
 fn the_next_gate_is_found() {
-    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", WORK)]);
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", OR_HANG)]);
     let serve = Serve::start(&folder);
     let mut host = mcp(&folder, &[]);
     works(&mut host, 1);
@@ -120,7 +107,7 @@ fn the_next_gate_is_found() {
 #[test]
 fn a_handshake_outlives_its_gate() {
     let asked = format!("{ONE}\n[[policy]]\ntools = [\"one\"]\ndecision = \"ask\"\n");
-    let folder = trusted_with(&[("callgate.toml", &asked), ("tool.sh", WORK)]);
+    let folder = trusted_with(&[("callgate.toml", &asked), ("tool.sh", OR_HANG)]);
     let mut serve = Some(Serve::start(&folder));
     let mut host = mcp(&folder, &[]);
     host.ask(&initialize(0));
@@ -162,7 +149,7 @@ fn a_key_makes_a_lost_call_safe_to_repeat() {
     let config = format!("{ONE}{twice}");
     let files = [
         ("callgate.toml", config.as_str()),
-        ("tool.sh", WORK),
+        ("tool.sh", OR_HANG),
         ("twice.sh", SLOW),
     ];
     let folder = trusted_with(&files);
@@ -202,7 +189,7 @@ fn a_key_makes_a_lost_call_safe_to_repeat() {
 /// What is too long for a gate is refused by it, and costs its own line.
 #[test]
 fn a_message_too_long_costs_its_own_line() {
-    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", WORK)]);
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", OR_HANG)]);
     let serve = Serve::start(&folder);
     let mut host = mcp(&folder, &[]);
     let mut long = vec![b'x'; (16 << 20) + 2];

@@ -264,3 +264,29 @@ fn what_hangs_at_the_end_of_input_is_ended() {
     assert!(host.end().success());
     assert_eq!(effects(&folder), 0);
 }
+
+/// A client that has closed its end and leaves the answers unread is given up, alone and
+/// attached.
+#[test]
+fn answers_that_nobody_takes_do_not_hold_up_the_end() {
+    let folder = trusted(ONE);
+    let serve = support::drive::Serve::start(&folder);
+    let text = "x".repeat(200_000);
+    let call = modern_call(1, "builtin_echo", &json!({ "text": text }), &json!({}));
+    for args in [&["--standalone"][..], &[]] {
+        let mut child = callgate(&folder)
+            .arg("mcp")
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the server");
+        let stdout = child.stdout.take().expect("piped");
+        let mut stdin = child.stdin.take().expect("piped");
+        writeln!(stdin, "{call}").expect("it reads");
+        drop(stdin);
+        assert!(end_of(&mut child, "the server").success(), "{args:?}");
+        drop(stdout);
+    }
+    assert!(serve.stop().success());
+}

@@ -256,7 +256,7 @@ fn findings(folder: &Folder, name: &str) -> Vec<(bool, String)> {
         .collect()
 }
 
-/// `doctor` looks for each tool's program, as its start would.
+/// `doctor` looks for each tool's program, and the planner's, as its start would.
 #[test]
 fn doctor_looks_for_programs() {
     let runs = |name: &str, runner: &str| {
@@ -278,26 +278,28 @@ fn doctor_looks_for_programs() {
             "snake",
             "kind = \"python\", entry = \"a:b\", python = \"./no-python\"",
         ),
+        "[planner]\ncommand = [\"no-such-planner\"]\n".to_owned(),
     ]
     .concat();
     let bad = trusted_with(&[("callgate.toml", &config), ("plain.txt", "text")]);
     assert_eq!(cli(&bad, &["doctor"]).code(), 1);
     let found = findings(&bad, "program");
-    for (index, (tool, reason)) in [
-        ("absent", "not found"),
-        ("plain", "not executable"),
-        ("snake", "not found"),
+    for (index, (whose, reason)) in [
+        ("tool `absent`", "not found"),
+        ("tool `plain`", "not executable"),
+        ("tool `snake`", "not found"),
+        ("[planner]", "not found"),
     ]
     .into_iter()
     .enumerate()
     {
         let (ok, words) = &found[index];
         assert!(
-            !ok && words.contains(&format!("tool `{tool}`")) && words.contains(reason),
+            !ok && words.starts_with(whose) && words.contains(reason),
             "{found:?}"
         );
     }
-    assert_eq!((found.len(), findings(&bad, "programs")), (3, vec![]));
+    assert_eq!((found.len(), findings(&bad, "programs")), (4, vec![]));
 }
 
 /// A rule that no tool meets protects nothing: told when it is trusted, when it is loaded and

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use support::Folder;
 use support::drive::{Host, chain, cli, verified};
 use support::mcp::{mcp, modern_call, serve_http};
-use support::rpc::{Client, Events, Line, Posts, Ws, rpc};
+use support::rpc::{Client, Events, Line, Posts, Ws, rpc, rpc_alone};
 use support::web::{Web, token};
 use support::workspace::{folder_of, trusted};
 
@@ -319,7 +319,12 @@ fn a_thousand_updates_at_once() {
                 "patch": { "description": format!("{worker}:{n}"), "status": "in_progress" } })
     };
     // Those on pipes are processes of their own, and have heard of nothing yet.
-    let mut clients = vec![first, Client::ws(port), rpc(&folder), rpc(&folder)];
+    let mut clients = vec![
+        first,
+        Client::ws(port),
+        rpc_alone(&folder),
+        rpc_alone(&folder),
+    ];
     for client in &mut clients {
         client.good("planner/get_plan", json!({ "plan_id": id }));
     }
@@ -495,7 +500,7 @@ esac
 /// another program plans, confined and bounded as any tool of its kind.
 #[test]
 fn a_program_plans() {
-    let config = "[planner]\ncommand = [\"/bin/sh\", \"plan.sh\"]\ntimeout_ms = 1500\n";
+    let config = "[planner]\ncommand = [\"/bin/sh\", \"plan.sh\"]\ntimeout_ms = 20000\n";
     let folder = folder_of(&[("callgate.toml", config), ("plan.sh", PLANNER)]);
     cli(&folder, &["trust"]).good();
     let mut client = rpc(&folder);
@@ -517,11 +522,9 @@ fn a_program_plans() {
     assert_eq!(roles, ["developer", "tester", "developer"]);
     let plan = create(&mut client, "peek");
     assert_eq!(outline(&plan), [("t1", "kept out", None)]);
-    for (request, kind) in [("nonsense", "bad_output"), ("hang", "timeout")] {
-        let params = json!({ "title": "x", "user_request": request });
-        let (code, data) = client.bad("planner/create_plan", params);
-        assert_eq!((code, &data["kind"]), (-32603, &json!(kind)));
-    }
+    let params = json!({ "title": "x", "user_request": "nonsense" });
+    let (code, data) = client.bad("planner/create_plan", params);
+    assert_eq!((code, &data["kind"]), (-32603, &json!("bad_output")));
     let params = json!({ "path": "plan.sh", "content": "x", "overwrite": true });
     assert_eq!(
         client.bad("files/write", params).0,
@@ -530,6 +533,20 @@ fn a_program_plans() {
     );
     let plans = client.good("planner/list_plans", json!({}))["plans"].clone();
     assert_eq!(plans.as_array().expect("plans").len(), 2);
+}
+
+/// a program that does not answer is ended at its timeout.
+#[test]
+fn a_program_that_hangs() {
+    let config = "[planner]\ncommand = [\"/bin/sh\", \"plan.sh\"]\ntimeout_ms = 500\n";
+    let folder = folder_of(&[("callgate.toml", config), ("plan.sh", PLANNER)]);
+    cli(&folder, &["trust"]).good();
+    let mut client = rpc(&folder);
+    let params = json!({ "title": "x", "user_request": "hang" });
+    let (code, data) = client.bad("planner/create_plan", params);
+    assert_eq!((code, &data["kind"]), (-32603, &json!("timeout")));
+    let plans = client.good("planner/list_plans", json!({}))["plans"].clone();
+    assert_eq!(plans, json!([]));
 }
 
 /// what is known as a secret is neither kept nor told.

@@ -12,10 +12,11 @@ mod support;
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use support::drive::Host;
+use support::drive::{Host, chain};
 use support::mcp::serve_http;
+use support::processes::started_with;
 use support::web::{Reply, Request, hear};
-use support::workspace::{ONE, trusted};
+use support::workspace::{ONE, trusted, trusted_with};
 use support::{Folder, callgate};
 
 fn rpc(folder: &Folder) -> Host {
@@ -222,6 +223,8 @@ fn tools_are_listed() {
     );
     assert!(names(list(json!({ "filter": { "tags": ["fs", "none"] } }))).len() >= 7);
     assert!(names(list(json!({ "filter": { "enabled": false } }))).is_empty());
+    let enabled = names(list(json!({ "limit": 200, "filter": { "enabled": true } })));
+    assert_eq!(enabled.len(), all.len());
     for (params, field) in [
         (json!({ "limit": 0 }), "limit"),
         (json!({ "limit": 201 }), "limit"),
@@ -258,6 +261,72 @@ fn discovered() {
     );
     assert_eq!(params.len(), 9);
     assert!(methods.iter().any(|method| method["name"] == "tools/list"));
+    // OpenRPC: what may be left out stands behind what may not.
+    for method in methods {
+        let params = method["params"].as_array().unwrap();
+        let required: Vec<bool> = params
+            .iter()
+            .map(|param| param["required"] == true)
+            .collect();
+        assert!(required.is_sorted_by(|one, next| one >= next), "{method}");
+    }
+}
+
+/// R-14, R-16: a tool may have a version in its name, and one that can not run says so.
+#[test]
+fn tools_as_they_are_called() {
+    let pack = json!({
+        "toolpack_id": "toolpack.t", "toolpack_version": "1.0.0", "trust_tier": "tier2_untrusted",
+        "tools": [{
+            "aid": "AID.ELSEWHERE.v1", "name": "elsewhere", "deterministic": true, "tags": ["tag.t"],
+            "inputs_schema": { "type": "object" }, "outputs_schema": { "type": "object" },
+            "estimate_model": { "mode": "ConservativeBound", "notes": "" },
+            "side_effects": ["none"], "replay_inputs": [],
+        }],
+    });
+    let config = "toolpacks = [\"pack.json\"]\n[[tool]]\nname = \"one.v3\"\n\
+                  runner = { kind = \"process\", command = [\"/bin/echo\", \"{}\"] }\n";
+    let folder = trusted_with(&[("callgate.toml", config), ("pack.json", &pack.to_string())]);
+    let mut host = rpc(&folder);
+    let result = host.ask(&request(json!(1), "one.v3", json!({ "n": 1 })));
+    assert!(result["result"].is_object(), "{result}");
+    for unknown in ["one", "one.v1", "one.v2"] {
+        let error = host.ask(&request(json!(1), unknown, json!({})))["error"].clone();
+        assert_eq!(error["code"], -32601, "{unknown}");
+    }
+    let off = json!({ "filter": { "enabled": false } });
+    let off = host.ask(&request(json!(1), "tools/list", off))["result"]["tools"].clone();
+    assert_eq!(
+        (&off[0]["name"], &off[0]["enabled"], &off[1]),
+        (&json!("elsewhere"), &json!(false), &Value::Null)
+    );
+    let error = host.ask(&request(json!(1), "elsewhere", json!({})))["error"].clone();
+    assert_eq!(error["code"], 1006);
+}
+
+/// R-13, R-14: a limit by pattern holds built-in tools too, and is listed.
+#[test]
+fn limits_by_pattern() {
+    let limits = "[[limit]]\ntools = [\"files/r*\"]\nper_second = 0.001\nburst = 2\n\
+                  [[limit]]\ntools = [\"files/*\"]\nper_second = 1000\nburst = 1000\n";
+    let folder = trusted(limits);
+    folder.write("a", "a");
+    let mut host = rpc(&folder);
+    let mut read = || host.ask(&request(json!(1), "files/read", json!({ "path": "a" })));
+    assert_eq!(read()["result"]["content"], "a");
+    assert_eq!(read()["result"]["content"], "a");
+    let error = read()["error"].clone();
+    assert_eq!(error["code"], 1004);
+    assert!(error["data"]["retry_after_ms"].as_u64().unwrap() > 1000);
+    let names = json!({ "filter": { "names": ["files/read", "files/stat", "exec/run"] } });
+    let listed = host.ask(&request(json!(1), "tools/list", names))["result"]["tools"].clone();
+    let rates: Vec<&Value> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["rate_limit"]["burst"])
+        .collect();
+    assert_eq!(rates, [&Value::Null, &json!(2), &json!(1000)]);
 }
 
 fn post(port: u16, path: &str, body: &[u8]) -> Reply {
@@ -313,4 +382,64 @@ fn over_http() {
         server["endpoint"].as_str().unwrap().ends_with("/rpc"),
         "{server}"
     );
+}
+
+/// D-11: reading a file is one record, made before the answer is told. With a key it is a start
+/// and an outcome, as what changes something always is.
+#[test]
+fn a_read_is_one_record() {
+    let folder = trusted(ONE);
+    folder.write("a.txt", "hello");
+    let mut host = rpc(&folder);
+    let kinds = |tool: &str| -> Vec<Value> {
+        let records = chain(&folder);
+        let of_tool = records.iter().filter(|record| record["tool"] == tool);
+        of_tool.map(|record| record["kind"].clone()).collect()
+    };
+    let read = |id: u64| request(id.into(), "files/read", json!({ "path": "a.txt" }));
+    assert_eq!(host.ask(&read(1))["result"]["content"], "hello");
+    assert_eq!(kinds("files/read"), ["call"]);
+    let missing = request(2.into(), "files/read", json!({ "path": "b.txt" }));
+    assert!(host.ask(&missing)["error"].is_object());
+    assert_eq!(kinds("files/read"), ["call", "call"]);
+    let mut keyed = read(3);
+    keyed["callgate"] = json!({ "idempotency_key": "k" });
+    assert_eq!(host.ask(&keyed)["result"]["content"], "hello");
+    assert_eq!(kinds("files/read"), ["call", "call", "start", "outcome"]);
+    let params = json!({ "path": "c.txt", "content": "x" });
+    assert!(host.ask(&request(4.into(), "files/write", params))["result"].is_object());
+    assert_eq!(kinds("files/write"), ["start", "outcome"]);
+}
+
+/// JR-9, G-2b: the methods that may take longer than a client waits are those that are told how long; of
+/// any other its client says how long it waits, and the tool is gone by then.
+#[test]
+fn how_long_a_client_waits() {
+    let hang = "cat > /dev/null\nexec sleep 98765.43\n";
+    let config = "[[tool]]\nname = \"hangs\"\n\
+                  runner = { kind = \"process\", command = [\"/bin/sh\", \"hang.sh\"] }\n";
+    let folder = trusted_with(&[("callgate.toml", config), ("hang.sh", hang)]);
+    let mut host = rpc(&folder);
+    let found = host.ask(&request(json!(1), "rpc/discover", json!({})));
+    let takes_time = |method: &&Value| method["params"].to_string().contains("timeout_ms");
+    let methods = found["result"]["methods"].as_array().expect("methods");
+    let mut told = methods
+        .iter()
+        .filter(takes_time)
+        .map(|method| &method["name"]);
+    assert_eq!(
+        [told.next(), told.next()],
+        [Some(&json!("exec/run")), Some(&json!("runs/start"))]
+    );
+    assert_eq!(told.next(), None);
+    let exec = methods.iter().find(|method| method["name"] == "exec/run");
+    let exec = exec.expect("it is there").to_string();
+    assert!(exec.contains("\"default\":60000"), "{exec}");
+
+    let mut asked = request(json!(2), "hangs", json!({}));
+    asked["callgate"] = json!({ "timeout_ms": 300 });
+    let reply = host.ask(&asked);
+    assert_eq!(reply["callgate"]["fault"], "timeout", "{reply}");
+    assert_eq!(reply["error"]["code"], -32603);
+    assert!(started_with("98765.43").is_empty());
 }

@@ -16,12 +16,14 @@ use std::thread;
 use callgate_call::Fault;
 use callgate_gate::Schema;
 use callgate_wires::json as strict;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use support::Folder;
+use support::drive::cli;
 use support::mutate::mutant;
 use support::random::Random;
 use support::rpc::{Client, rpc};
 use support::shapes::{broken, fitting};
+use support::workspace::trusted;
 
 const ROUNDS: usize = 400;
 const CASES: usize = 100_000;
@@ -44,7 +46,7 @@ fn schemas(client: &mut Client) -> BTreeMap<String, (Value, Option<Value>)> {
         let text = |param: &Value| param["name"].as_str().expect("a name").to_owned();
         let required = params.clone().filter(|param| param["required"] == true);
         let required: Vec<String> = required.map(text).collect();
-        let properties: serde_json::Map<String, Value> = params
+        let properties: Map<String, Value> = params
             .map(|param| (text(param), param["schema"].clone()))
             .collect();
         // The two say the same.
@@ -66,35 +68,72 @@ fn schemas(client: &mut Client) -> BTreeMap<String, (Value, Option<Value>)> {
     schemas
 }
 
-/// JR-16, JR-26: the checks themselves, both ways, of what goes in and what comes out.
+/// The schema of each notification.
+fn notifications(client: &mut Client) -> Vec<(String, Value)> {
+    let discovered = client.good("rpc/discover", json!({}));
+    let told = discovered["x-notifications"].as_array().expect("a list");
+    let named = |one: &Value| {
+        let name = one["name"].as_str().expect("a name").to_owned();
+        (name, one["schema"].clone())
+    };
+    told.iter().map(named).collect()
+}
+
+/// R-3, R-10, JR-143, JR-144, JR-162, JR-163: all there are.
+#[test]
+fn notifications_are_discovered() {
+    let told = notifications(&mut rpc(&Folder::new()));
+    let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+    let wanted = [
+        "exec/stream",
+        "planner/plan_updated",
+        "planner/task_updated",
+        "rpc/gap",
+        "terminals/exit",
+        "terminals/stream",
+    ];
+    assert_eq!(names, wanted);
+    // Those of tools that are not there are not.
+    let folder = trusted("[exec]\noff = true\n[terminals]\noff = true\n");
+    let told = notifications(&mut rpc(&folder));
+    assert!(told.iter().all(|(name, _)| !name.ends_with("/stream")));
+}
+
+/// JR-16, JR-26: the checks themselves, both ways, of what goes in, what comes out and what is
+/// told.
 #[test]
 fn what_fits_and_what_does_not() {
     let folder = Folder::new();
     let mut client = rpc(&folder);
     let mut random = Random::new("schemas");
-    for (name, (input, output)) in schemas(&mut client) {
-        for schema in [Some(input), output].into_iter().flatten() {
-            let check = Schema::compile(&schema).expect("it compiles");
-            let mut refused = 0;
-            for _ in 0..ROUNDS {
-                let value = fitting(&mut random, &schema);
-                if let Err(fault) = check.check_input(&value) {
-                    panic!("{name}: {fault}: {value}");
-                }
-                let Some((value, place)) = broken(&mut random, &schema, &value) else {
-                    continue;
-                };
-                match check.check_input(&value) {
-                    Err(Fault::BadInput { field, .. }) => {
-                        assert_eq!(field.replace('/', "."), place, "{name}: {value}");
-                    }
-                    other => panic!("{name}: {place} of {value}: {other:?}"),
-                }
-                refused += 1;
+    let methods = schemas(&mut client)
+        .into_iter()
+        .flat_map(|(name, (input, output))| {
+            let both = [Some(input), output].into_iter().flatten();
+            both.map(move |schema| (name.clone(), schema))
+        });
+    let told = notifications(&mut client);
+    for (name, schema) in methods.chain(told) {
+        let check = Schema::compile(&schema).expect("it compiles");
+        let mut refused = 0;
+        for _ in 0..ROUNDS {
+            let value = fitting(&mut random, &schema);
+            if let Err(fault) = check.check_input(&value) {
+                panic!("{name}: {fault}: {value}");
             }
-            let anything = schema.get("properties").is_none();
-            assert!(refused > 0 || anything, "{name}: {schema}");
+            let Some((value, place)) = broken(&mut random, &schema, &value) else {
+                continue;
+            };
+            match check.check_input(&value) {
+                Err(Fault::BadInput { field, .. }) => {
+                    assert_eq!(field.replace('/', "."), place, "{name}: {value}");
+                }
+                other => panic!("{name}: {place} of {value}: {other:?}"),
+            }
+            refused += 1;
         }
+        let anything = schema.get("properties").is_none();
+        assert!(refused > 0 || anything, "{name}: {schema}");
     }
 }
 
@@ -123,20 +162,108 @@ fn refused_with_the_field_named() {
             assert!(error["data"]["reason"].is_string(), "{reply}");
         }
     }
-    // What `tools/list` and the planner take by hand is what their schemas say.
+}
+
+/// What the contract has for params that fit and still do not do.
+const REFUSALS: [i64; 8] = [1001, 1002, 1003, 1004, 1005, 1006, 1007, 1010];
+
+/// Methods that do nothing without an executor; `runs.rs` has one.
+const NEED_AN_EXECUTOR: [&str; 3] = ["artifacts/read", "runs/get", "runs/start"];
+
+/// JR-16, R-4, R-6: the other way over the wire: what fits is carried out, or refused for what it
+/// asks and not for how.
+#[test]
+fn what_fits_is_taken() {
+    let folder = Folder::new();
+    folder.write("file", "a b c");
+    cli(&folder, &["index", "--lexical"]).good();
+    let mut client = rpc(&folder);
+    let mut random = Random::new("acceptances");
+    let mut there = There {
+        folder: &folder,
+        session: Value::Null,
+    };
     for (name, (mut input, _)) in schemas(&mut client) {
-        if name != "tools/list" && !name.starts_with("planner/") {
+        if NEED_AN_EXECUTOR.contains(&name.as_str()) {
             continue;
         }
+        // Any text fits; ours are few.
         if let Some(properties) = input["properties"].as_object_mut() {
             properties.remove("cursor");
         }
+        let mut good = 0;
         for _ in 0..60 {
-            let value = fitting(&mut random, &input);
+            let mut value = fitting(&mut random, &input);
+            if random.one_in(2) {
+                there.name(&mut client, &name, &mut value);
+            }
             let reply = client.ask(&name, value.clone());
-            let code = reply["error"]["code"].as_i64();
-            let known = code.is_none_or(|code| [1001, 1003].contains(&code));
-            assert!(known, "{name} {value}: {reply}");
+            let error = &reply["error"];
+            let code = error["code"].as_i64();
+            // A file that is no text asks for another encoding.
+            let other = (code, &error["data"]["field"]) == (Some(-32602), &json!("encoding"));
+            let known = code.is_none_or(|code| REFUSALS.contains(&code));
+            assert!(known || other, "{name} {value}: {reply}");
+            good += usize::from(code.is_none());
+        }
+        assert!(good > 0, "{name}");
+    }
+    assert!(client.end());
+}
+
+/// Things that are there, for params to name.
+struct There<'a> {
+    folder: &'a Folder,
+    session: Value,
+}
+
+impl There<'_> {
+    /// Has `params` name what is there; what a method would remove is made anew.
+    fn name(&mut self, client: &mut Client, method: &str, params: &mut Value) {
+        self.folder.write("file", "a b c ä x/y 1 \" \u{1f600}\n");
+        if self.session.is_null() {
+            let made = client.good("terminals/create", json!({ "command": "cat" }));
+            self.session = made["session_id"].clone();
+        }
+        let session = match method {
+            "terminals/kill" => self.session.take(),
+            _ => self.session.clone(),
+        };
+        let mut plan = Value::Null;
+        if params.get("plan_id").is_some() {
+            let asked = json!({ "title": "t", "user_request": "- a" });
+            plan = client.good("planner/create_plan", asked)["plan"]["id"].clone();
+        }
+        for (name, known) in [
+            ("session_id", session),
+            ("plan_id", plan),
+            ("task_id", json!("t1")),
+            ("path", json!("file")),
+            ("from", json!("file")),
+            ("command", json!("true")),
+            ("etag", Value::Null),
+            ("cwd", Value::Null),
+            ("cols", json!(80)),
+            ("rows", json!(24)),
+        ] {
+            if let Some(member) = params.get_mut(name) {
+                *member = known;
+            }
+        }
+        let Some(params) = params.as_object_mut() else {
+            return;
+        };
+        match method {
+            // Folders are listed, and all of them are searched.
+            "files/list" | "files/search" => drop(params.remove("path")),
+            "files/edit" => {
+                let edits = json!([{ "old": "b", "new": "ä" }]);
+                *params = Map::from_iter([
+                    ("path".to_owned(), json!("file")),
+                    ("edits".to_owned(), edits),
+                ]);
+            }
+            _ => {}
         }
     }
 }

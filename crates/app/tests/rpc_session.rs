@@ -46,6 +46,17 @@ const fn step(
     }
 }
 
+/// An executor of one artifact: the stream's frames, as a shell can write them. A run's id has 32
+/// letters, so the lengths before it are known.
+const EXECUTOR: &str = r#"read -r request
+run=${request#*'"run_id":"'}
+run=${run%%'"'*}
+printf '\000\000\000=\205\244type\256artifact_chunk\253artifact_id\241a\243seq\001\247is_last\303\244data\304\005hello'
+printf '\000\000\000\314\210\260contract_version\2460.13.4\250event_id\242e1\246run_id\331 %s\244type\250artifact\242ts\2702026-11-15T12:00:00.000Z\247payload\204\253artifact_id\241a\244name\245a.txt\254content_type\252text/plain\252size_bytes\005\247attempt\001\243seq\001' "$run"
+printf '\000\000\000\223\210\260contract_version\2460.13.4\250event_id\242e2\246run_id\331 %s\244type\254run_complete\242ts\2702026-11-15T12:00:00.000Z\247payload\200\247attempt\001\243seq\002' "$run"
+printf '\000\000\000+\202\244type\252run_result\247outcome\201\246status\251completed'
+"#;
+
 /// Every method, a line each.
 fn session() -> Vec<Step> {
     let with = |method, params| step(method, Some(params), &[]);
@@ -75,6 +86,27 @@ fn session() -> Vec<Step> {
         ),
         with("files/delete", json!({ "path": "src/lib.rs" })),
         with("exec/run", json!({ "command": "true" })),
+        with(
+            "files/write",
+            json!({ "path": "executor.sh", "content": EXECUTOR }),
+        ),
+        keeping(
+            "runs/start",
+            json!({ "command": ["sh", "executor.sh"], "job": null }),
+            &[("/run_id", "run"), ("/resources/0/digest", "digest")],
+        ),
+        with("runs/list", json!({})),
+        with("runs/get", json!({ "run_id": "$run" })),
+        with("artifacts/read", json!({ "digest": "$digest" })),
+        with(
+            "vector/upsert",
+            json!({ "namespace": "n", "items": [{ "id": "a", "text": "a plain client" }] }),
+        ),
+        with(
+            "vector/search",
+            json!({ "namespace": "n", "query": "plain" }),
+        ),
+        with("vector/delete", json!({ "namespace": "n", "ids": ["a"] })),
         keeping(
             "terminals/create",
             json!({ "command": "cat" }),

@@ -1,9 +1,11 @@
 //! The vectors in `vectors/rpc/`: the examples of the contract.
 //!
-//! A vector has `files` of its workspace and `steps`. A step is what is sent (`send`: a text as
-//! it is, all else as JSON), the `reply` it gets, and the notification that is `heard`. What
-//! `keep` names is found in the reply, and stands for `$NAME` from then on. Each vector is run on
-//! pipes, over a WebSocket and over HTTP with a stream of events, and has the same replies.
+//! A vector has `files` of its workspace, `programs` of its `PATH` and `steps`. A step is what is
+//! sent (`send`: a text as it is, all else as JSON), the `reply` it gets, and the notifications
+//! that are `heard`, in their order and no others. What `keep` names is found in the reply, and
+//! stands for `$NAME` from then on. Each vector is run on pipes, over a WebSocket and over HTTP
+//! with a stream of events, and has the same replies. What is heard fits what `rpc/discover` says
+//! of it.
 
 #![expect(
     clippy::disallowed_methods,
@@ -13,12 +15,18 @@
 
 mod support;
 
+use std::collections::{BTreeMap, VecDeque};
+use std::process::Command;
+
+use callgate_gate::Schema;
 use serde_json::{Map, Value, json};
 use support::Folder;
 use support::drive::Host;
 use support::fits::fits;
-use support::mcp::serve_http;
 use support::rpc::{Events, Posts, Ws};
+use support::web::Web;
+
+const LEASES: &str = "[leases]\nenforce_from_tier = 3\n";
 
 /// A way to send, and to hear what comes.
 enum Wire {
@@ -27,13 +35,19 @@ enum Wire {
     Posts(Posts, Events),
 }
 
-impl Wire {
+/// A conversation, and what was heard and not expected yet.
+struct Talk {
+    wire: Wire,
+    heard: VecDeque<Value>,
+}
+
+impl Talk {
     /// The reply to a message.
-    fn reply(&mut self, message: &str, heard: &mut Vec<Value>) -> Value {
-        match self {
-            Self::Pipes(host) => assert!(host.send_bytes(format!("{message}\n").as_bytes())),
-            Self::Socket(ws) => ws.text(message.as_bytes()),
-            Self::Posts(posts, _) => {
+    fn reply(&mut self, message: &str) -> Value {
+        match &mut self.wire {
+            Wire::Pipes(host) => assert!(host.send_bytes(format!("{message}\n").as_bytes())),
+            Wire::Socket(ws) => ws.text(message.as_bytes()),
+            Wire::Posts(posts, _) => {
                 let reply = posts.post(message.as_bytes());
                 assert_eq!(reply.status, 200);
                 return reply.json();
@@ -44,39 +58,61 @@ impl Wire {
             if message.get("id").is_some() {
                 return message;
             }
-            heard.push(message);
+            self.heard.push_back(message);
         }
     }
 
     fn next(&mut self) -> Value {
-        match self {
-            Self::Pipes(host) => host.reply(),
-            Self::Socket(ws) => serde_json::from_slice(&ws.frame().1).expect("JSON"),
-            Self::Posts(_, events) => events.next(),
+        match &mut self.wire {
+            Wire::Pipes(host) => host.reply(),
+            Wire::Socket(ws) => serde_json::from_slice(&ws.frame().1).expect("JSON"),
+            Wire::Posts(_, events) => events.next(),
         }
+    }
+
+    fn event(&mut self) -> Value {
+        self.heard.pop_front().unwrap_or_else(|| self.next())
     }
 }
 
-fn run(vector: &Value, wire: &mut Wire) -> Result<(), String> {
+/// The check of each notification that there is.
+fn notifications(talk: &mut Talk) -> BTreeMap<String, Schema> {
+    let ask = json!({ "jsonrpc": "2.0", "id": 0, "method": "rpc/discover" }).to_string();
+    let told = talk.reply(&ask)["result"]["x-notifications"].clone();
+    let all = told.as_array().expect("notifications").iter();
+    all.map(|one| {
+        let name = one["name"].as_str().expect("a name").to_owned();
+        (name, Schema::compile(&one["schema"]).expect("it compiles"))
+    })
+    .collect()
+}
+
+fn run(vector: &Value, talk: &mut Talk) -> Result<(), String> {
     let mut kept: Map<String, Value> = Map::new();
+    let checks = notifications(talk);
     for step in vector["steps"].as_array().ok_or("no steps")? {
         let message = match &step["send"] {
             Value::String(text) => text.clone(),
             message => filled(message, &kept).to_string(),
         };
-        let mut heard = Vec::new();
-        let reply = wire.reply(&message, &mut heard);
+        let reply = talk.reply(&message);
         for (name, place) in step["keep"].as_object().into_iter().flatten() {
             let found = place.as_str().and_then(|place| reply.pointer(place));
             kept.insert(format!("${name}"), found.ok_or("nothing to keep")?.clone());
         }
         fits(&filled(&step["reply"], &kept), &reply)?;
-        if let Some(wanted) = step.get("heard") {
-            let event = heard.pop().unwrap_or_else(|| wire.next());
+        for wanted in step["heard"].as_array().into_iter().flatten() {
+            let event = talk.event();
             fits(&filled(wanted, &kept), &event)?;
+            let check = &checks[event["method"].as_str().unwrap_or_default()];
+            let checked = check.check_input(&event["params"]);
+            checked.map_err(|fault| format!("{fault}: {event}"))?;
         }
     }
-    Ok(())
+    match talk.heard.pop_front() {
+        None => Ok(()),
+        Some(event) => Err(format!("nobody expected {event}")),
+    }
 }
 
 /// A pattern with what was kept.
@@ -92,6 +128,22 @@ fn filled(pattern: &Value, kept: &Map<String, Value>) -> Value {
     }
 }
 
+/// The folders of a vector: its workspace, and one that is first in its `PATH`.
+fn prepared(vector: &Value) -> (Folder, Folder) {
+    let (folder, programs) = (Folder::new(), Folder::new());
+    for (name, text) in vector["files"].as_object().into_iter().flatten() {
+        folder.write(name, text.as_str().expect("a text"));
+    }
+    for (name, text) in vector["programs"].as_object().into_iter().flatten() {
+        programs.executable(name, text.as_str().expect("a text"));
+    }
+    // The examples bring no leases, which a port asks for above the files (G-5).
+    let config = folder.read("callgate.toml").unwrap_or_default();
+    folder.write("callgate.toml", &format!("{LEASES}{config}"));
+    support::drive::cli(&folder, &["trust"]).good();
+    (folder, programs)
+}
+
 #[test]
 fn examples() {
     let text = std::fs::read(support::vectors().join("rpc/examples.json")).expect("vectors");
@@ -99,30 +151,32 @@ fn examples() {
     let mut wrong = Vec::new();
     for vector in &vectors {
         for kind in 0..3 {
-            let folder = Folder::new();
-            for (name, text) in vector["files"].as_object().into_iter().flatten() {
-                folder.write(name, text.as_str().expect("a text"));
-            }
-            let (_serve, mut wire) = match kind {
-                0 => {
-                    let host = Host::spawn(support::callgate(&folder).arg("rpc"));
-                    (None, Wire::Pipes(host))
-                }
-                1 => {
-                    let (serve, port) = serve_http(&folder);
-                    (Some(serve), Wire::Socket(Ws::open(port, None)))
-                }
-                _ => {
-                    let (serve, port) = serve_http(&folder);
-                    let (posts, events) = (Posts::new(port, "/rpc"), Events::open(port, None));
-                    (Some(serve), Wire::Posts(posts, events))
-                }
+            let (folder, programs) = prepared(vector);
+            let path = format!("{}:/usr/bin:/bin", programs.path().display());
+            let with_path = |command: &mut Command| {
+                command.env("PATH", &path);
             };
-            if let Err(error) = run(vector, &mut wire) {
+            let (_web, wire) = if kind == 0 {
+                let mut command = support::callgate(&folder);
+                with_path(command.arg("rpc"));
+                (None, Wire::Pipes(Host::spawn(&mut command)))
+            } else {
+                let web = Web::start_with(&folder, |command| {
+                    with_path(command.arg("--no-auth"));
+                });
+                let port = web.port;
+                let wire = match kind {
+                    1 => Wire::Socket(Ws::open(port, None)),
+                    _ => Wire::Posts(Posts::new(port, "/rpc"), Events::open(port, None)),
+                };
+                (Some(web), wire)
+            };
+            let heard = VecDeque::new();
+            if let Err(error) = run(vector, &mut Talk { wire, heard }) {
                 wrong.push(json!([vector["name"], kind, error]));
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(vectors.len() >= 7);
+    assert!(vectors.len() >= 12);
 }

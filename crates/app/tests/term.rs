@@ -10,120 +10,20 @@
 mod support;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 
 use callgate_sandbox::{Terminal, TerminalSize};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::drive::{PATIENCE, Serve, cli, end_of, signal};
-use support::{Folder, callgate, wait_for};
+use support::drive::{PATIENCE, Serve, cli, signal};
+use support::person::Person;
+use support::{Folder, wait_for};
 
 fn text_of(logs: &Value) -> String {
     let lines = logs["logs"].as_array().expect("lines").iter();
     lines
         .map(|line| line["data"].as_str().expect("text"))
         .collect()
-}
-
-/// A program on a terminal of the test's, as a person has it.
-struct Person {
-    child: Child,
-    master: OwnedFd,
-    /// The child's end: what its settings are.
-    terminal: Terminal,
-    seen: vt100::Parser,
-    all: String,
-}
-
-impl Person {
-    fn start(folder: &Folder, args: &[&str]) -> Self {
-        let size = TerminalSize { cols: 70, rows: 15 };
-        let (master, terminal) = Terminal::open(size).expect("a terminal");
-        let end = || {
-            let end = terminal.as_fd().try_clone_to_owned();
-            Stdio::from(end.expect("another handle"))
-        };
-        let program = callgate(folder);
-        // In a session of its own, which the terminal controls.
-        let mut command = Command::new("setsid");
-        command
-            .args(["--ctty", "--wait"])
-            .arg(program.get_program())
-            .args(args);
-        command.env_clear().current_dir(folder.path());
-        let set = program
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?)));
-        command.envs(set).env("TERM", "xterm");
-        let child = command
-            .stdin(end())
-            .stdout(end())
-            .stderr(end())
-            .spawn()
-            .expect("start it");
-        Self {
-            child,
-            master,
-            terminal,
-            seen: vt100::Parser::new(size.rows, size.cols, 0),
-            all: String::new(),
-        }
-    }
-
-    fn look(&mut self) {
-        let mut buffer = [0; 8192];
-        while let Ok(count @ 1..) = rustix::io::read(&self.master, &mut buffer) {
-            self.seen.process(&buffer[..count]);
-            self.all
-                .push_str(&String::from_utf8_lossy(&buffer[..count]));
-        }
-    }
-
-    /// What is on the screen, once `words` are.
-    fn sees(&mut self, words: &str) -> String {
-        wait_for(words, || {
-            self.look();
-            let shown = self.seen.screen().contents();
-            shown.contains(words).then_some(shown)
-        })
-    }
-
-    fn types(&self, text: &str) {
-        assert_eq!(
-            rustix::io::write(&self.master, text.as_bytes()),
-            Ok(text.len())
-        );
-    }
-
-    fn settings(&self) -> String {
-        format!(
-            "{:?}",
-            rustix::termios::tcgetattr(&self.terminal).expect("settings")
-        )
-    }
-
-    fn resize(&mut self, cols: u16, rows: u16) {
-        Terminal::resize(&self.master, TerminalSize { cols, rows }).expect("another size");
-        self.seen.screen_mut().set_size(rows, cols);
-    }
-
-    /// The exit code, and the terminal as it was.
-    fn ended(mut self, settings: &str) -> (Option<i32>, String) {
-        let status = end_of(&mut self.child, "it");
-        self.look();
-        assert_eq!(self.settings(), settings, "the terminal is as it was");
-        assert!(!self.seen.screen().alternate_screen() && !self.seen.screen().hide_cursor());
-        (status.code(), self.all.clone())
-    }
-}
-
-impl Drop for Person {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn call(serve: &Serve, method: &str, input: Value) -> Value {
@@ -265,7 +165,7 @@ impl Viewer {
 fn a_session_survives_its_client() {
     let folder = Folder::new();
     let serve = Serve::start(&folder);
-    let script = "for i in $(seq 1 3000); do echo line $i; sleep 0.0005; done; read x; echo over";
+    let script = "for i in $(seq 1 3000); do echo line $i; [ $((i % 100)) = 0 ] && sleep 0.05; done; read x; echo over";
     let args = [
         "term", "new", "--name", "s", "--attach", "--", "sh", "-c", script,
     ];

@@ -78,6 +78,47 @@ impl Rpc {
         })
     }
 
+    /// Attaches, for the first time: what that shows is what all that was printed until then makes
+    /// of a screen of this size, to the colours and the cursor.
+    fn attaches(&mut self, session: &str, size: (u16, u16)) {
+        self.next += 1;
+        let on = json!({ "session_id": session });
+        let request = json!({ "jsonrpc": "2.0", "id": self.next, "method": "terminals/attach",
+                              "params": on });
+        assert!(self.host.send(&request));
+        let (mut shown, mut is_answered) = (None, false);
+        while shown.is_none() || !is_answered {
+            let mut told = self.host.reply();
+            if told["id"] == self.next {
+                assert_eq!(told["result"], json!({ "ok": true }));
+                is_answered = true;
+            } else if told["params"]["session_id"] == session {
+                assert_eq!(told["method"], "terminals/stream");
+                shown = shown.or(Some(told["params"].take()));
+            }
+        }
+        let shown = shown.expect("the screen");
+        let until = shown["timestamp"].as_str().expect("a moment");
+        let mut logs = self.good("read_logs", on);
+        let lines = logs["logs"].as_array_mut().expect("lines");
+        lines.retain(|line| line["ts"].as_str().expect("a moment") <= until);
+        let screen = |text: &str| {
+            let mut parser = vt100::Parser::new(size.1, size.0, 0);
+            parser.process(text.as_bytes());
+            parser.screen().clone()
+        };
+        let (by_log, by_screen) = (
+            screen(&text_of(&logs)),
+            screen(shown["data"].as_str().expect("text")),
+        );
+        assert_eq!(by_screen.contents(), by_log.contents());
+        assert_eq!(by_screen.state_formatted(), by_log.state_formatted());
+        assert!(
+            by_screen.contents().lines().count() > 1,
+            "something is shown"
+        );
+    }
+
     fn listed(&mut self, session: &str) -> Value {
         let all = self.good("list", json!({}));
         let mut all = all["sessions"].as_array().expect("a list").iter();
@@ -225,10 +266,19 @@ fn reading_logs() {
     rpc.until(&session, "exited");
     let all = rpc.good("read_logs", json!({ "session_id": session }));
     let lines = all["logs"].as_array().expect("lines").clone();
-    assert_eq!(lines.len(), 2001);
+    // A line that was not read at once is as many entries.
+    assert!(lines.len() >= 2001);
+    let printed: String = (1..=2000).map(|number| format!("{number}\r\n")).collect();
+    assert_eq!(text_of(&all), printed + "end");
+    let whole = |line: &Value| {
+        line["data"]
+            .as_str()
+            .is_some_and(|text| text.ends_with('\n'))
+    };
+    let whole = lines.iter().find(|line| whole(line)).expect("a line");
     assert_eq!(
-        lines[6],
-        json!({ "ts": lines[6]["ts"], "stream": "stdout", "data": "7\r\n" })
+        *whole,
+        json!({ "ts": whole["ts"], "stream": "stdout", "data": whole["data"] })
     );
     let times: Vec<&str> = lines
         .iter()
@@ -236,7 +286,8 @@ fn reading_logs() {
         .collect();
     assert!(times.windows(2).all(|two| two[0] < two[1]));
     assert!(times.iter().all(|time| time.len() == times[0].len()));
-    for at in [0, 999, 1999, 2000] {
+    let last = lines.len() - 1;
+    for at in [0, 999, last - 1, last] {
         let rest = json!({ "session_id": session, "since_ts": times[at] });
         let rest = rpc.good("read_logs", rest);
         assert_eq!(
@@ -245,22 +296,18 @@ fn reading_logs() {
         );
     }
     for (limit, wanted) in [
-        (json!(1), "end"),
-        (json!(3), "1999\r\n2000\r\nend"),
-        (json!(-1), ""),
-        (json!(0), ""),
-        (Value::Null, ""),
+        (json!(1), 1),
+        (json!(3), 3),
+        (json!(-1), lines.len()),
+        (json!(0), lines.len()),
+        (Value::Null, lines.len()),
     ] {
         let ask = json!({ "session_id": session, "since_ts": null, "limit_lines": limit });
-        let got = text_of(&rpc.good("read_logs", ask));
-        let wanted = if wanted.is_empty() {
-            text_of(&all)
-        } else {
-            wanted.to_owned()
-        };
-        assert_eq!(got, wanted, "{limit}");
+        let got = rpc.good("read_logs", ask);
+        let got = got["logs"].as_array().expect("lines");
+        assert_eq!(got[..], lines[lines.len() - wanted..], "{limit}");
     }
-    let both = json!({ "session_id": session, "since_ts": times[1998], "limit_lines": 1 });
+    let both = json!({ "session_id": session, "since_ts": times[last - 2], "limit_lines": 1 });
     assert_eq!(text_of(&rpc.good("read_logs", both)), "end");
     let wrong = json!({ "session_id": session, "since_ts": "yesterday" });
     assert_eq!(rpc.bad("read_logs", wrong), 1003);
@@ -325,7 +372,9 @@ fn vim_is_driven() {
     folder.write("notes.txt", &(lines.join("\n") + "\n"));
     let mut rpc = Rpc::new(&folder);
     let args = ["-u", "NONE", "-i", "NONE", "-N", "-n", "notes.txt"];
-    let vim = rpc.create(json!({ "command": "vim", "args": args, "cols": 60, "rows": 12 }));
+    let vim = rpc.create(json!({
+        "command": "vim", "args": args, "cols": 60, "rows": 12, "attach": false,
+    }));
     let size = (60, 12);
     let shown = rpc.screen(&vim, size, "line 11");
     assert!(shown.starts_with("line 1\nline 2\n"), "{shown}");
@@ -335,6 +384,7 @@ fn vim_is_driven() {
         shown.contains("line 100\nhello from afar\nline 101"),
         "{shown}"
     );
+    rpc.attaches(&vim, size);
     rpc.write(&vim, ":%s/line/row/\r");
     rpc.screen(&vim, size, "row 200");
     rpc.good(
@@ -357,7 +407,9 @@ fn less_is_driven() {
     let lines: Vec<String> = (1..=500).map(|number| format!("line {number}")).collect();
     folder.write("long.txt", &(lines.join("\n") + "\n"));
     let mut rpc = Rpc::new(&folder);
-    let less = rpc.create(json!({ "command": "less", "args": ["long.txt"], "rows": 10 }));
+    let less = rpc.create(json!({
+        "command": "less", "args": ["long.txt"], "rows": 10, "attach": false,
+    }));
     let size = (80, 10);
     let shown = rpc.screen(&less, size, "line 9");
     assert!(
@@ -370,6 +422,7 @@ fn less_is_driven() {
     rpc.write(&less, "/line 321\r");
     let shown = rpc.screen(&less, size, "line 329");
     assert!(shown.starts_with("line 321\n"), "{shown}");
+    rpc.attaches(&less, size);
     rpc.write(&less, "G");
     rpc.screen(&less, size, "line 500");
     rpc.write(&less, "g");
@@ -383,12 +436,15 @@ fn less_is_driven() {
 fn top_is_driven() {
     let folder = Folder::new();
     let mut rpc = Rpc::new(&folder);
-    let top = rpc.create(json!({ "command": "top", "args": ["-d", "0.2"], "cols": 100 }));
+    let top = rpc.create(json!({
+        "command": "top", "args": ["-d", "0.2"], "cols": 100, "attach": false,
+    }));
     let shown = rpc.screen(&top, (100, 24), "PID USER");
     assert!(
         shown.starts_with("top - ") && shown.contains("Tasks:"),
         "{shown}"
     );
+    rpc.attaches(&top, (100, 24));
     // Its help is another screen, and goes again.
     rpc.write(&top, "h");
     rpc.screen(&top, (100, 24), "Help for Interactive Commands");

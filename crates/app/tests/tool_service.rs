@@ -289,16 +289,17 @@ fn a_timeout_ends_the_whole_tree() {
     let folder = trusted_with(&files);
     let web = Web::start(&folder, &["--no-auth"]);
     let mut body = request("daemon", &json!({}));
-    body["timeout_ms"] = json!(4000);
-    let mut open = send(&web, "", &body);
-    wait_for("both to begin", || {
-        (started_with(&word).len() == 2).then_some(())
+    // Long enough for both to begin, however busy the machine.
+    let begun = [4_000, 16_000, 64_000].into_iter().find(|timeout_ms| {
+        body["timeout_ms"] = json!(timeout_ms);
+        let reply = hear(&mut send(&web, "", &body));
+        assert_eq!(error_of(&reply).0, "TimeoutError", "{reply:?}");
+        wait_for("the end of both", || {
+            started_with(&word).is_empty().then_some(())
+        });
+        effects(&folder) > 0
     });
-    let reply = hear(&mut open);
-    assert_eq!(error_of(&reply).0, "TimeoutError", "{reply:?}");
-    wait_for("the end of both", || {
-        started_with(&word).is_empty().then_some(())
-    });
+    assert!(begun.is_some(), "the tool never began");
     assert!(web.serve.stop().success());
 }
 

@@ -31,7 +31,8 @@ fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-const BUILTINS: [&str; 24] = [
+const BUILTINS: [&str; 31] = [
+    "artifacts/read",
     "builtin/echo",
     "exec/run",
     "files/delete",
@@ -49,6 +50,9 @@ const BUILTINS: [&str; 24] = [
     "planner/get_plan",
     "planner/list_plans",
     "planner/update_task",
+    "runs/get",
+    "runs/list",
+    "runs/start",
     "terminals/attach",
     "terminals/create",
     "terminals/kill",
@@ -56,6 +60,9 @@ const BUILTINS: [&str; 24] = [
     "terminals/read_logs",
     "terminals/resize",
     "terminals/write",
+    "vector/delete",
+    "vector/search",
+    "vector/upsert",
 ];
 
 fn listed(folder: &Folder) -> Vec<String> {

@@ -68,7 +68,8 @@ Exit codes:
 /// The longest timeout, a day.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn timeout(text: &str) -> Result<Duration, String> {
+/// Reads a timeout.
+pub fn timeout(text: &str) -> Result<Duration, String> {
     match super::duration(text)? {
         timeout if timeout.is_zero() || timeout > TIMEOUT_MAX => {
             Err("a timeout is 1ms to 24h".to_owned())

@@ -270,20 +270,24 @@ fn configuration(parts: &Parts<'_>, found: Found) -> Vec<Check> {
     checks
 }
 
-/// A finding for each tool whose program is not there or can not be started; else one for all.
+/// A finding for each tool, and for the planner, whose program is not there or can not be started;
+/// else one for all.
 fn programs(parts: &Parts<'_>, config: &Config) -> Vec<Check> {
+    let planner = config.planner.tool();
     let runners = config
         .tools
         .iter()
-        .filter_map(|tool| tool.runner.as_ref().map(|runner| (&tool.name, runner)));
+        .map(|tool| (format!("tool `{}`", tool.name), tool))
+        .chain(planner.iter().map(|tool| ("[planner]".to_owned(), tool)))
+        .filter_map(|(whose, tool)| tool.runner.as_ref().map(|runner| (whose, runner)));
     let missing: Vec<Check> = runners
         .clone()
-        .filter_map(|(tool, runner)| {
+        .filter_map(|(whose, runner)| {
             let found = program_of(parts.environment, &parts.paths.workspace, runner);
             found.err().map(|reason| Check {
                 name: "program",
                 ok: false,
-                finding: format!("tool `{tool}`: {reason}"),
+                finding: format!("{whose}: {reason}"),
             })
         })
         .collect();

@@ -2,10 +2,9 @@
 //! `serve`, so that all its clients share one gate; stands alone where there is none, or no
 //! longer. Prints what a host's settings need to start it.
 
+pub(super) mod book;
 mod hosts;
-mod relay;
 
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,22 +13,24 @@ use callgate_doors::mcp::Server;
 use callgate_doors::mcp::http::PIPE_PROTOCOL;
 use callgate_doors::mcp::stdio::Socket;
 use clap::Args;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
 
+use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use super::serve::http::PORT_DEFAULT;
 use crate::cli::{Done, Place, runtime};
-use crate::client::Client;
 use crate::compose::chain;
 use crate::environment::Environment;
 use crate::mcp;
+use crate::notify;
 use crate::show;
 use crate::watch::Watched;
+use book::Book;
 use hosts::{Host, Way};
-use relay::{Ended, Relay};
 
-/// Bytes between the relay and a server in the same process.
-const RELAYED_BYTES: usize = 64 * 1024;
+/// Where a running gate has this conversation.
+const PIPE: Pipe = Pipe {
+    path: "/mcp/pipe",
+    protocol: PIPE_PROTOCOL,
+};
 
 /// Serve MCP on standard input and output.
 #[derive(Args)]
@@ -56,8 +57,8 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     let mut relay = None;
     if !args.standalone {
         let paths = place.paths(environment).map_err(|error| chain(&error))?;
-        let attached = runtime.block_on(attached(&paths.socket));
-        match attached.map_err(|error| format!("serve MCP: {error}"))? {
+        let attached = runtime.block_on(relay::attached::<Book>(&paths.socket, &PIPE));
+        match attached? {
             Attached::Never => {}
             Attached::Over => return Ok(ExitCode::SUCCESS),
             Attached::Lost(left) => relay = Some(left),
@@ -69,10 +70,12 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
         let setup = parts.setup().map_err(|error| chain(&error))?;
         let gate = Arc::new(parts.gate(setup));
         let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
+        let ends = notify::follow(&parts);
         tokio::select! {
             ended = alone(&server, environment.uid, relay) => ended,
             () = watched.follow(&parts, &gate, &|_| {}) => unreachable!("never ends"),
             () = super::tend(&parts.store) => unreachable!("never ends"),
+            () = ends => unreachable!("never ends"),
         }
     });
     super::close(&parts)?;
@@ -81,47 +84,17 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
 }
 
 /// Serves without a running gate: our pipes, or what a gate that is gone has left.
-async fn alone(server: &Arc<Server>, uid: u32, relay: Option<Box<Relay>>) -> Result<(), String> {
+async fn alone(
+    server: &Arc<Server>,
+    uid: u32,
+    relay: Option<Box<Relay<Book>>>,
+) -> Result<(), String> {
     let Some(mut relay) = relay else {
         return mcp::serve_stdio(server, uid).await;
     };
     let (near, far) = tokio::io::duplex(RELAYED_BYTES);
     let (served, _) = tokio::join!(mcp::serve_ends(server, uid, Socket(far)), relay.carry(near));
     served
-}
-
-/// How being attached went.
-enum Attached {
-    /// No gate answered.
-    Never,
-    /// Its client hung up.
-    Over,
-    /// No gate answers any more, and the client is still there.
-    Lost(Box<Relay>),
-}
-
-/// Serves by the gate at `socket`, and when that is gone by the next one there.
-async fn attached(socket: &Path) -> io::Result<Attached> {
-    let Some(mut gate) = attach(socket).await else {
-        return Ok(Attached::Never);
-    };
-    let mut relay = Relay::new()?;
-    loop {
-        if relay.carry(gate).await == Ended::Client {
-            return Ok(Attached::Over);
-        }
-        relay.tell_lost().await?;
-        if !relay.wait().await {
-            return Ok(Attached::Over);
-        }
-        gate = match attach(socket).await {
-            Some(gate) => gate,
-            None => {
-                show::say("the gate is gone: serving alone");
-                return Ok(Attached::Lost(Box::new(relay)));
-            }
-        };
-    }
 }
 
 /// The settings on stdout, the words on stderr: what is printed can be piped into a file.
@@ -165,32 +138,4 @@ fn stdio(environment: &Environment, place: &Place) -> Result<Way, String> {
         program: text(&program)?,
         args,
     })
-}
-
-/// A conversation with the gate at `socket`; `None` if none answers there.
-async fn attach(socket: &Path) -> Option<UnixStream> {
-    let client = Client::connect(socket).await?;
-    upgraded(client.into_stream()).await.ok()
-}
-
-/// Asks a connection to become a conversation in lines.
-async fn upgraded(mut stream: UnixStream) -> io::Result<UnixStream> {
-    let request = format!(
-        "GET /mcp/pipe HTTP/1.1\r\nHost: gate\r\nConnection: Upgrade\r\nUpgrade: {PIPE_PROTOCOL}\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).await?;
-    let mut head = Vec::new();
-    // Byte by byte, so that nothing of the conversation is taken with the head.
-    while !head.ends_with(b"\r\n\r\n") {
-        const HEAD_BYTES_MAX: usize = 4096;
-        if head.len() > HEAD_BYTES_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        head.push(stream.read_u8().await?);
-    }
-    if head.starts_with(b"HTTP/1.1 101") {
-        Ok(stream)
-    } else {
-        Err(io::ErrorKind::Unsupported.into())
-    }
 }

@@ -1,16 +1,27 @@
 //! One file per subcommand. Each says what it takes, carries it out and shows the result.
 
 pub mod approvals;
+pub mod artifacts;
 pub mod audit;
 pub mod bridge;
 pub mod bridge_config;
 pub mod call;
 pub mod doctor;
+pub mod index;
 pub mod lease;
+pub mod machina;
 pub mod mcp;
+pub mod model;
 pub mod pack;
+pub mod pilot;
+mod pilot_queue;
 pub mod plan;
+mod relay;
+pub mod replay;
 pub mod rpc;
+pub mod run;
+pub mod runs;
+pub mod search;
 pub mod serve;
 pub mod term;
 pub mod token;
@@ -58,8 +69,15 @@ pub fn close(parts: &Parts<'_>) -> Result<(), String> {
     parts.store.close().map_err(|error| chain(&error))
 }
 
-/// Keeps the store in order while a process stays: folds and signs heads now and then.
+/// By then a process that stays has started.
+const STARTED: Duration = Duration::from_secs(1);
+
+/// Keeps a process that stays small, and its store in order: folds and signs heads now and then.
 pub async fn tend(store: &Store) {
+    tokio::time::sleep(STARTED).await;
+    if let Err(error) = callgate_sandbox::let_go_of_code() {
+        tracing::debug!(error = chain(&error), "let go of code");
+    }
     let mut tick = tokio::time::interval(Duration::from_secs(5));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.tick().await;
@@ -68,6 +86,18 @@ pub async fn tend(store: &Store) {
         if let Err(error) = store.maintain() {
             tracing::warn!(error = chain(&error), "tend the store");
         }
+    }
+}
+
+/// Bytes that nobody needs are removed once they are this old. S-17.
+const ORPHANS_LIVE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Removes bytes of streamed runs that nobody needs, beside all else.
+pub async fn collect_orphans(store: &Arc<Store>) {
+    let store = Arc::clone(store);
+    let collect = move || store.collect_artifacts(ORPHANS_LIVE, false);
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(collect).await {
+        tracing::warn!(error = chain(&error), "collect orphans");
     }
 }
 

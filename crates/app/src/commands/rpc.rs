@@ -1,49 +1,79 @@
-//! `callgate rpc`: the workspace contract, JSON-RPC on standard input and output.
+//! `callgate rpc`: the workspace contract, JSON-RPC on standard input and output. Attaches to the
+//! workspace's running `serve`, so that what its calls leave behind (a terminal's session) stays;
+//! stands alone where there is none, or no longer.
+
+pub(super) mod book;
 
 use std::io;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use callgate_call::{Caller, Wire};
+use callgate_call::{Caller, Cancel, Wire};
 use callgate_doors::http::Closing;
-use callgate_doors::mcp::stdio::Stdio;
+use callgate_doors::mcp::stdio::{Socket, Stdio};
 use callgate_doors::pipe::{PipeReader, PipeWriter};
+use callgate_doors::rpc::http::PIPE_PROTOCOL;
 use callgate_doors::rpc::{self, Peer, Rpc as Methods};
 use clap::Args;
 use tokio_util::task::TaskTracker;
 
 use super::StopSignals;
+use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{Parts, chain};
 use crate::environment::Environment;
+use crate::notify;
 use crate::watch::Watched;
+use book::Book;
+
+/// Where a running gate has this conversation.
+const PIPE: Pipe = Pipe {
+    path: "/rpc/pipe",
+    protocol: PIPE_PROTOCOL,
+};
 
 /// Serve JSON-RPC on standard input and output: files and every other tool, a message a line.
 #[derive(Args)]
-pub struct Rpc {}
+pub struct Rpc {
+    /// Do not attach to a running `callgate serve`
+    #[arg(long)]
+    standalone: bool,
+}
 
-pub fn run(environment: &Environment, place: &Place, _: &Rpc) -> Done {
+pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
+    let runtime = runtime()?;
+    let mut relay = None;
+    if !args.standalone {
+        let paths = place.paths(environment).map_err(|error| chain(&error))?;
+        let attached = runtime.block_on(relay::attached::<Book>(&paths.socket, &PIPE));
+        match attached? {
+            Attached::Never => {}
+            Attached::Over => return Ok(ExitCode::SUCCESS),
+            Attached::Lost(left) => relay = Some(left),
+        }
+    }
     let parts = super::open(environment, place)?;
-    let served = runtime()?.block_on(serve(environment, &parts));
+    let served = runtime.block_on(serve(environment, &parts, relay));
     super::close(&parts)?;
     served?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(environment: &Environment, parts: &Parts<'_>) -> Result<(), String> {
+async fn serve(
+    environment: &Environment,
+    parts: &Parts<'_>,
+    relay: Option<Box<Relay<Book>>>,
+) -> Result<(), String> {
     let mut signals = StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = Arc::new(parts.gate(setup));
     let plans = super::follow_plans(parts);
+    let ends = notify::follow(parts);
     let (calls, closing) = (TaskTracker::new(), Closing::default());
     let methods = Methods::new(Arc::clone(&gate), calls.clone(), closing.clone());
     let Closing { stop, end } = closing;
-    let stdin = PipeReader::new(io::stdin().as_fd())
-        .map_err(|error| format!("read standard input: {error}"))?;
-    let stdout = PipeWriter::new(io::stdout().as_fd())
-        .map_err(|error| format!("write standard output: {error}"))?;
     let peer = Peer {
         caller: Caller::uid(environment.uid),
         scope: None,
@@ -57,11 +87,12 @@ async fn serve(environment: &Environment, parts: &Parts<'_>) -> Result<(), Strin
         std::future::pending::<()>().await;
     };
     let ended = tokio::select! {
-        ended = rpc::stdio::serve(&methods, peer, Stdio { stdin, stdout }, &stop) => ended,
+        ended = talk(&methods, peer, relay, &stop) => ended,
         () = told => unreachable!("waits for the conversation to end"),
         () = watched.follow(parts, &gate, &|_| {}) => unreachable!("never ends"),
         () = super::tend(&parts.store) => unreachable!("never ends"),
         () = plans => unreachable!("never ends"),
+        () = ends => unreachable!("never ends"),
     };
     // What nobody waits for ends, and its end is recorded.
     end.cancel();
@@ -74,4 +105,21 @@ async fn serve(environment: &Environment, parts: &Parts<'_>) -> Result<(), Strin
         }
         _ => Ok(()),
     }
+}
+
+/// The conversation itself: on our pipes, or on what a gate that is gone has left.
+async fn talk(
+    methods: &Arc<Methods>,
+    peer: Peer,
+    relay: Option<Box<Relay<Book>>>,
+    stop: &Cancel,
+) -> io::Result<()> {
+    let Some(mut relay) = relay else {
+        let stdin = PipeReader::new(io::stdin().as_fd())?;
+        let stdout = PipeWriter::new(io::stdout().as_fd())?;
+        return rpc::stdio::serve(methods, peer, Stdio { stdin, stdout }, stop).await;
+    };
+    let (near, far) = tokio::io::duplex(RELAYED_BYTES);
+    let served = rpc::stdio::serve(methods, peer, Socket(far), stop);
+    tokio::join!(served, relay.carry(near)).0
 }

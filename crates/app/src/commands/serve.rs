@@ -16,6 +16,7 @@ use callgate_doors::access::Everybody;
 use callgate_doors::http::{self as gate_http, Closing, SameUid};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor};
 use callgate_doors::metrics;
+use callgate_doors::port::Port;
 use callgate_doors::rpc::{self, Rpc};
 use callgate_doors::service::{self, ServiceDoor};
 use callgate_doors::web::{Entrance, Names};
@@ -29,7 +30,9 @@ use tokio_util::task::TaskTracker;
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{Parts, chain, warnings};
 use crate::environment::Environment;
+use crate::freshness;
 use crate::mcp;
+use crate::notify;
 use crate::show;
 use crate::telemetry;
 use crate::watch::Watched;
@@ -87,6 +90,11 @@ async fn until_stopped(
     let mut signals = super::StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let changes = Changes::default();
+    let asked = http::Asked {
+        port: serve.port,
+        no_auth: serve.no_auth,
+    };
+    http::make_token(parts, asked)?;
     let (setup, task_after) = if serve.conformance {
         (fixture(&changes)?, FIXTURE_TASK_AFTER)
     } else {
@@ -100,6 +108,7 @@ async fn until_stopped(
     let spans = spans.map(|queue| queue as Arc<dyn Spans>);
     let gate = Arc::new(parts.gate(setup).with_changes(changes).with_spans(spans));
     let plans = super::follow_plans(parts);
+    let ends = notify::follow(parts);
     let closing = Closing::default();
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
@@ -116,13 +125,13 @@ async fn until_stopped(
         };
         let (gate, end) = (Arc::clone(&gate), closing.end.clone());
         let numbers = metrics::router(Arc::clone(&gate), entrance.clone(), caller.clone());
-        let rpc = rpc::http::router(Arc::clone(&methods), entrance.clone(), rpc_wire);
+        let rpc = rpc::http::HttpDoor::new(Arc::clone(&methods), entrance.clone(), rpc_wire);
         let service = ServiceDoor::new(gate, entrance, settings, calls.clone(), end);
         let router = mcp_http::router(Arc::clone(&mcp))
             .merge(service::router(service))
-            .merge(rpc)
+            .merge(rpc::http::router(Arc::clone(&rpc)))
             .merge(numbers);
-        (mcp, router)
+        Port { mcp, rpc, router }
     };
     let everybody = Arc::new(Everybody(caller.clone()));
     let local = Entrance::new(everybody, Names::Any);
@@ -132,12 +141,8 @@ async fn until_stopped(
         calls.clone(),
         closing.end.clone(),
     );
-    let (_, shared) = doors(local, [Wire::Mcp, Wire::Tool, Wire::Rpc]);
-    let router = own.merge(shared);
-    let asked = http::Asked {
-        port: serve.port,
-        no_auth: serve.no_auth,
-    };
+    let shared = doors(local, [Wire::Mcp, Wire::Tool, Wire::Rpc]);
+    let router = own.merge(shared.router);
     let tcp = http::open(parts, &gate, caller.clone(), asked).await?;
     let guard = tcp.as_ref().and_then(http::Tcp::guard);
     // Last, since whoever sees it may call, and secrets are made under the lock of all.
@@ -147,8 +152,8 @@ async fn until_stopped(
     let on_tcp = async {
         if let Some(tcp) = tcp {
             let wires = [Wire::McpHttp, Wire::Service, Wire::RpcHttp];
-            let (mcp, router) = doors(tcp.entrance(), wires);
-            let router = router.fallback(mcp_http::unknown_path);
+            let mut port = doors(tcp.entrance(), wires);
+            port.router = port.router.fallback(mcp_http::unknown_path);
             let under_way = async {
                 server.stop().await;
                 calls.close();
@@ -156,7 +161,7 @@ async fn until_stopped(
             };
             let stop = closing.stop.clone();
             let clock = Arc::clone(&parts.clock);
-            tcp.serve(mcp, router, clock, under_way, stop).await;
+            tcp.serve(port, clock, under_way, stop).await;
         }
     };
     let on_socket = gate_http::serve(listener, router, calls.clone(), &closing);
@@ -200,8 +205,13 @@ async fn until_stopped(
         served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
         () = told => unreachable!("waits for the door to close"),
         () = watched.follow(parts, &gate, &follow_issuer) => unreachable!("never ends"),
-        () = super::tend(&parts.store) => unreachable!("never ends"),
+        () = async {
+            super::collect_orphans(&parts.store).await;
+            super::tend(&parts.store).await;
+        } => unreachable!("never ends"),
         () = plans => unreachable!("never ends"),
+        () = freshness::keep(parts) => unreachable!("never ends"),
+        () = ends => unreachable!("never ends"),
     }
 }
 

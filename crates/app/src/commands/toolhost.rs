@@ -114,12 +114,6 @@ pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
     code
 }
 
-/// Another command of `machina_cli`.
-pub fn machina_usage() -> ExitCode {
-    show::say("usage: machina_cli tool_exec AID");
-    ExitCode::from(EXIT_USAGE)
-}
-
 /// The words without the two flags every subcommand takes.
 struct Words {
     place: ToolhostPlace,

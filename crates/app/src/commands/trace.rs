@@ -236,16 +236,7 @@ fn tree(trace: &Value) -> String {
             out.push('\n');
         }
     }
-    plain(&out)
-}
-
-/// Without what a terminal would act on: tools write what they like.
-fn plain(text: &str) -> String {
-    let plain = |c: char| match c.is_control() && c != '\n' {
-        true => char::REPLACEMENT_CHARACTER,
-        false => c,
-    };
-    text.chars().map(plain).collect()
+    show::plain(&out)
 }
 
 fn took(trace: &Value) -> String {

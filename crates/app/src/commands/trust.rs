@@ -121,6 +121,7 @@ fn summary(source: &Source) -> Vec<Vec<String>> {
                 Some(
                     RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. },
                 ) => command.join(" "),
+                Some(RunnerConfig::Executor(executor)) => executor.words().join(" "),
                 Some(RunnerConfig::Python { entry, .. }) => format!("python {entry}"),
                 Some(RunnerConfig::Node { entry, .. }) => format!("node {entry}"),
                 Some(RunnerConfig::Service(service)) => format!("service {}", service.url),

@@ -6,6 +6,7 @@ use callgate_call::TreeLimits;
 use serde::Deserialize;
 
 use super::remote::{ContainerRunnerConfig, ServiceRunnerConfig};
+use super::runs::ExecutorRunnerConfig;
 
 /// How a tool is carried out.
 #[derive(Debug, Clone, Deserialize)]
@@ -66,6 +67,8 @@ pub enum RunnerConfig {
     Service(ServiceRunnerConfig),
     /// A container of podman or docker.
     Container(Box<ContainerRunnerConfig>),
+    /// One streamed run per call.
+    Executor(Box<ExecutorRunnerConfig>),
 }
 
 impl RunnerConfig {
@@ -76,6 +79,7 @@ impl RunnerConfig {
             | Self::Pool { limits, .. }
             | Self::Python { limits, .. }
             | Self::Node { limits, .. } => Some(limits),
+            Self::Executor(executor) => Some(&executor.limits),
             Self::Service(_) | Self::Container(_) => None,
         }
     }
@@ -83,7 +87,7 @@ impl RunnerConfig {
     /// The code it names, where it names any.
     pub fn entry(&self) -> Option<String> {
         match self {
-            Self::Process { .. } => None,
+            Self::Process { .. } | Self::Executor(_) => None,
             Self::Pool { entry, .. } => entry.clone(),
             Self::Python { entry, .. } | Self::Node { entry, .. } => Some(entry.clone()),
             Self::Service(service) => service.entry.clone(),

@@ -129,6 +129,35 @@ pub fn chain(folder: &Folder) -> Vec<Value> {
         .collect()
 }
 
+/// The records of the one call that was made since there were `before`, without what differs from
+/// call to call. What a pilot notes of its own is not of the call.
+pub fn call_records(folder: &Folder, before: usize) -> Vec<Value> {
+    let own = ["seq", "at", "call", "wire", "took_ms", "key", "run"];
+    let of_pilot = |record: &Value| {
+        let kind = record["kind"].as_str();
+        kind.is_some_and(|kind| kind.starts_with("pilot."))
+    };
+    let mut records = chain(folder).split_off(before);
+    records.retain(|record| !of_pilot(record));
+    for record in &mut records {
+        let members = record.as_object_mut().expect("a record");
+        members.retain(|name, _| !own.contains(&name.as_str()));
+    }
+    records
+}
+
+/// The same where the call was a streamed run, without what its own name and times change: who
+/// kept it, and the digests of its events, its report and its answer.
+pub fn run_records(folder: &Folder, before: usize) -> Vec<Value> {
+    let own = ["owner", "events_digest", "report_digest", "output"];
+    let mut records = call_records(folder, before);
+    for record in &mut records {
+        let members = record.as_object_mut().expect("a record");
+        members.retain(|name, _| !own.contains(&name.as_str()));
+    }
+    records
+}
+
 /// How many records of a kind the chain has.
 pub fn count_of(folder: &Folder, kind: &str) -> usize {
     chain(folder)
@@ -142,6 +171,8 @@ pub struct Host {
     child: Child,
     stdin: Option<ChildStdin>,
     replies: Receiver<String>,
+    /// How long a reply is waited for.
+    pub patience: Duration,
 }
 
 impl Host {
@@ -174,6 +205,7 @@ impl Host {
             child,
             stdin,
             replies,
+            patience: PATIENCE,
         }
     }
 
@@ -195,7 +227,7 @@ impl Host {
 
     /// The next reply; `None` if the host is gone.
     pub fn try_reply(&self) -> Option<Value> {
-        let line = match self.replies.recv_timeout(PATIENCE) {
+        let line = match self.replies.recv_timeout(self.patience) {
             Ok(line) => line,
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return None,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("the host does not answer"),

@@ -11,12 +11,16 @@ pub mod fits;
 pub mod mcp;
 pub mod mutate;
 pub mod outside;
+pub mod person;
+pub mod play;
 pub mod processes;
 pub mod random;
 pub mod rpc;
 pub mod seen;
 pub mod shapes;
+pub mod stage;
 pub mod web;
+pub mod wires;
 pub mod workspace;
 
 use std::path::{Path, PathBuf};

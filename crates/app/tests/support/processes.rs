@@ -60,3 +60,20 @@ fn all() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").expect("a /proc").flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
+
+/// The most memory that a process had so far.
+pub fn peak_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmHWM:")
+}
+
+/// How much of its memory are pages of files at present, its code above all.
+pub fn of_files_kib(pid: u32) -> u64 {
+    status_kib(pid, "RssFile:")
+}
+
+fn status_kib(pid: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let line = status.lines().find(|line| line.starts_with(name));
+    let word = line.and_then(|line| line.split_whitespace().nth(1));
+    word.and_then(|word| word.parse().ok()).expect("a size")
+}

@@ -16,6 +16,12 @@ pub fn rpc(folder: &Folder) -> Client {
     Client::new(Line::Pipes(Host::spawn(callgate(folder).arg("rpc"))))
 }
 
+/// `callgate rpc --standalone`.
+pub fn rpc_alone(folder: &Folder) -> Client {
+    let host = Host::spawn(callgate(folder).args(["rpc", "--standalone"]));
+    Client::new(Line::Pipes(host))
+}
+
 /// A request.
 pub fn request(id: u64, method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })

@@ -20,6 +20,36 @@ pub fn gate_seen(reply: &Value) -> Seen {
     }
 }
 
+/// A run of the pilot that made one call, as `runs show` has it.
+pub fn pilot_seen(shown: &Value) -> Seen {
+    let report = &shown["report"];
+    let text = |value: &Value| {
+        let text = value.as_str();
+        text.unwrap_or_else(|| panic!("no text: {shown}"))
+            .to_owned()
+    };
+    match report["end"].as_str() {
+        Some("tool_error") => return Seen::Fault(text(&report["data"]["fault"])),
+        Some("ask_sup") => return Seen::Fault("needs_approval".to_owned()),
+        Some("breaker") => {
+            let reason = text(&report["data"]["reason"]);
+            let kind = reason.split(' ').next().unwrap_or_default();
+            return Seen::Fault(kind.to_owned());
+        }
+        _ => {}
+    }
+    match report["steps"][0]["status"].as_str() {
+        Some("OK") => {
+            let output = text(&shown["slots"]["7"]["content_json"]);
+            let value = serde_json::from_str(&output).expect("an output is JSON");
+            let replayed = false;
+            Seen::Output { value, replayed }
+        }
+        Some("INVALID_PICK") => Seen::Fault("bad_input".to_owned()),
+        _ => panic!("no call: {shown}"),
+    }
+}
+
 /// MCP, in either era.
 pub fn mcp_seen(reply: &Value) -> Seen {
     match reply["error"]["code"].as_i64() {
@@ -77,6 +107,7 @@ pub fn protocol_seen(reply: &Value) -> Seen {
         "bad_output" => ["ToolOutputError", ""],
         "unenforceable" => ["CapabilityViolation", "coverage_missing"],
         "guarantee_blocked" => ["CapabilityViolation", "guarantee_blocked"],
+        "tool_failed" if words("type") == "executor_crash" => ["executor_crash", ""],
         "tool_failed" => ["OwnError", ""],
         other => panic!("fault {other}: {reply}"),
     };
@@ -103,6 +134,13 @@ pub fn rpc_seen(reply: &Value) -> Seen {
         | "guarantee_blocked" => 1002,
         "conflict" | "outcome_unknown" => 1005,
         "rate_limited" => 1004,
+        "unavailable"
+            if reply["error"]["message"]
+                .to_string()
+                .contains("search index") =>
+        {
+            1010
+        }
         "breaker_open" | "unavailable" => 1006,
         "too_large" => 1007,
         "timeout" | "crash" | "bad_output" | "tool_failed" | "cancelled" | "internal" => -32603,
@@ -128,6 +166,10 @@ pub fn rpc_seen(reply: &Value) -> Seen {
 /// Several faults share a type here; the message tells them apart.
 pub fn bridge_seen(reply: &Value) -> Seen {
     let Some(error) = reply.get("error") else {
+        // A failure that has more to show than words is a result.
+        if reply["result"]["isError"] == true {
+            return Seen::Fault("tool_failed".to_owned());
+        }
         return Seen::Output {
             value: content_value(&reply["result"]),
             replayed: reply["result"]["_meta"]["callgate/call"]["replayed"] == true,
@@ -156,7 +198,7 @@ pub fn bridge_seen(reply: &Value) -> Seen {
         "TimeoutError" => "timeout",
         "ToolCrashError" => "crash",
         "ToolOutputError" => "bad_output",
-        "OwnError" => "tool_failed",
+        "OwnError" | "executor_crash" => "tool_failed",
         other => panic!("type {other}: {reply}"),
     };
     Seen::Fault(kind.to_owned())
@@ -193,6 +235,7 @@ pub fn toolhost_seen(reply: &Value) -> Seen {
             ("exit 3", "crash"),
             ("bad output", "bad_output"),
             ("own words", "tool_failed"),
+            ("exit 4", "tool_failed"),
             ("k must be", "bad_value"),
             ("no such thing", "not_found"),
             ("cancelled", "cancelled"),

@@ -1,7 +1,7 @@
 //! Workspaces with tools that are shell scripts.
 
-use super::Folder;
 use super::drive::{cli, lines_of};
+use super::{Folder, wait_for};
 
 /// A tool that notes its input in `effects.log` and gives it back.
 pub const TOOL: &str = r#"
@@ -16,6 +16,14 @@ read -r input
 echo started >> effects.log
 while [ ! -e go ]; do sleep 0.02; done
 echo '{"done":true}'
+"#;
+
+/// [`TOOL`], which hangs when its input says so.
+pub const OR_HANG: &str = r#"
+read -r input
+echo "$input" >> effects.log
+case $input in *hang*) exec sleep 1000 ;; esac
+printf '{"got":%s}' "$input"
 "#;
 
 /// A tool that notes its input in `effects.log`.
@@ -81,4 +89,9 @@ pub fn builtins() -> usize {
 /// How often tools ran that note it in `effects.log`.
 pub fn effects(folder: &Folder) -> usize {
     lines_of(&folder.join("effects.log")).len()
+}
+
+/// Waits until so many calls have left their line.
+pub fn started(folder: &Folder, count: usize) {
+    wait_for("the effect", || (effects(folder) == count).then_some(()));
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use callgate_call::{Caller, Cancel, Clock};
 use callgate_doors::access::jwt::Issuer;
 use callgate_doors::access::{Access, Everybody, Guard};
-use callgate_doors::mcp::http::HttpDoor;
+use callgate_doors::port::Port;
 use callgate_doors::tcp::Limits;
-use callgate_doors::web::{Entrance, Names, Router};
+use callgate_doors::web::{Entrance, Names};
 use callgate_gate::Gate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -31,6 +31,12 @@ pub struct Asked {
     pub no_auth: bool,
 }
 
+impl Asked {
+    fn wants_port(self, config: &HttpConfig) -> bool {
+        !config.off || self.port.is_some() || self.no_auth
+    }
+}
+
 /// A port we have, and whom we let in there.
 pub struct Tcp {
     listener: TcpListener,
@@ -49,7 +55,7 @@ pub async fn open(
     asked: Asked,
 ) -> Result<Option<Tcp>, String> {
     let config = configured(parts)?.http;
-    if config.off && asked.port.is_none() && !asked.no_auth {
+    if !asked.wants_port(&config) {
         return Ok(None);
     }
     if asked.no_auth && !config.hosts.is_empty() {
@@ -85,14 +91,12 @@ pub async fn open(
     }))
 }
 
-/// Asks for tokens; the owner's is made, and shown, if there is none yet.
-fn guard(
-    parts: &Parts<'_>,
-    gate: &Arc<Gate>,
-    owner: Caller,
-    config: &HttpConfig,
-) -> Result<Guard, String> {
-    let issuer = issuer(parts, config.jwt.as_ref())?;
+/// Makes the owner's token, and shows it, if a port will ask for it and there is none yet. To be
+/// called before the setup is made, which masks it in what programs print. R-15.
+pub fn make_token(parts: &Parts<'_>, asked: Asked) -> Result<(), String> {
+    if asked.no_auth || !asked.wants_port(&configured(parts)?.http) {
+        return Ok(());
+    }
     let (token, is_new) = parts.store.owner_token().map_err(|error| chain(&error))?;
     if is_new {
         show::say(&format!(
@@ -100,6 +104,18 @@ fn guard(
             token.reveal()
         ));
     }
+    Ok(())
+}
+
+/// Asks for tokens.
+fn guard(
+    parts: &Parts<'_>,
+    gate: &Arc<Gate>,
+    owner: Caller,
+    config: &HttpConfig,
+) -> Result<Guard, String> {
+    let issuer = issuer(parts, config.jwt.as_ref())?;
+    let (token, _) = parts.store.owner_token().map_err(|error| chain(&error))?;
     let guard = Guard::new(Arc::clone(gate), owner, &token);
     guard.set_issuer(issuer);
     Ok(guard)
@@ -139,6 +155,11 @@ impl Tcp {
         )
     }
 
+    /// The port itself, for a door that serves it alone.
+    pub fn into_listener(self) -> TcpListener {
+        self.listener
+    }
+
     /// Whom the doors of this port let in.
     pub fn entrance(&self) -> Entrance {
         let access: Arc<dyn Access> = match &self.guard {
@@ -151,8 +172,7 @@ impl Tcp {
     /// Serves until `stop`, and then until `calls` is ready.
     pub async fn serve(
         self,
-        mcp: Arc<HttpDoor>,
-        router: Router,
+        port: Port,
         clock: Arc<dyn Clock>,
         calls: impl Future<Output = ()>,
         stop: Cancel,
@@ -161,8 +181,7 @@ impl Tcp {
             connections_max: connections_max(),
             ..Limits::default()
         };
-        mcp.serve(self.listener, router, limits, clock, calls, stop)
-            .await;
+        port.serve(self.listener, limits, clock, calls, stop).await;
     }
 }
 

@@ -1,0 +1,214 @@
+//! `callgate pilot`: runs towards a goal, one from a file or all of a queue.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use callgate_call::{Caller, Cancel};
+use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd, Taken, log, told};
+use callgate_store::{Store, keep_newest, write_owner_file};
+use callgate_wires::toolhost::{MAX_STDIN_BYTES, RunRequest};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::{Done, Place, runtime};
+use crate::compose::{Parts, chain};
+use crate::environment::Environment;
+use crate::pilot::PilotParts;
+use crate::show;
+
+use super::pilot_queue;
+
+/// Run towards a goal, step by step, each a call through the gate.
+///
+/// The request is a JSON file with a goal, the tags of the tools that may be used and their
+/// inputs. What is chosen and what comes of it is recorded in the chain; a run that was killed
+/// goes on where it was when its request is given again.
+#[derive(Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub struct PilotCommand {
+    /// The request: a JSON file
+    #[arg(value_name = "REQUEST.json", required_unless_present_any = ["resume", "queue"])]
+    request: Option<PathBuf>,
+    /// Go on with a run: one that was killed, that failed, or that a person has since approved
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["request", "queue"])]
+    resume: Option<String>,
+    /// Work off the requests in the folder DIR/inbox until told to stop
+    #[arg(long, value_name = "DIR", conflicts_with = "request")]
+    queue: Option<PathBuf>,
+    /// With --queue: end once nothing is due
+    #[arg(long, requires = "queue", conflicts_with_all = ["request", "resume"])]
+    once: bool,
+    /// With --queue: take requests over HTTP as well, on this port of 127.0.0.1; 0 takes any
+    #[arg(long, value_name = "PORT", requires = "queue", conflicts_with_all = ["request", "resume", "once"])]
+    port: Option<u16>,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  the run ended: nothing more to do, goal reached, or a person is asked
+  1  it did not: a tool failed, a breaker tripped, or it was stopped
+  2  the command line is wrong
+  With --queue: 0 when told to stop, or with --once when nothing is due; what came of each
+  request is in DIR/out";
+
+pub fn run(environment: &Environment, place: &Place, command: &PilotCommand) -> Done {
+    if let Some(dir) = &command.queue {
+        return pilot_queue::run(environment, place, dir, command.once, command.port);
+    }
+    let wanted = match (&command.request, &command.resume) {
+        (Some(path), _) => Wanted::New(Box::new(read(path)?)),
+        (None, run) => Wanted::Known(run.clone().unwrap_or_default()),
+    };
+    let parts = super::open(environment, place)?;
+    let (gate, pilot_parts) = gate_and_pilot(&parts)?;
+    let cancel = Arc::new(Cancel::new());
+    let caller = Caller::uid(environment.uid);
+    let pilot = pilot_parts.pilot(&gate, caller, Arc::clone(&cancel));
+    let ended = runtime()?.block_on(async {
+        let interrupted = async {
+            let _ = tokio::signal::ctrl_c().await;
+            cancel.cancel();
+            std::future::pending::<()>().await;
+        };
+        // The signal is waited for before anything happens that it could interrupt.
+        tokio::select! {
+            biased;
+            () = interrupted => unreachable!("waits for the end of the cancelled run"),
+            ended = one(environment, &pilot, wanted) => ended,
+        }
+    });
+    let (progress, end, known) = ended.map_err(|error| error.to_string())?;
+    let log = keep_log(&parts.store, &parts.paths.state, &progress.header.run_id)?;
+    report(place, &progress, &end, known, &log);
+    super::close(&parts)?;
+    Ok(exit_code(&end))
+}
+
+/// Which run.
+enum Wanted {
+    New(Box<RunRequest>),
+    Known(String),
+}
+
+/// The gate of the workspace, and what runs need beside it. A run stands alone, as all of its
+/// contract does (TH-3).
+pub fn gate_and_pilot(parts: &Parts<'_>) -> Result<(callgate_gate::Gate, PilotParts), String> {
+    let setup = parts.setup().map_err(|error| chain(&error))?;
+    Ok((parts.gate(setup), PilotParts::of(parts)?))
+}
+
+async fn one(
+    environment: &Environment,
+    pilot: &Pilot<'_>,
+    wanted: Wanted,
+) -> Result<(Progress, RunEnd, bool), PilotError> {
+    match wanted {
+        Wanted::New(request) => {
+            let run = run_id(environment, pilot)?;
+            take_and_drive(pilot, &request, run).await
+        }
+        Wanted::Known(run) => {
+            let mut progress = pilot.find(&run)?;
+            pilot.resume(&mut progress, true)?;
+            let end = pilot.drive(&mut progress).await?;
+            Ok((progress, end, true))
+        }
+    }
+}
+
+/// The run of a request, to its end; true if it was known before.
+pub async fn take_and_drive(
+    pilot: &Pilot<'_>,
+    request: &RunRequest,
+    run: String,
+) -> Result<(Progress, RunEnd, bool), PilotError> {
+    let Taken {
+        mut progress,
+        known,
+    } = pilot.take(request, run)?;
+    if known {
+        pilot.resume(&mut progress, false)?;
+    }
+    let end = pilot.drive(&mut progress).await?;
+    Ok((progress, end, known))
+}
+
+/// A fresh id; with `MACHINA_DETERMINISTIC_RUN_ID=1` the first of a fixed sequence that no run of
+/// the workspace has. TH-133.
+fn run_id(environment: &Environment, pilot: &Pilot<'_>) -> Result<String, PilotError> {
+    if environment.text("MACHINA_DETERMINISTIC_RUN_ID") == Some("1") {
+        for number in 0_u64.. {
+            let seed = format!("callgate run {number}");
+            let id = callgate_call::Digest::of_bytes(seed.as_bytes()).to_hex()[..32].to_owned();
+            if pilot.gate.store().pilot_events(&id)?.is_empty() {
+                return Ok(id);
+            }
+        }
+    }
+    fresh_run_id()
+}
+
+/// One that nobody else has.
+pub fn fresh_run_id() -> Result<String, PilotError> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|error| PilotError::Refused(error.to_string()))?;
+    Ok(format!("{:032x}", u128::from_be_bytes(id)))
+}
+
+/// Reads a request's file.
+pub fn read(path: &Path) -> Result<RunRequest, String> {
+    let about = |reason: String| format!("{}: {reason}", path.display());
+    let size = std::fs::metadata(path)
+        .map_err(|error| about(error.to_string()))?
+        .len();
+    if size > MAX_STDIN_BYTES as u64 {
+        return Err(about("a request is 10 MiB at most".to_owned()));
+    }
+    let bytes = std::fs::read(path).map_err(|error| about(error.to_string()))?;
+    RunRequest::parse(&bytes).map_err(|error| about(error.to_string()))
+}
+
+/// Logs that are kept; `--resume` writes one anew.
+const LOGS_MAX: usize = 1000;
+
+/// Writes the log of a run, and says where. TH-146, TH-147.
+pub fn keep_log(store: &Store, state: &Path, run: &str) -> Result<PathBuf, String> {
+    let fail = |error: &dyn std::error::Error| chain(error);
+    let events = store.pilot_events(run).map_err(|error| fail(&error))?;
+    let header = Progress::read(&events).map(|progress| progress.header)?;
+    let folder = state.join("pilot");
+    let path = folder.join(format!("run_{run}.jsonl"));
+    write_owner_file(&path, &log::write(&header, &events)).map_err(|error| fail(&error))?;
+    keep_newest(&folder, LOGS_MAX);
+    Ok(path)
+}
+
+fn report(place: &Place, progress: &Progress, end: &RunEnd, known: bool, log: &Path) {
+    if place.json {
+        show::json(&ended_json(progress, known, log));
+    } else {
+        show::data(&format!("RUN END: {end}\nlog: {}\n", log.display()));
+        if let RunEnd::AskSup { approval } = end {
+            let run = &progress.header.run_id;
+            show::say(&format!(
+                "waits for `callgate approvals grant {approval}`, then `callgate pilot --resume {run}`"
+            ));
+        }
+    }
+}
+
+/// How a run ended, for programs.
+pub fn ended_json(progress: &Progress, known: bool, log: &Path) -> Value {
+    let mut told = told::report(progress);
+    told["deduplicated"] = json!(known);
+    told["log"] = json!(log.to_string_lossy());
+    told
+}
+
+pub fn exit_code(end: &RunEnd) -> ExitCode {
+    match end.is_good() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,146 @@
+//! `callgate replay`: a run of the pilot once more.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use callgate_call::{Caller, Cancel};
+use callgate_doors::pilot::{Progress, log};
+use callgate_gate::PilotEvent;
+use callgate_wires::toolhost::is_run_id;
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::{Done, Place, runtime};
+use crate::compose::{Parts, chain};
+use crate::environment::Environment;
+use crate::show;
+
+/// Replay a run of the pilot and name the first difference.
+///
+/// Choices are read again, slots are rebuilt from the recorded patches, deterministic tools of
+/// tier 0 are run again and digests compared, those of the workspace's chain included where the
+/// run is one of its own. Nothing is added to the run.
+#[derive(Args)]
+pub struct Replay {
+    /// The run's id, or the file of its log
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Look at the records alone: they follow from each other, and make a run. Nothing is run
+    #[arg(long)]
+    structure: bool,
+    /// The request that the run must have come of
+    #[arg(long, value_name = "REQUEST.json", conflicts_with = "structure")]
+    request: Option<PathBuf>,
+}
+
+/// Largest log that is read.
+const LOG_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
+    let parts = super::open(environment, place)?;
+    let events = match events(&parts, &replay.run)? {
+        Ok(events) => events,
+        Err(reason) => return Ok(differs(place, &json!({ "what": reason }), &reason)),
+    };
+    if let Some(request) = &replay.request {
+        let wanted = super::pilot::read(request)?.to_value();
+        let recorded = &events.first().map(|first| first.doc["request"].clone());
+        if recorded.as_ref() != Some(&wanted) {
+            let shown =
+                json!({ "event": 1, "what": "request", "recorded": recorded, "found": wanted });
+            return Ok(differs(
+                place,
+                &shown,
+                "event 1: it came of another request",
+            ));
+        }
+    }
+    if replay.structure {
+        return Ok(structure(place, &events));
+    }
+    // A log is written when its run ends; a run of ours may be under way.
+    if !is_run_id(&replay.run)
+        && let Some(differs) = endless(place, &events)
+    {
+        return Ok(differs);
+    }
+    let (gate, pilot_parts) = super::pilot::gate_and_pilot(&parts)?;
+    let caller = Caller::uid(environment.uid);
+    let pilot = pilot_parts.pilot(&gate, caller, Arc::new(Cancel::new()));
+    let replayed = runtime()?.block_on(pilot.replay(&events));
+    super::close(&parts)?;
+    let (events, rerun, taken) = match replayed {
+        Ok(replayed) => (replayed.events, replayed.rerun, replayed.taken),
+        Err(found) => {
+            let shown = json!({
+                "event": found.event,
+                "step": found.step,
+                "aid": found.aid,
+                "what": found.what,
+                "recorded": found.recorded,
+                "found": found.found,
+            });
+            return Ok(differs(place, &shown, &found.to_string()));
+        }
+    };
+    if place.json {
+        show::json(&json!({ "ok": true, "events": events, "rerun": rerun, "taken": taken }));
+    } else {
+        show::data(&format!(
+            "REPLAY OK: {events} events, {rerun} tools run again, {taken} outcomes taken as recorded\n"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether events make a run that ended.
+fn structure(place: &Place, events: &[PilotEvent]) -> ExitCode {
+    if let Err(reason) = Progress::read(events) {
+        return differs(place, &json!({ "what": reason }), &reason);
+    }
+    if let Some(differs) = endless(place, events) {
+        return differs;
+    }
+    let events = events.len();
+    if place.json {
+        show::json(&json!({ "ok": true, "events": events }));
+    } else {
+        show::data(&format!("REPLAY OK (structure): {events} events\n"));
+    }
+    ExitCode::SUCCESS
+}
+
+/// Of events that make a run without an end.
+fn endless(place: &Place, events: &[PilotEvent]) -> Option<ExitCode> {
+    let is_endless = Progress::read(events).is_ok_and(|progress| progress.end.is_none());
+    is_endless.then(|| differs(place, &json!({ "what": "end" }), "the run has no end"))
+}
+
+fn differs(place: &Place, shown: &serde_json::Value, words: &str) -> ExitCode {
+    if place.json {
+        show::json(&json!({ "ok": false, "difference": shown }));
+    } else {
+        show::data(&format!("REPLAY DIFFERS: {words}\n"));
+    }
+    ExitCode::FAILURE
+}
+
+/// The events of a run of this workspace, or of a log. The inner error: the log was changed.
+fn events(parts: &Parts<'_>, run: &str) -> Result<Result<Vec<PilotEvent>, String>, String> {
+    if is_run_id(run) {
+        let events = parts
+            .store
+            .pilot_events(run)
+            .map_err(|error| chain(&error))?;
+        return match events.is_empty() {
+            true => Err(format!("run {run} not found")),
+            false => Ok(Ok(events)),
+        };
+    }
+    let about = |error: std::io::Error| format!("{run}: {error}");
+    if std::fs::metadata(Path::new(run)).map_err(about)?.len() > LOG_BYTES_MAX {
+        return Err(format!("{run}: a log is {LOG_BYTES_MAX} bytes at most"));
+    }
+    Ok(log::read(&std::fs::read_to_string(run).map_err(about)?))
+}

@@ -1,0 +1,150 @@
+//! What the command line asks for, as the input of `runs/start`.
+
+use std::path::Path;
+
+use callgate_call::RunPolicy;
+use callgate_wires::json::{self, DEPTH_MAX};
+use callgate_wires::stream::REQUEST_BYTES_MAX;
+use serde_json::{Value, json};
+
+use super::{Run, proxy};
+use crate::environment::Environment;
+
+/// The longest a run takes that says nothing: a day.
+const TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The first run's input, or what is wrong with the command line.
+pub fn order(environment: &Environment, asked: &Run) -> Result<Value, String> {
+    if asked.parent_run_id.is_some() != (asked.attempt > 1) {
+        let words = "--parent-run-id goes with --attempt 2 and later, and with no other";
+        return Err(words.to_owned());
+    }
+    let timeout = asked.timeout.map(|timeout| timeout.as_millis());
+    let mut input = json!({
+        "command": asked.command,
+        "job": job(environment, asked.job.as_deref())?,
+        "attempt": asked.attempt,
+        "timeout_ms": timeout.map_or(TIMEOUT_MS, |ms| u64::try_from(ms).unwrap_or(TIMEOUT_MS)),
+    });
+    let mut put = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            input[name] = value;
+        }
+    };
+    put("job_id", asked.job_id.clone().map(Value::from));
+    put(
+        "parent_run_id",
+        asked.parent_run_id.clone().map(Value::from),
+    );
+    put("dataset", asked.dataset.clone().map(Value::from));
+    put("source", asked.source.clone().map(Value::from));
+    put("category", asked.category.clone().map(Value::from));
+    put("artifact_max", asked.artifact_max.map(Value::from));
+    put("policy", policy(asked)?);
+    put("proxy", proxy::read(environment, asked)?);
+    Ok(input)
+}
+
+/// Nothing if nothing is said of it. ST-84, ST-85.
+fn policy(asked: &Run) -> Result<Option<Value>, String> {
+    let (buffer, flush) = (
+        (asked.buffer_events, asked.buffer_bytes),
+        (asked.flush_count, asked.flush_interval),
+    );
+    let Some(name) = &asked.policy else {
+        return match (buffer, flush) {
+            ((None, None), (None, None)) => Ok(None),
+            _ => Err("bounds go with --policy buffered or --policy streaming".to_owned()),
+        };
+    };
+    RunPolicy::named(name, buffer, flush).map_err(|reason| {
+        format!(
+            "--policy {name}: {reason} (--buffer-events, --buffer-bytes; --flush-count, \
+             --flush-interval)"
+        )
+    })?;
+    let interval = flush
+        .1
+        .map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+    let bounds = [
+        ("events", buffer.0),
+        ("bytes", buffer.1),
+        ("count", flush.0),
+        // What is shorter than a millisecond is due at once.
+        ("interval_ms", interval.map(|ms| ms.max(1))),
+    ];
+    let mut policy = json!({ "name": name });
+    for (name, bound) in bounds {
+        if let Some(bound) = bound {
+            policy[name] = json!(bound);
+        }
+    }
+    Ok(Some(policy))
+}
+
+fn job(environment: &Environment, asked: Option<&str>) -> Result<Value, String> {
+    let Some(text) = asked else {
+        return Ok(Value::Null);
+    };
+    let text = match text.strip_prefix('@') {
+        Some(file) => read_file(environment, file, REQUEST_BYTES_MAX, "--job")?,
+        None => text.to_owned(),
+    };
+    json::parse(text.as_bytes(), DEPTH_MAX).map_err(|error| format!("--job is not JSON: {error}"))
+}
+
+/// A file that an option names, which is no longer than `max`.
+pub fn read_file(
+    environment: &Environment,
+    file: &str,
+    max: usize,
+    option: &str,
+) -> Result<String, String> {
+    use std::io::Read as _;
+    let path = environment.current_dir.join(Path::new(file));
+    let failed = |error: std::io::Error| format!("{option}: read {}: {error}", path.display());
+    let opened = std::fs::File::open(&path).map_err(failed)?;
+    let mut text = String::new();
+    let mut start = opened.take(max as u64 + 1);
+    start.read_to_string(&mut text).map_err(failed)?;
+    if text.len() > max {
+        return Err(format!("{option}: {} exceeds {max} bytes", path.display()));
+    }
+    Ok(text)
+}
+
+/// Reads `4096`, `64K`, `8M`, `8G` or `1T`.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.strip_suffix(['K', 'M', 'G', 'T']) {
+        Some(number) => (number, text.chars().next_back()),
+        None => (text, None),
+    };
+    let shift = match unit {
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        Some('T') => 40,
+        _ => 0,
+    };
+    let wrong = "a size is a number, with K, M, G or T if it is large; from 1 to 1T";
+    let number: u64 = number.parse().map_err(|_| wrong.to_owned())?;
+    let bytes = number.checked_mul(1 << shift);
+    bytes
+        .filter(|bytes| (1..=1 << 40).contains(bytes))
+        .ok_or_else(|| wrong.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes("4096"), Ok(4096));
+        assert_eq!(bytes("8G"), Ok(8 << 30));
+        assert_eq!(bytes("1T"), Ok(1 << 40));
+        for wrong in ["", "0", "G", "2T", "1g", "-1", "99999999999T"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Runs from the first to the last: each is a call, so many at a time, until nothing waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Wire,
+};
+use callgate_gate::Gate;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::Run;
+use super::fan::{Child, Tally};
+use super::live::Live;
+use super::screen::{Counts, DRAW_EVERY_MS, Screen};
+use crate::commands::{StopSignals, tend};
+use crate::compose::Parts;
+use crate::notify::{Notifier, notice};
+
+/// Ends that are told of at a time.
+const NOTICES_MAX: usize = 8;
+
+/// Whoever sees to it all.
+pub struct Conductor<'a> {
+    pub parts: &'a Parts<'a>,
+    pub gate: Arc<Gate>,
+    pub live: Arc<Live>,
+    pub notifier: Option<Arc<Notifier>>,
+    pub asked: &'a Run,
+    /// The input of the first run.
+    pub order: Value,
+}
+
+/// What came of it.
+pub struct All {
+    /// The id of the first call, which its run has too.
+    pub run_id: String,
+    /// The report of the first run, or why there is none.
+    pub first: Result<Value, Fault>,
+    pub others: Vec<Brief>,
+    pub tally: Tally,
+    /// Why somebody could not be told of an end.
+    pub untold: Vec<String>,
+}
+
+/// One of the other runs.
+pub struct Brief {
+    pub run_id: String,
+    pub target: String,
+    pub depth: u32,
+    /// The outcome's word, or `refused`.
+    pub outcome: String,
+    pub message: String,
+}
+
+/// A run that is over.
+struct Over {
+    outcome: Outcome,
+    /// Nothing for the first.
+    child: Option<(String, u32)>,
+}
+
+/// What goes on.
+struct Stage {
+    running: JoinSet<Over>,
+    notices: JoinSet<Result<(), String>>,
+    notices_at_once: Arc<Semaphore>,
+    cancel: Cancel,
+    first: Option<Result<Value, Fault>>,
+    run_id: String,
+    others: Vec<Brief>,
+    untold: Vec<String>,
+}
+
+impl Conductor<'_> {
+    /// Runs all of it.
+    pub async fn conduct(self) -> Result<All, String> {
+        let mut signals = StopSignals::watch()?;
+        let mut screen = Screen::new(self.asked.quiet, self.parts.clock.micros());
+        let mut ticks = tokio::time::interval(Duration::from_millis(DRAW_EVERY_MS));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut upkeep = std::pin::pin!(tend(&self.parts.store));
+        let mut stage = self.begin();
+        while !stage.running.is_empty() {
+            // An arm that is dropped loses nothing: runs are tasks, and the rest is asked anew.
+            tokio::select! {
+                over = stage.running.join_next() => match over {
+                    Some(over) => self.over(&mut stage, over.map_err(|e| format!("a run: {e}"))?),
+                    None => break,
+                },
+                () = signals.next() => {
+                    self.live.fan.close();
+                    stage.cancel.cancel();
+                }
+                () = self.live.fan.news.notified() => {}
+                _ = ticks.tick() => self.show(&mut screen, &stage),
+                () = &mut upkeep => {}
+            }
+            self.start_waiting(&mut stage);
+        }
+        screen.clear();
+        deliver(&mut stage, &mut signals).await;
+        Ok(All {
+            run_id: stage.run_id,
+            first: stage.first.unwrap_or(Err(Fault::Cancelled)),
+            others: stage.others,
+            tally: self.live.fan.tally(),
+            untold: stage.untold,
+        })
+    }
+
+    fn begin(&self) -> Stage {
+        let mut stage = Stage {
+            running: JoinSet::new(),
+            notices: JoinSet::new(),
+            notices_at_once: Arc::new(Semaphore::new(NOTICES_MAX)),
+            cancel: Cancel::new(),
+            first: None,
+            run_id: String::new(),
+            others: Vec::new(),
+            untold: Vec::new(),
+        };
+        if let [_, .., script] = self.asked.command.as_slice() {
+            self.live.fan.begin(script, &self.order["job"]);
+        }
+        let mut call = self.call(&stage, self.order.clone());
+        call.key = self.asked.key.as_deref().and_then(IdempotencyKey::new);
+        call.lease = self.asked.lease.as_deref().map(LeaseToken::new);
+        stage.run_id = call.id.to_string();
+        self.start(&mut stage, call, None);
+        stage
+    }
+
+    /// What one call begins with. All of a command are of one trace.
+    fn call(&self, stage: &Stage, input: Value) -> Call {
+        let caller = Caller::uid(self.parts.environment.uid);
+        let (id, cancel) = (self.gate.next_id(), stage.cancel.child_token());
+        let input = Document::from_value(input);
+        let mut call = Call::new(id, "runs/start", input, caller, Wire::Gate, cancel);
+        call.trace_id.clone_from(&self.asked.trace_id);
+        call
+    }
+
+    fn start(&self, stage: &mut Stage, call: Call, child: Option<(String, u32)>) {
+        let depth = child.as_ref().map_or(0, |(_, depth)| *depth);
+        self.live.fan.runs(&call.id.to_string(), depth);
+        let gate = Arc::clone(&self.gate);
+        stage.running.spawn(async move {
+            let outcome = gate.call(&call).await;
+            Over { outcome, child }
+        });
+    }
+
+    fn start_waiting(&self, stage: &mut Stage) {
+        while stage.running.len() < self.asked.parallel as usize
+            && let Some(child) = self.live.fan.next()
+        {
+            let call = self.call(stage, self.input_of(&child));
+            self.start(stage, call, Some((child.target, child.depth)));
+        }
+    }
+
+    /// The input of a run that another asked for: a first try, and nobody's next one.
+    fn input_of(&self, child: &Child) -> Value {
+        let mut input = self.order.clone();
+        if let Some(members) = input.as_object_mut() {
+            for name in ["attempt", "parent_run_id", "job_id"] {
+                members.remove(name);
+            }
+        }
+        input["command"] = json!(command_of(&self.asked.command, &child.target));
+        input["job"] = child.params.clone();
+        for (name, value) in [("source", &child.source), ("category", &child.category)] {
+            if let Some(value) = value {
+                input[name] = json!(value);
+            }
+        }
+        input
+    }
+
+    fn over(&self, stage: &mut Stage, over: Over) {
+        let call_id = over.outcome.call.to_string();
+        self.live.fan.ended(&call_id);
+        let report = self.report_of(over.outcome);
+        // What was told of earlier, under the same key, is not told again.
+        if report
+            .as_ref()
+            .is_ok_and(|report| report["run_id"] == call_id)
+        {
+            self.tell(stage, &call_id, report.as_ref().ok());
+        }
+        let Some((target, depth)) = over.child else {
+            stage.first = Some(report);
+            return;
+        };
+        let word = |report: &Value, name: &str| report[name].as_str().unwrap_or("").to_owned();
+        let (outcome, message) = match &report {
+            Ok(report) => (word(report, "outcome"), word(report, "message")),
+            Err(fault) => ("refused".to_owned(), fault.to_string()),
+        };
+        stage.others.push(Brief {
+            run_id: call_id,
+            target,
+            depth,
+            outcome,
+            message,
+        });
+    }
+
+    /// How a run ended, in its report: that of the store, since a call that was ended early has
+    /// no output.
+    fn report_of(&self, outcome: Outcome) -> Result<Value, Fault> {
+        let fault = match outcome.result {
+            Ok(output) => return Ok(output.json.into_value()),
+            Err(fault) => fault,
+        };
+        let kept = self.parts.store.run_report(&outcome.call.to_string());
+        let kept = kept.ok().flatten();
+        let kept = kept.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+        let Some(mut report) = kept.or_else(|| report_in(&fault)) else {
+            return Err(fault);
+        };
+        if report["outcome"] == "success" {
+            // It went well, and its call could not be recorded: it is not known tomorrow.
+            report["outcome"] = json!("policy_failure");
+            report["message"] = json!(format!("not recorded: {fault}"));
+        }
+        Ok(report)
+    }
+
+    /// Tells whoever wants to know that a run has ended.
+    fn tell(&self, stage: &mut Stage, run_id: &str, report: Option<&Value>) {
+        let Some(notifier) = &self.notifier else {
+            return;
+        };
+        let run = self.parts.store.run(run_id).ok().flatten();
+        let (Some(run), Some(report)) = (run, report) else {
+            return;
+        };
+        let body = notice(&run, report, self.parts.clock.now());
+        let (notifier, slots) = (Arc::clone(notifier), Arc::clone(&stage.notices_at_once));
+        let (dialer, clock) = (
+            Arc::clone(&self.parts.dialer),
+            Arc::clone(&self.parts.clock),
+        );
+        stage.notices.spawn(async move {
+            let _slot = slots.acquire().await;
+            notifier.tell(&dialer, &*clock, &body).await
+        });
+    }
+
+    fn show(&self, screen: &mut Screen, stage: &Stage) {
+        let counts = Counts {
+            ended: stage.others.len() + usize::from(stage.first.is_some()),
+            running: stage.running.len(),
+            waiting: self.live.fan.waiting(),
+        };
+        let now = self.parts.clock.micros();
+        let title = format!("run {}", stage.run_id);
+        screen.show(now, &title, &self.live.seen(), counts);
+    }
+}
+
+/// Waits until everybody was told, or we are told to stop.
+async fn deliver(stage: &mut Stage, signals: &mut StopSignals) {
+    loop {
+        // What an arm loses is told by nobody else, and that is what was asked for.
+        let told = tokio::select! {
+            told = stage.notices.join_next() => told,
+            () = signals.next() => {
+                let left = stage.notices.len();
+                stage.untold.push(format!("{left} ends were told to nobody: interrupted"));
+                None
+            }
+        };
+        match told {
+            None => break,
+            Some(Ok(Ok(()))) => {}
+            Some(Ok(Err(why))) => stage.untold.push(why),
+            Some(Err(error)) => stage.untold.push(error.to_string()),
+        }
+    }
+}
+
+/// The same executor with another script: in place of the last word, or after the only one.
+fn command_of(command: &[String], target: &str) -> Vec<String> {
+    let kept = command.len().saturating_sub(1).max(1);
+    let words = command.iter().take(kept).map(String::as_str);
+    words.chain([target]).map(str::to_owned).collect()
+}
+
+/// The report that a failed call brings along.
+fn report_in(fault: &Fault) -> Option<Value> {
+    let data = fault.data();
+    let text = data["content"][0]["text"].as_str()?;
+    let report: Value = serde_json::from_str(text).ok()?;
+    report["outcome"].is_string().then_some(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::command_of;
+
+    /// ST-10: the executor is started with the script as its argument.
+    #[test]
+    fn the_script_is_the_last_word() {
+        let of = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            command_of(&words, "next.py").join(" ")
+        };
+        assert_eq!(of(&["python3", "-m", "x", "a.py"]), "python3 -m x next.py");
+        assert_eq!(of(&["./executor"]), "./executor next.py");
+    }
+}

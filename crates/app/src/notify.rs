@@ -1,0 +1,242 @@
+//! Tells somebody that a run has ended: a POST of JSON, again while their server has troubles.
+//! Nobody's outcome depends on it. `callgate run` tells of its own runs; of those that come by a
+//! wire, the process that serves it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Clock, Event, Timestamp, Told};
+use callgate_dial::{Address, Ask, Dialer};
+use callgate_store::Run;
+use callgate_wires::stream::CONTRACT_VERSION;
+use hyper::header::{HeaderName, HeaderValue};
+use ring::hmac;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::compose::{Parts, chain};
+use crate::config::{RunsConfig, WebhookConfig};
+use crate::environment::Environment;
+use crate::trust::Found;
+
+/// How often it is tried.
+const ATTEMPTS: u32 = 5;
+/// Before the second time; twice as long before each further one.
+const PAUSE: Duration = Duration::from_millis(500);
+/// For one answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Of an answer, which is not looked at.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+const SIGNATURE: HeaderName = HeaderName::from_static("callgate-signature");
+
+/// Only looked at, so that nothing is trusted that could not be told.
+pub fn check(config: &RunsConfig) -> Result<(), String> {
+    let Some(webhook) = &config.webhook else {
+        return Ok(());
+    };
+    let address = Address::parse(&webhook.url);
+    address
+        .map(drop)
+        .map_err(|why| format!("runs.webhook: {why}"))
+}
+
+/// Where ends are told, and with which signature.
+pub struct Notifier {
+    to: Address,
+    secret: Option<hmac::Key>,
+}
+
+/// The options that name it.
+pub struct Named<'a> {
+    url: Option<&'a str>,
+    secret_env: Option<&'a str>,
+}
+
+impl Named<'_> {
+    /// What the options say; nothing if they say nothing.
+    pub fn named(&self, environment: &Environment) -> Result<Option<Notifier>, String> {
+        let Some(url) = self.url else { return Ok(None) };
+        let made = Notifier::new(url, self.secret_env, environment);
+        made.map(Some).map_err(|why| format!("--notify: {why}"))
+    }
+}
+
+impl Notifier {
+    /// From options.
+    pub fn of<'a>(url: Option<&'a str>, secret_env: Option<&'a str>) -> Named<'a> {
+        Named { url, secret_env }
+    }
+
+    /// `[runs] webhook` of a configuration that counts.
+    pub fn configured(parts: &Parts<'_>) -> Result<Option<Self>, String> {
+        let found = Found::look(parts.environment, &parts.paths, &parts.store);
+        match found.map_err(|error| chain(&error))? {
+            Found::Trusted(source) => match &source.config.runs.webhook {
+                Some(webhook) => Self::from_config(webhook, parts.environment).map(Some),
+                None => Ok(None),
+            },
+            Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => Ok(None),
+        }
+    }
+
+    fn from_config(config: &WebhookConfig, environment: &Environment) -> Result<Self, String> {
+        Self::new(&config.url, config.secret_env.as_deref(), environment)
+            .map_err(|why| format!("runs.webhook: {why}"))
+    }
+
+    fn new(url: &str, secret_env: Option<&str>, environment: &Environment) -> Result<Self, String> {
+        let to = Address::parse(url)?;
+        let secret = match secret_env {
+            None => None,
+            Some(name) => {
+                let secret = environment.text(name);
+                let secret = secret.ok_or_else(|| format!("the variable {name} is not set"))?;
+                Some(hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
+            }
+        };
+        Ok(Self { to, secret })
+    }
+
+    /// Tells it, until an answer is final: 2xx is good, and 4xx will not change.
+    pub async fn tell(&self, dialer: &Dialer, clock: &dyn Clock, body: &str) -> Result<(), String> {
+        let mut pause = PAUSE;
+        let mut why = String::new();
+        for attempt in 1..=ATTEMPTS {
+            if attempt > 1 {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            let asked = dialer.ask(&self.to, self.ask(clock.now(), body), ANSWER_BYTES_MAX);
+            why = match tokio::time::timeout(ANSWER, asked).await {
+                Ok(Ok(reply)) if (200..300).contains(&reply.status) => return Ok(()),
+                Ok(Ok(reply)) if reply.status < 500 => {
+                    return Err(format!("{} answered {}", self.to, reply.status));
+                }
+                Ok(Ok(reply)) => format!("{} answered {}", self.to, reply.status),
+                Ok(Err(trouble)) => trouble.to_string(),
+                Err(_) => format!("{}: no answer in {} s", self.to, ANSWER.as_secs()),
+            };
+        }
+        Err(format!("{why}; tried {ATTEMPTS} times"))
+    }
+
+    fn ask(&self, now: Timestamp, body: &str) -> Ask {
+        let mut ask = Ask::post(self.to.path(), body.as_bytes().to_vec());
+        if let Some(secret) = &self.secret {
+            let header = HeaderValue::from_str(&signature(secret, now.0 / 1000, body));
+            ask.header(SIGNATURE, header.expect("digits and hex"));
+        }
+        ask
+    }
+}
+
+/// `t=SECONDS,v1=HEX`: HMAC-SHA256 over `SECONDS.BODY`, so that an old one can not be sent again.
+fn signature(secret: &hmac::Key, seconds: u64, body: &str) -> String {
+    let tag = hmac::sign(secret, format!("{seconds}.{body}").as_bytes());
+    let hex: String = tag
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("t={seconds},v1={hex}")
+}
+
+/// Ends that are told of at a time; further ones wait in the ring of events.
+const TELLING_MAX: usize = 64;
+
+/// Tells `[runs] webhook` of every run that ends in this process.
+pub fn follow<'a>(parts: &'a Parts<'_>) -> impl Future<Output = ()> + 'a {
+    let mut heard = parts.topics.listen(parts.topics.connection());
+    async move {
+        let mut telling: JoinSet<Result<(), String>> = JoinSet::new();
+        loop {
+            // Neither arm loses anything when it is dropped.
+            tokio::select! {
+                told = heard.next(), if telling.len() < TELLING_MAX => match told {
+                    Told::Event(event) => begin_telling(parts, &event, &mut telling),
+                    Told::Gap(missed) => tracing::warn!(missed, "ends of runs may be untold"),
+                },
+                Some(done) = telling.join_next() => {
+                    if let Ok(Err(why)) = done {
+                        tracing::warn!(why, "the end of a run was not told");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn begin_telling(parts: &Parts<'_>, event: &Event, telling: &mut JoinSet<Result<(), String>>) {
+    if event.name != "runs/updated" {
+        return;
+    }
+    let news: Value = serde_json::from_str(&event.body).unwrap_or_default();
+    let (Some(run_id), true) = (news["run_id"].as_str(), news["state"] == "ended") else {
+        return;
+    };
+    match notice_of(parts, run_id) {
+        Ok(None) => {}
+        Ok(Some((notifier, body))) => {
+            let (dialer, clock) = (Arc::clone(&parts.dialer), Arc::clone(&parts.clock));
+            telling.spawn(async move { notifier.tell(&dialer, &*clock, &body).await });
+        }
+        Err(why) => tracing::warn!(why, "the end of a run was not told"),
+    }
+}
+
+/// Whom to tell of a run's end, and what; nothing if nobody wants to know.
+fn notice_of(parts: &Parts<'_>, run_id: &str) -> Result<Option<(Notifier, String)>, String> {
+    let Some(notifier) = Notifier::configured(parts)? else {
+        return Ok(None);
+    };
+    let run = parts.store.run(run_id).map_err(|error| chain(&error))?;
+    let report = parts
+        .store
+        .run_report(run_id)
+        .map_err(|error| chain(&error))?;
+    let report = report.and_then(|text| serde_json::from_slice(&text).ok());
+    let (Some(run), Some(report)) = (run, report) else {
+        return Err("its report is not there".to_owned());
+    };
+    let body = notice(&run, &report, parts.clock.now());
+    Ok(Some((notifier, body)))
+}
+
+/// What is told of a run that has ended.
+pub fn notice(run: &Run, report: &Value, now: Timestamp) -> String {
+    let mut notice = json!({
+        "contract_version": CONTRACT_VERSION,
+        "event_type": "run_completed",
+        "run_id": run.run_id,
+        "attempt": run.attempt,
+        "source": run.partition.source,
+        "category": run.partition.category,
+        "day": run.partition.day,
+        "outcome": report["outcome"],
+        "message": report["message"],
+        "storage_path": run.path(),
+        "timestamp": now.rfc3339(),
+        "event_count": report["event_count"],
+        "duration_ms": report["duration_ms"],
+    });
+    if let Some(job_id) = &run.job_id {
+        notice["job_id"] = json!(job_id);
+    }
+    notice.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As any library has it: `printf '7.{}' | openssl dgst -sha256 -hmac secret`.
+    #[test]
+    fn signed_as_others_sign() {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"secret");
+        assert_eq!(
+            signature(&key, 7, "{}"),
+            "t=7,v1=76aad9429f417882918162a1928a38769fff65cc07b6bfa344ac9c5fb1e3448e"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! The pilot as the configuration has it: the policy program, and when goals are reached.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use callgate_call::{Caller, Cancel, Isolation};
+use callgate_doors::pilot::select::judge;
+use callgate_doors::pilot::{Goals, Pilot};
+use callgate_gate::{Entry, Gate};
+use callgate_store::Passing;
+use callgate_tools::policy::{self, PolicySettings, TIMEOUT_DEFAULT};
+use callgate_wires::toolhost::SELECTION_BYTES_MAX;
+
+use crate::catalog::child_env;
+use crate::compose::{Parts, chain};
+use crate::config::{Config, PilotConfig};
+use crate::needs::Ground;
+use crate::project::is_of_another;
+use crate::trust::Found;
+
+/// What runs need beside the gate.
+pub struct PilotParts {
+    policy: Option<Arc<Entry>>,
+    goals: Goals,
+}
+
+impl PilotParts {
+    /// Those of the workspace, if its configuration is trusted.
+    pub fn of(parts: &Parts<'_>) -> Result<Self, String> {
+        let found = Found::look(parts.environment, &parts.paths, &parts.store);
+        let Found::Trusted(source) = found.map_err(|error| chain(&error))? else {
+            return Ok(Self {
+                policy: None,
+                goals: Goals::new(),
+            });
+        };
+        Ok(Self {
+            policy: policy(parts, &source.config, &source.files)?,
+            goals: source.config.pilot.goals.clone(),
+        })
+    }
+
+    /// Who drives this caller's runs through `gate`.
+    pub fn pilot<'a>(&self, gate: &'a Gate, caller: Caller, cancel: Arc<Cancel>) -> Pilot<'a> {
+        Pilot {
+            gate,
+            caller,
+            policy: self.policy.clone(),
+            goals: self.goals.clone(),
+            cancel,
+        }
+    }
+}
+
+fn policy(
+    parts: &Parts<'_>,
+    config: &Config,
+    files: &[PathBuf],
+) -> Result<Option<Arc<Entry>>, String> {
+    let PilotConfig {
+        policy: command,
+        env,
+        timeout_ms,
+        ..
+    } = &config.pilot;
+    let Some(tool) = config.pilot.tool() else {
+        return Ok(None);
+    };
+    let about = |reason: String| format!("pilot.policy: {reason}");
+    let questions = questions(parts).map_err(about)?;
+    let ground = Ground::new(&parts.paths, config, files);
+    let own = vec![questions.folder().to_owned()];
+    let needs = ground.needs(&tool, Isolation::Cold, own).map_err(about)?;
+    let settings = PolicySettings {
+        command: command.iter().map(OsString::from).collect(),
+        env: child_env(parts.environment, env).map_err(about)?,
+        cwd: parts.paths.workspace.clone(),
+        questions,
+        needs: needs.ok_or("pilot.policy: it has no needs")?,
+        timeout: timeout_ms.map_or(TIMEOUT_DEFAULT, Duration::from_millis),
+        output_bytes_max: SELECTION_BYTES_MAX,
+        judge,
+    };
+    let tool = policy::tool(Arc::clone(&parts.spawner), settings);
+    let entry = Entry::new(tool).map_err(|error| error.to_string())?;
+    Ok(Some(Arc::new(entry)))
+}
+
+/// Outside the state, which no child may enter.
+fn questions(parts: &Parts<'_>) -> Result<Passing, String> {
+    let environment = parts.environment;
+    let temporary = environment
+        .os("TMPDIR")
+        .map_or(Path::new("/tmp"), Path::new);
+    let ours = temporary.join(format!("callgate-pilot-{}", environment.uid));
+    let for_all = is_of_another(environment, &parts.paths.workspace);
+    let opened = Passing::open(&ours, for_all)
+        .and_then(|_| Passing::open(&ours.join(parts.paths.id()), for_all));
+    opened.map_err(|error| chain(&error))
+}

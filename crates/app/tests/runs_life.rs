@@ -1,0 +1,598 @@
+//! The life of streamed runs: they end on time whatever their script does, their secrets stay
+//! where they are, and whoever watches hears of them. By JSON-RPC and by MCP.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+#[path = "../../misbehave/src/locate.rs"]
+mod locate;
+mod support;
+
+use locate::misbehave;
+use serde_json::{Value, json};
+use support::drive::{Host, chain, cli, run_records};
+use support::mcp::{initialize, legacy_call, modern_call};
+use support::processes::{started_with, words_of};
+use support::rpc::{Client, Line};
+use support::stage::{Stage, ended};
+use support::{callgate, wait_for};
+
+fn stage() -> Stage {
+    Stage::new(misbehave(), "[breaker]\nfailures_max = 0\n")
+}
+
+fn good_end() -> [Value; 2] {
+    [
+        json!({ "complete": {} }),
+        json!({ "result": { "status": "completed" } }),
+    ]
+}
+
+fn then_good(acts: &[Value]) -> Value {
+    Value::Array([acts, &good_end()].concat())
+}
+
+/// Nothing of this stage's executors is left.
+fn nothing_left(tag: &str) {
+    wait_for("the end of all processes", || {
+        started_with(tag).is_empty().then_some(())
+    });
+}
+
+/// The acts, by an executor that can be found by its tag.
+fn tagged(tag: &str, more: Value) -> Value {
+    let mut more = more;
+    more["command"] = json!(["./misbehave", "executor", tag]);
+    more
+}
+
+fn tag_of(stage: &Stage, what: &str) -> String {
+    format!(
+        "{what}-{}",
+        stage.folder.path().file_name().expect("a name").display()
+    )
+}
+
+/// ST-9, S-12, S-13: more stderr than any pipe holds, a daemon that holds the stream open, a script
+/// that sleeps for ever, one that does not end when it is told to, and one that closes its stdout.
+#[test]
+fn runs_end_on_time() {
+    let mut stage = stage();
+    // Both ends of what was said are in the report, and nothing waited for it.
+    let say = [
+        json!({ "say": "begin\n" }),
+        json!({ "say_much": 3_000_000 }),
+        json!({ "say": "end\n" }),
+    ];
+    let ended = stage.run(&then_good(&say));
+    assert_eq!(ended.outcome, "success", "{}", ended.message);
+    let stderr = ended.report["stderr"].as_str().expect("words");
+    assert!(stderr.starts_with("begin\n") && stderr.ends_with("end\n"));
+    assert!(stderr.contains("bytes left out]") && stderr.len() < 64 * 1024);
+
+    // Out of its tree's reach as far as a process can go, with the stream in its hands.
+    let tag = tag_of(&stage, "daemon");
+    let acts = then_good(&[json!({ "daemon": "" })]);
+    let ended = stage.run_with(&acts, &tagged(&tag, json!({})));
+    assert_eq!(ended.outcome, "success", "{ended:?}");
+    nothing_left(&tag);
+
+    // All at once: each takes as long as it may.
+    let cases = [
+        ("sleeps", json!([{ "emit": {} }, { "hang": true }])),
+        ("floods", json!([{ "emit": {} }, { "flood_stderr": true }])),
+        (
+            "stays",
+            json!([{ "emit": {} }, { "ignore": 15 }, { "ignore": 1 }, { "hang": true }]),
+        ),
+        (
+            "leaves",
+            json!([{ "emit": {} }, { "daemon": "" }, { "hang": true }]),
+        ),
+        (
+            "is-done",
+            json!([{ "emit": {} }, { "complete": {} }, { "hang": true }]),
+        ),
+        (
+            "closes",
+            json!([{ "emit": {} }, { "complete": {} }, { "close": 1 }, { "hang": true }]),
+        ),
+        (
+            "is-cut",
+            json!([{ "emit": {} }, { "raw": "000000ff81" }, { "hang": true }]),
+        ),
+    ];
+    let asked = cases.map(|(name, acts)| {
+        let tag = tag_of(&stage, name);
+        let more = json!({ "timeout_ms": 5000, "job_id": name });
+        let order = Stage::order(&acts, &tagged(&tag, more));
+        (name, tag, stage.client.send("runs/start", order))
+    });
+    for (name, tag, id) in asked {
+        let answer = stage.client.answer(id);
+        assert_eq!(
+            answer["error"]["data"]["after_ms"], 5000,
+            "{name}: {answer}"
+        );
+        nothing_left(&tag);
+        let listed = stage.client.good("runs/list", json!({ "limit": 20 }));
+        let runs = listed["runs"].as_array().expect("runs");
+        let run = runs.iter().find(|run| run["job_id"] == name);
+        let run_id = &run.expect("the run")["run_id"];
+        let wanted = json!({ "run_id": run_id, "events_from": 0 });
+        let seen = stage.client.good("runs/get", wanted);
+        assert_eq!(seen["run"]["state"], "executor_crash", "{name}");
+        assert_eq!(
+            seen["report"]["message"], "timed out after 5000 ms",
+            "{name}"
+        );
+        let took_ms = seen["report"]["duration_ms"].as_u64().expect("a time");
+        assert!((5000..60_000).contains(&took_ms), "{name}: {took_ms} ms");
+        assert_eq!(seen["report"]["exit_code"], Value::Null, "{name}");
+        assert_eq!(seen["events"][0]["seq"], 1, "{name}: what came is kept");
+    }
+}
+
+/// A caller that goes away takes its run along, and a word to the wise ends it too.
+#[test]
+fn a_run_ends_with_its_caller() {
+    let mut stage = stage();
+    let tag = tag_of(&stage, "left");
+    let acts = json!([{ "emit": {} }, { "ignore": 15 }, { "mark": "here" }, { "hang": true }]);
+    let order = Stage::order(&acts, &tagged(&tag, json!({})));
+    let mut host = Host::spawn(callgate(&stage.folder).arg("rpc"));
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "runs/start", "params": order });
+    assert!(host.send(&request));
+    wait_for("the executor", || stage.folder.read("here"));
+    assert!(!started_with(&tag).is_empty());
+    assert!(host.end().success());
+    nothing_left(&tag);
+    let seen = wait_for("the end of the run", || {
+        let seen = stage.newest();
+        (seen["run"]["state"] != "running").then_some(seen)
+    });
+    assert_eq!(seen["run"]["state"], "executor_crash");
+    assert_eq!(seen["report"]["message"], "cancelled");
+    assert_eq!(seen["events"][0]["seq"], 1);
+}
+
+/// ST-16, ST-20, ST-21, ST-22, ST-23, ST-24, S-18: the executor has the password; no report, event,
+/// trace, record or process list has.
+#[test]
+fn proxy_passwords() {
+    const PASSWORD: &str = "pr0xy-\"pass\\word";
+    let escaped = json!(PASSWORD).to_string();
+    let escaped = escaped.trim_matches('"');
+    let mut stage = stage();
+    let proxy = json!({
+        "protocol": "socks5", "host": "proxy.example", "port": 1080,
+        "username": "me", "password": PASSWORD,
+    });
+    let more = json!({ "proxy": proxy });
+    // It tells all it was given in an event, on stderr, in its terminal event and its result.
+    let acts = |end: Value| {
+        json!([
+            { "tell": true },
+            { "say": format!("the password is {PASSWORD}\n") },
+            { "emit": { "type": "log", "payload": { "level": "info", "message": PASSWORD } } },
+            end,
+            { "result": { "status": "error", "message": PASSWORD, "proxy": "proxy.example" } },
+            { "mark": "told" },
+            { "wait_for": "go" },
+            { "exit": 1 },
+        ])
+    };
+    let order = Stage::order(&acts(json!({ "fail": PASSWORD })), &more);
+    let id = stage.client.send("runs/start", order);
+    wait_for("the executor", || stage.folder.read("told"));
+    let lines: Vec<String> = std::fs::read_dir("/proc")
+        .expect("a /proc")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .map(words_of)
+        .collect();
+    assert!(
+        !lines.iter().any(|line| line.contains(PASSWORD)),
+        "in a process list"
+    );
+    stage.folder.write("go", "");
+    let answer = stage.client.answer(id);
+    let told = ended(&answer);
+    assert_eq!(told.outcome, "script_error", "{told:?}");
+    assert_eq!(told.report["proxy_used"]["host"], "proxy.example");
+    let seen = stage.newest();
+    let request = &seen["events"][0]["payload"]["data"]["request"];
+    let given = json!({
+        "protocol": "socks5", "host": "proxy.example", "port": 1080,
+        "username": "me", "password": "[secret]",
+    });
+    assert_eq!(request["proxy"], given, "it was given, and is not kept");
+    let trace = cli(
+        &stage.folder,
+        &["trace", told.report["run_id"].as_str().unwrap(), "--json"],
+    );
+    let all = [
+        ("answer", answer.to_string()),
+        ("run", seen.to_string()),
+        ("chain", format!("{:?}", chain(&stage.folder))),
+        ("trace", trace.out + &trace.err),
+    ];
+    for (what, text) in &all {
+        for password in [PASSWORD, escaped, &json!(escaped).to_string()] {
+            assert!(!text.contains(password.trim_matches('"')), "{what}: {text}");
+        }
+    }
+    for (path, bytes) in stage.state() {
+        let text = String::from_utf8_lossy(&bytes);
+        let found = text.contains(PASSWORD) || text.contains(escaped);
+        assert!(!found, "{}", path.display());
+    }
+}
+
+/// ST-24, S-18: nor does a password hide in names and types, in a URL, or at the place where a
+/// long message is cut.
+#[test]
+fn proxy_passwords_in_disguise() {
+    const PASSWORD: &str = "p@ss/w0rd";
+    const IN_URLS: &str = "p%40ss%2Fw0rd";
+    let mut stage = stage();
+    let proxy = json!({
+        "protocol": "http", "host": "proxy.example", "port": 3128,
+        "username": "me", "password": PASSWORD,
+    });
+    let url = format!("http://me:{IN_URLS}@proxy.example:3128");
+    let acts = json!([
+        { "emit": { "type": format!("seen-{PASSWORD}"), "payload": { "url": url } } },
+        { "say": format!("through {url}\n") },
+        { "chunk": { "id": PASSWORD, "text": "hello", "last": true } },
+        { "emit": { "type": "artifact", "payload": {
+            "artifact_id": PASSWORD, "name": url, "content_type": format!("text/{PASSWORD}"),
+            "size_bytes": 5,
+        } } },
+        { "chunk": { "id": format!("{IN_URLS}-2"), "last": true } },
+        { "emit": { "type": "artifact", "payload": {
+            "artifact_id": format!("{IN_URLS}-2"), "name": "", "content_type": "", "size_bytes": 0,
+        } } },
+        { "file": { "name": format!("{IN_URLS}.txt"), "text": "x" } },
+        { "ack": true },
+        { "result": { "status": "error", "message": format!("{}{PASSWORD}", "x".repeat(4090)) } },
+        { "exit": 1 },
+    ]);
+    let order = Stage::order(&acts, &json!({ "proxy": proxy }));
+    let answer = stage.client.ask("runs/start", order);
+    let told = ended(&answer);
+    assert_eq!(told.outcome, "script_error", "{told:?}");
+    assert!(told.message.ends_with("xxx[secre"), "{}", told.message);
+    let resource = &told.report["resources"][0];
+    assert_eq!(resource["artifact_id"], "[secret]", "{told:?}");
+    assert_eq!(resource["name"], "http://me:[secret]@proxy.example:3128");
+    assert_eq!(resource["mimeType"], "text/[secret]");
+    assert_eq!(told.report["events_by_type"]["seen-[secret]"], 1);
+    let stderr = told.report["stderr"].as_str().expect("words");
+    assert!(stderr.contains("me:[secret]@"), "{stderr}");
+    assert!(
+        stderr.contains("ack: 1 false its name holds a secret"),
+        "{stderr}"
+    );
+    let mut heard = vec![answer.to_string(), stage.newest().to_string()];
+    while !heard
+        .last()
+        .is_some_and(|event| event.contains("\"ended\""))
+    {
+        heard.push(stage.client.event().to_string());
+    }
+    heard.push(format!("{:?}", chain(&stage.folder)));
+    let state = stage.state();
+    let kept = state.iter().map(|(path, bytes)| {
+        let text = String::from_utf8_lossy(bytes);
+        format!("{}: {text}", path.display())
+    });
+    for text in heard.into_iter().chain(kept) {
+        for part in ["p@ss", "p%40ss", "w0rd"] {
+            assert!(!text.contains(part), "{part}: {text}");
+        }
+    }
+}
+
+/// S-18: whoever is asked to approve a run sees what it is, without the password.
+#[test]
+fn approvals_do_not_keep_passwords() {
+    let config = "[[policy]]\ntools = [\"runs/start\"]\ndecision = \"ask\"\n";
+    let mut stage = Stage::new(misbehave(), config);
+    let proxy = json!({
+        "protocol": "http", "host": "proxy.example", "port": 1, "username": "me",
+        "password": "pr0xy-password",
+    });
+    let order = Stage::order(&json!([]), &json!({ "proxy": proxy }));
+    let (_, data) = stage.client.bad("runs/start", order);
+    assert!(data["approval"].is_string(), "{data}");
+    let state = stage.state();
+    let texts = || state.values().map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(
+        texts().any(|text| text.contains("proxy.example")),
+        "it is shown"
+    );
+    assert!(!texts().any(|text| text.contains("pr0xy-password")));
+}
+
+/// R-15: what the owner calls a secret is not kept, whatever a script does with it.
+#[test]
+fn secrets_of_the_workspace() {
+    let config = "[secrets]\nenv = [\"API_KEY\"]\n[exec]\nenv = [\"API_KEY\"]\n";
+    let mut stage = Stage::new(misbehave(), config);
+    let host = Host::spawn(
+        callgate(&stage.folder)
+            .arg("rpc")
+            .env("API_KEY", "k3y-of-the-owner"),
+    );
+    stage.client = Client::new(Line::Pipes(host));
+    let acts = [
+        json!({ "emit": { "payload": { "said": "it is k3y-of-the-owner." } } }),
+        json!({ "say": "k3y-of-the-" }),
+        json!({ "say": "owner\n" }),
+    ];
+    let ended = stage.run(&then_good(&acts));
+    assert_eq!(ended.report["stderr"], "[secret]\n");
+    assert_eq!(
+        stage.newest()["events"][0]["payload"]["said"],
+        "it is [secret]."
+    );
+    for (path, bytes) in stage.state() {
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("k3y-of-the-owner"), "{}", path.display());
+    }
+}
+
+/// ST-83, ST-84, ST-85, S-15: each policy to its end; a full buffer drops what may be dropped and
+/// fails the run at what may not.
+#[test]
+fn policies() {
+    let mut stage = stage();
+    let item = json!({ "emit": {} });
+    let log = json!({ "emit": { "type": "log", "payload": { "message": "m" } } });
+    let streaming = json!({ "policy": { "name": "streaming", "count": 2 } });
+    let ended = stage.run_with(
+        &then_good(&[item.clone(), item.clone(), item.clone()]),
+        &streaming,
+    );
+    assert_eq!(ended.report["policy"]["events_persisted"], 4, "{ended:?}");
+    assert!(
+        ended.report["policy"]["flush_triggers"]["count"].as_u64() >= Some(1),
+        "{ended:?}"
+    );
+    let buffered = json!({ "policy": { "name": "buffered", "events": 3 } });
+    let acts = [log.clone(), log.clone(), item.clone(), item.clone()];
+    let ended = stage.run_with(&then_good(&acts), &buffered);
+    assert_eq!(ended.outcome, "success", "{ended:?}");
+    assert_eq!(
+        ended.report["policy"]["dropped_by_type"],
+        json!({ "log": 2 })
+    );
+    let acts = json!([item, item, item, item, { "hang": true }]);
+    let ended = stage.run_with(&acts, &buffered);
+    assert_eq!(ended.outcome, "policy_failure", "{ended:?}");
+    assert_eq!(ended.message, "not kept: the buffer of the policy is full");
+    assert_eq!(stage.newest()["run"]["state"], "policy_failure");
+}
+
+/// ST-41: clients hear of a run's begin, its artifacts and its end.
+#[test]
+fn notifications() {
+    let mut stage = stage();
+    let acts = [
+        json!({ "chunk": { "text": "hello", "last": true } }),
+        json!({ "emit": { "type": "artifact", "payload": {
+            "artifact_id": "a", "name": "a.txt", "content_type": "text/plain", "size_bytes": 5,
+        } } }),
+    ];
+    let more = json!({ "job_id": "j" });
+    let ended = stage.run_with(&then_good(&acts), &more);
+    let run_id = &ended.report["run_id"];
+    let mut states = Vec::new();
+    while states.last() != Some(&json!("ended")) {
+        let event = stage.client.event();
+        assert_eq!(event["method"], "runs/updated", "{event}");
+        let params = &event["params"];
+        assert_eq!(
+            (&params["run_id"], &params["job_id"]),
+            (run_id, &json!("j"))
+        );
+        if params["state"] == "artifact" {
+            assert_eq!(params["artifact"], ended.report["resources"][0]);
+        }
+        states.push(params["state"].clone());
+    }
+    assert_eq!(json!(states), json!(["started", "artifact", "ended"]));
+}
+
+/// The same run by JSON-RPC, by MCP (waited for, and as a task) and by the command line (as a call,
+/// and as a run): the same events, artifacts and records.
+#[test]
+fn the_same_by_every_wire() {
+    let mut stage = stage();
+    let acts = then_good(&[
+        json!({ "wait_for": "go" }),
+        json!({ "emit": { "payload": { "n": 1 } } }),
+        json!({ "chunk": { "text": "hello", "last": true } }),
+        json!({ "emit": { "type": "artifact", "payload": {
+            "artifact_id": "a", "name": "a.txt", "content_type": "text/plain", "size_bytes": 5,
+        } } }),
+    ]);
+    let order = Stage::order(&acts, &json!({ "job_id": "j" }));
+    let mut mcp = Host::spawn(callgate(&stage.folder).arg("mcp"));
+    let mut all = Vec::new();
+    for wire in ["task", "rpc", "mcp", "call", "run"] {
+        let before = chain(&stage.folder).len();
+        let mut report = match wire {
+            "task" => as_a_task(&mut mcp, &stage, &order),
+            "rpc" => ended(&stage.client.ask("runs/start", order.clone())).report,
+            "mcp" => {
+                let reply = mcp.ask(&modern_call(1, "runs_start", &order, &json!({})));
+                reply["result"]["structuredContent"].clone()
+            }
+            "call" => {
+                let order = order.to_string();
+                cli(&stage.folder, &["call", "runs/start", &order])
+                    .good()
+                    .json()
+            }
+            _ => {
+                let job = order["job"].to_string();
+                let run = ["run", "--json", "--job-id", "j", "--job", &job, "--"];
+                let command = ["./misbehave", "executor"];
+                cli(&stage.folder, &[&run[..], &command].concat())
+                    .good()
+                    .json()
+            }
+        };
+        let run_id = report["run_id"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{wire}: {report}"));
+        let run_id = run_id.to_owned();
+        let mut records = run_records(&stage.folder, before);
+        // The command line says what others leave to be taken for granted.
+        assert!(records[0]["input"].is_string(), "{wire}: {records:?}");
+        records[0]["input"] = Value::Null;
+        let mut seen = stage.newest();
+        assert_eq!(seen["report"], report, "{wire}");
+        for changing in ["run_id", "duration_ms", "metrics"] {
+            report[changing] = Value::Null;
+        }
+        // A slow moment adds a flush.
+        report["policy"]["flush_triggers"] = Value::Null;
+        for event in seen["events"].as_array_mut().expect("events") {
+            assert_eq!(event["run_id"], run_id);
+            event["run_id"] = Value::Null;
+        }
+        all.push((wire, report, seen["events"].clone(), records));
+    }
+    let (_, report, events, records) = &all[0];
+    assert!(
+        records.len() >= 4,
+        "a start, a run, an artifact and an end: {records:?}"
+    );
+    for (wire, other_report, other_events, other_records) in &all[1..] {
+        assert_eq!(report, other_report, "{wire}");
+        assert_eq!(events, other_events, "{wire}");
+        assert_eq!(records, other_records, "{wire}");
+    }
+}
+
+/// Its report, from a client that is told of a task and asks after it.
+fn as_a_task(mcp: &mut Host, stage: &Stage, order: &Value) -> Value {
+    let knows = json!({ "io.modelcontextprotocol/clientCapabilities": {
+        "extensions": { "io.modelcontextprotocol/tasks": {} },
+    } });
+    let told = mcp.ask(&modern_call(1, "runs_start", order, &knows));
+    assert_eq!(told["result"]["resultType"], "task", "{told}");
+    assert_eq!(told["result"]["status"], "working", "{told}");
+    let mut get = modern_call(2, "", &Value::Null, &knows);
+    get["method"] = json!("tasks/get");
+    get["params"] = json!({
+        "taskId": told["result"]["taskId"], "_meta": get["params"]["_meta"],
+    });
+    stage.folder.write("go", "");
+    wait_for("the end of the task", || {
+        let task = &mcp.ask(&get)["result"];
+        let is_over = task["status"] != "working";
+        is_over.then(|| task["result"]["structuredContent"].clone())
+    })
+}
+
+/// A tool whose runner is an executor: its input is the job. By MCP its result has links to the
+/// artifacts, which are resources there.
+#[test]
+fn a_tool_that_is_a_run() {
+    let config = r#"
+[[tool]]
+name = "crawl"
+input_schema = { type = "object", properties = { acts = { type = "array" } } }
+writes = ["out"]
+runner = { kind = "executor", command = ["./misbehave", "executor"], script = "crawl.js", dataset = "pages", policy = { name = "streaming", count = 10 }, artifact_max = 100 }
+"#;
+    let mut stage = Stage::new(misbehave(), config);
+    let artifact = |id: &str, kind: &str, name: &str| {
+        json!({ "emit": { "type": "artifact", "payload": {
+            "artifact_id": id, "name": name, "content_type": kind, "size_bytes": 5,
+        } } })
+    };
+    let chunk = |id: &str, text: &str| json!({ "chunk": { "id": id, "text": text, "last": true } });
+    let acts = then_good(&[
+        json!({ "tell": true }),
+        chunk("t", "hello"),
+        artifact("t", "text/plain", "t.txt"),
+        chunk("p", "world"),
+        artifact("p", "image/png", "p.png"),
+    ]);
+    let answer = stage.client.ask("crawl", json!({ "acts": acts }));
+    let report = ended(&answer).report;
+    assert_eq!(report["outcome"], "success", "{answer}");
+    assert_eq!(report["policy"]["name"], "streaming");
+    let seen = stage.newest();
+    assert_eq!(seen["run"]["dataset"], "pages");
+    let args = &seen["events"][0]["payload"]["data"]["args"];
+    assert_eq!(*args, json!(["executor", "crawl.js"]));
+    let past = json!([{ "chunk": { "bytes": 101 } }, { "hang": true }]);
+    let answer = stage.client.ask("crawl", json!({ "acts": past }));
+    assert_eq!(
+        answer["error"]["data"]["type"], "executor_crash",
+        "{answer}"
+    );
+
+    let mut mcp = Host::spawn(callgate(&stage.folder).arg("mcp"));
+    mcp.ask(&initialize(1));
+    mcp.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let reply = mcp.ask(&legacy_call(
+        2,
+        "crawl",
+        &json!({ "acts": acts }),
+        &json!({}),
+    ));
+    let content = reply["result"]["content"].as_array().expect("content");
+    let links: Vec<&Value> = content[1..].iter().collect();
+    assert_eq!(links.len(), 2, "{reply}");
+    let uri = report["resources"][0]["uri"].clone();
+    let link = json!({
+        "type": "resource_link", "uri": uri, "name": "t.txt", "mimeType": "text/plain", "size": 5,
+    });
+    assert_eq!(*links[0], link);
+    let templates = json!({ "jsonrpc": "2.0", "id": 3, "method": "resources/templates/list" });
+    let templates = mcp.ask(&templates)["result"]["resourceTemplates"].clone();
+    let all = templates.as_array().expect("templates");
+    assert!(
+        all.iter()
+            .any(|one| one["uriTemplate"] == "callgate://artifacts/{digest}")
+    );
+    let mut read = |uri: &Value| {
+        let request = json!({
+            "jsonrpc": "2.0", "id": 4, "method": "resources/read", "params": { "uri": uri },
+        });
+        mcp.ask(&request)
+    };
+    let content = read(&uri)["result"]["contents"][0].clone();
+    assert_eq!(
+        (&content["text"], &content["mimeType"]),
+        (&json!("hello"), &json!("text/plain"))
+    );
+    assert_eq!(content["uri"], uri);
+    let none = format!("callgate://artifacts/b3-{}", "0".repeat(64));
+    assert!(read(&json!(none)).get("error").is_some());
+    // A failed run has its report and its links too, in both eras.
+    let mut failing = acts.as_array().unwrap().clone();
+    failing.push(json!({ "exit": 2 }));
+    let reply = mcp.ask(&modern_call(
+        5,
+        "crawl",
+        &json!({ "acts": failing }),
+        &json!({}),
+    ));
+    let result = &reply["result"];
+    assert_eq!(result["isError"], true, "{reply}");
+    let text = result["content"][0]["text"].as_str().expect("a report");
+    let report: Value = serde_json::from_str(text).expect("JSON");
+    assert_eq!(report["outcome"], "executor_crash");
+    assert_eq!(result["content"][1]["type"], "resource_link");
+}
