@@ -138,7 +138,7 @@ fn limits() -> Limits {
 
 /// CPU of a child on both sides, the start of the spawner and what it finds out shared among
 /// all.
-async fn children(
+pub async fn children(
     bench: &Bench,
     program: &Path,
     trees: Trees,

@@ -243,6 +243,7 @@ fn record(
         network_refused: 0,
         began: Timestamp(0),
         keep: true,
+        slots: None,
         trace_id: None,
     };
     if let Some(key) = key {

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use callgate_call::{Clock, Secrets, Timestamp, Tool};
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_sandbox::{Confinement, Spawner};
+use callgate_search::Engine;
 use callgate_store::{Durability, Options, Store};
 use serde_json::{Value, json};
 
@@ -56,7 +57,8 @@ pub fn gate(state: &Path, durability: Durability, seed: u64) -> Result<Arc<Gate>
         ..Options::default()
     };
     let store = Arc::new(Store::open(state, options, Arc::clone(&clock))?);
-    let echo = callgate_tools::builtins(&store, &Secrets::default())
+    let notes = Arc::new(Engine::new(state, None, Arc::clone(&clock)));
+    let echo = callgate_tools::builtins(&store, &notes, &Secrets::default())
         .into_iter()
         .find(|tool| tool.name == "builtin/echo")
         .ok_or("there is no builtin/echo")?;

@@ -113,6 +113,11 @@ impl Writer {
         lines
     }
 
+    /// Anything.
+    pub fn word(&mut self) -> u64 {
+        self.next()
+    }
+
     /// SplitMix64.
     fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -226,7 +226,7 @@ fn fastmcp(bench: &Bench) -> Result<(u16, Runs), Failure> {
 
 /// A server that looks at nothing and answers the same bytes to everything: no server on this
 /// machine, in this runtime, can be faster.
-fn canned(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
+pub fn canned(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();

@@ -32,6 +32,14 @@ impl Rivals {
         Ok(command)
     }
 
+    /// MCP's own filesystem server on pipes, for the folders that are added.
+    pub fn filesystem(&self) -> Result<Command, Failure> {
+        let mut command = Command::new(known(&self.node, "--node")?);
+        let packages = known(&self.typescript, "--typescript")?.join("node_modules");
+        command.arg(packages.join("@modelcontextprotocol/server-filesystem/dist/index.js"));
+        Ok(command)
+    }
+
     /// FastMCP on pipes.
     pub fn fastmcp(&self) -> Result<Command, Failure> {
         let mut command = Command::new(known(&self.python, "--python")?);

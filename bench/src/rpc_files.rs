@@ -1,0 +1,183 @@
+//! `files/read` of 4 KiB over HTTP, connections that stay open: against bytes made beforehand, and
+//! against the official filesystem server of MCP in Node, on its pipes, as many in flight.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::figure::{Figure, median, number, quiet};
+use crate::http::{Connection, Connections};
+use crate::lines::{Lines, Writer};
+use crate::mcp::{INITIALIZE, INITIALIZED};
+use crate::mcp_http::{Runs, canned};
+use crate::piped::Piped;
+use crate::rpc::{Served, request};
+use crate::scratch::Scratch;
+use crate::{Bench, Failure, cpu};
+
+/// Requests in flight, to each server alike.
+const WIDTH: usize = 8;
+const ROUNDS: usize = 5;
+/// Calls in a round.
+const CALLS: usize = 10_000;
+const NODE_CALLS: usize = 2_000;
+/// Calls whose answers are looked at, before those that are counted.
+const CHECKED: usize = 64;
+const FILES: usize = 64;
+const FILE_BYTES: usize = 4096;
+const CANNED_MIN: f64 = 0.35;
+const NODE_MIN: f64 = 5.0;
+
+/// Calls per second and CPU of a call, of each round.
+#[derive(Default)]
+struct Rounds {
+    rates: Vec<f64>,
+    cpus: Vec<f64>,
+}
+
+impl Rounds {
+    fn rate(&self) -> f64 {
+        median(&self.rates)
+    }
+
+    fn beside(&self, theirs: &Self) -> String {
+        format!(
+            "{} against {} calls/s; CPU of a call {} against {} µs",
+            number(self.rate()),
+            number(theirs.rate()),
+            number(quiet(&self.cpus)),
+            number(quiet(&theirs.cpus)),
+        )
+    }
+}
+
+pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
+    let scratch = Scratch::new("rpc-files")?;
+    let mut writer = Writer::new(bench.seed);
+    let texts = write_files(&scratch.workspace(), &mut writer)?;
+    let mut served = Served::start(bench, &scratch)?;
+    let answer = checked(&mut served, &texts)?;
+    let (canned_port, canned_runs) = canned(answer)?;
+    let mut node = node(bench, &scratch.workspace())?;
+    check_node(&mut node, &scratch.workspace(), &texts)?;
+    let (mut ours, mut canned, mut nodes) = <(Rounds, Rounds, Rounds)>::default();
+    let reads = served.requests(&calls(CALLS));
+    let node_reads = node_calls(&scratch.workspace(), NODE_CALLS);
+    for _ in 0..ROUNDS {
+        let before = served.cpu()?;
+        exchange(served.port, &reads, &mut ours)?;
+        let spent = served.cpu()?.saturating_sub(before);
+        ours.cpus.push(cpu::micros_each(spent, CALLS));
+        served.called(CALLS);
+        let before = canned_runs.cpu()?;
+        exchange(canned_port, &reads, &mut canned)?;
+        let spent = canned_runs.cpu()?.saturating_sub(before);
+        canned.cpus.push(cpu::micros_each(spent, CALLS));
+        let spent = node.exchange(&node_reads, WIDTH)?;
+        nodes.rates.push(spent.per_second());
+        nodes.cpus.push(spent.cpu_micros());
+    }
+    stop(canned_runs)?;
+    served.finish(bench, &scratch)?;
+    let against = |name: &str, theirs: &Rounds, wanted: f64| {
+        let name = format!("rpc-files: 4 KiB reads/s against {name}");
+        Figure::new(&name, ours.rate() / theirs.rate(), "x")
+            .at_least(wanted)
+            .beside(ours.beside(theirs))
+    };
+    Ok(vec![
+        against("canned bytes", &canned, CANNED_MIN),
+        against("MCP's filesystem server in Node", &nodes, NODE_MIN),
+    ])
+}
+
+fn stop(runs: Runs) -> Result<(), Failure> {
+    runs.stop()
+}
+
+/// Text as it is written, in lines.
+fn write_files(workspace: &Path, writer: &mut Writer) -> Result<Vec<String>, Failure> {
+    let mut texts = Vec::new();
+    for number in 0..FILES {
+        let mut text = String::new();
+        while text.len() < FILE_BYTES {
+            let word = writer.word();
+            text.push_str(&format!(
+                "    let value_{word:08x} = \"{number}\" + next;\n"
+            ));
+        }
+        text.truncate(FILE_BYTES);
+        fs::write(workspace.join(name(number)), &text)?;
+        texts.push(text);
+    }
+    Ok(texts)
+}
+
+fn name(number: usize) -> String {
+    format!("file-{}.rs", number % FILES)
+}
+
+fn calls(count: usize) -> Lines {
+    let mut lines = Lines::default();
+    for number in 0..count {
+        lines.push(&request("files/read", json!({ "path": name(number) })));
+    }
+    lines
+}
+
+fn exchange(port: u16, reads: &Lines, rounds: &mut Rounds) -> Result<(), Failure> {
+    let took = Connections::open(port, WIDTH)?.exchange(reads)?;
+    rounds.rates.push(reads.len() as f64 / took.as_secs_f64());
+    Ok(())
+}
+
+/// Reads whose answers are looked at; the bytes of the last.
+fn checked(served: &mut Served, texts: &[String]) -> Result<Vec<u8>, Failure> {
+    let mut connection = Connection::open(served.port)?;
+    let requests = served.requests(&calls(CHECKED));
+    let mut bytes = Vec::new();
+    for number in 0..CHECKED {
+        let answer = connection.ask(requests.slice(number, number + 1))?;
+        let message = answer.messages()?.pop().unwrap_or_default();
+        if message["result"]["content"] != *texts[number % FILES] {
+            return Err(format!("read {message}").into());
+        }
+        bytes = answer.bytes();
+    }
+    served.called(CHECKED);
+    Ok(bytes)
+}
+
+/// The official server, after its handshake.
+fn node(bench: &Bench, workspace: &Path) -> Result<Piped, Failure> {
+    let mut command = bench.rivals.filesystem()?;
+    let mut piped = Piped::start(command.arg(workspace))?;
+    let answer = piped.ask(INITIALIZE.as_bytes())?;
+    if answer["result"]["protocolVersion"].is_null() {
+        return Err(format!("answered {answer}").into());
+    }
+    piped.tell(INITIALIZED.as_bytes())?;
+    Ok(piped)
+}
+
+fn node_calls(workspace: &Path, count: usize) -> Lines {
+    let mut lines = Lines::default();
+    for number in 0..count {
+        let arguments = json!({ "path": workspace.join(name(number)) });
+        let params = json!({ "name": "read_text_file", "arguments": arguments });
+        lines.push(&request("tools/call", params));
+    }
+    lines
+}
+
+fn check_node(node: &mut Piped, workspace: &Path, texts: &[String]) -> Result<(), Failure> {
+    let calls = node_calls(workspace, CHECKED);
+    for (number, call) in calls.each().enumerate() {
+        let answer: Value = node.ask(call)?;
+        if answer["result"]["content"][0]["text"] != *texts[number % FILES] {
+            return Err(format!("read {answer}").into());
+        }
+    }
+    Ok(())
+}
