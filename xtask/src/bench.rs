@@ -16,8 +16,12 @@ use crate::test::containers;
 const MANIFEST: &str = "bench/Cargo.toml";
 /// A package of its own, so that what it needs stays out of our lock file.
 const RMCP_MANIFEST: &str = "bench/rivals/rmcp/Cargo.toml";
-/// Benches with rivals have names that begin so.
+/// Benches with rivals that are fetched: their names begin with the first, or are the second.
 const WITH_RIVALS: &str = "mcp-";
+const WITH_NODE: &str = "rpc-files";
+/// The bench that has ripgrep for a rival, and its package.
+const WITH_RIPGREP: &str = "rpc-search";
+const RIPGREP: [(&str, &str); 1] = [("rg", "ripgrep")];
 /// The bench that other people's launchers are in, and those with their packages.
 const WITH_LAUNCHERS: &str = "confined";
 const LAUNCHERS: [(&str, &str); 4] = [
@@ -39,8 +43,11 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     )?;
     let mut command = Command::new(harness);
     command.arg("--callgate").arg(callgate);
-    if is_named(args, |name| name.starts_with(WITH_RIVALS)) {
+    if is_named(args, has_rivals) {
         add_rivals(root, &mut command)?;
+    }
+    if is_named(args, |name| name == WITH_RIPGREP) {
+        containers::install(&RIPGREP)?;
     }
     // The harness leaves out what is not there, and says so.
     if is_named(args, |name| name == WITH_LAUNCHERS)
@@ -62,6 +69,10 @@ fn is_named(args: &[String], such: impl Fn(&str) -> bool) -> bool {
     let is_name = |arg: &&String| !arg.starts_with('-') && arg.parse::<u64>().is_err();
     let mut names = args.iter().filter(is_name).peekable();
     names.peek().is_none() || names.any(|name| such(name))
+}
+
+fn has_rivals(name: &str) -> bool {
+    name.starts_with(WITH_RIVALS) || name == WITH_NODE
 }
 
 fn add_rivals(root: &Path, command: &mut Command) -> Result<(), Failure> {
@@ -101,11 +112,13 @@ mod tests {
     fn rivals_are_fetched_for_those_who_race() {
         let needs = |line: &str| {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            is_named(&words, |name| name.starts_with(WITH_RIVALS))
+            is_named(&words, has_rivals)
         };
         assert!(needs(""));
         assert!(needs("--check --seed 7"));
         assert!(needs("gate mcp-http"));
+        assert!(needs("rpc-exec rpc-files"));
+        assert!(!needs("rpc-exec rpc-search"));
         assert!(!needs("gate --seed 7 serve"));
     }
 }

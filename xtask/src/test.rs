@@ -6,14 +6,21 @@
 //! `CALLGATE_TEST_PYTHON` (an interpreter, not a shim) and, as root only,
 //! `CALLGATE_TEST_UID` (a user to drop to); those that drive MCP clients also
 //! `CALLGATE_TEST_NODE`, `CALLGATE_TEST_MODULES` and
-//! `CALLGATE_TEST_CLIENT_PYTHON`; those of containers `CALLGATE_TEST_IMAGE`
-//! and `CALLGATE_TEST_DOCKER`. The Python tests read `CALLGATE_BIN` besides.
+//! `CALLGATE_TEST_CLIENT_PYTHON`; those of the Node SDK `CALLGATE_TEST_NODE_SDK`
+//! (a copy of it with its packages); those of containers `CALLGATE_TEST_IMAGE`
+//! and `CALLGATE_TEST_DOCKER`; those of search `CALLGATE_TEST_MODEL_PACKAGE` and
+//! `CALLGATE_TEST_CHROMA`.
+//! The Python tests read `CALLGATE_BIN` besides.
 
+mod chroma;
 pub mod clients;
 pub mod containers;
+mod model;
+mod node_sdk;
 mod python;
 mod release;
 mod skips;
+mod types;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,6 +34,7 @@ use crate::command::{self, Watched, cargo, shown};
 use crate::report::Failure;
 use crate::{clauses, tidy};
 use clients::Clients;
+use node_sdk::{NodeSdk, NodeWatch};
 use skips::{PythonWatch, RustWatch};
 
 /// One build of the workspace serves lints, tests and the Python tests: a
@@ -60,6 +68,7 @@ fn run_steps(
     if options.filter.is_some() {
         steps.take("clients", || needs.fetch(root))?;
         steps.take("containers", || needs.make_image(root))?;
+        steps.take("model", || needs.fetch_model(root))?;
         steps.take("programs", Needs::install_programs)?;
         return steps.take("tests", || rust_tests(needs));
     }
@@ -80,11 +89,20 @@ fn run_steps(
     steps.take("clauses", || clauses::run(root, to_mend))?;
     steps.take("clients", || needs.fetch(root))?;
     steps.take("containers", || needs.make_image(root))?;
+    steps.take("model", || needs.fetch_model(root))?;
     steps.take("programs", Needs::install_programs)?;
+    steps.take("Python types", || types::check(root, &needs.cache))?;
+    steps.take("build of the tests", || {
+        let mut build = cargo(root, ["test", "--workspace", "--no-run"]);
+        build.args(FAILPOINTS);
+        show_and_run(build)
+    })?;
+    let release = release::Build::begin(root)?;
     steps.take("tests", || rust_tests(needs))?;
     steps.take("Python tests", || python_tests(root, needs))?;
+    steps.take("Node tests", || node_tests(needs))?;
     steps.take("release binary", || {
-        release::check(root, &debug_binary(root)?)
+        release.check(root, &debug_binary(root)?)
     })
 }
 
@@ -126,8 +144,11 @@ struct Needs {
     python: PathBuf,
     unprivileged_uid: Option<&'static str>,
     clients: Option<Clients>,
+    node_sdk: Option<NodeSdk>,
     image: Option<PathBuf>,
     docker: Option<PathBuf>,
+    model: Option<PathBuf>,
+    chroma: Option<PathBuf>,
 }
 
 impl Needs {
@@ -140,13 +161,17 @@ impl Needs {
             python: python::find(python::VERSION_MIN)?,
             unprivileged_uid,
             clients: None,
+            node_sdk: None,
             image: None,
             docker: None,
+            model: None,
+            chroma: None,
         })
     }
 
     fn fetch(&mut self, root: &Path) -> Result<(), Failure> {
         self.clients = Some(Clients::set_up(root, &self.cache)?);
+        self.node_sdk = Some(NodeSdk::set_up(root, &self.cache)?);
         Ok(())
     }
 
@@ -161,6 +186,12 @@ impl Needs {
         Ok(())
     }
 
+    fn fetch_model(&mut self, root: &Path) -> Result<(), Failure> {
+        self.model = Some(model::set_up(root, &self.cache, &self.python)?);
+        self.chroma = Some(chroma::set_up(root, &self.cache)?);
+        Ok(())
+    }
+
     fn export(&self, command: &mut Command) {
         command
             .env("CALLGATE_CACHE", &self.cache)
@@ -172,11 +203,20 @@ impl Needs {
         if let Some(clients) = &self.clients {
             clients.export(command);
         }
+        if let Some(sdk) = &self.node_sdk {
+            sdk.export(command);
+        }
         if let Some(image) = &self.image {
             command.env("CALLGATE_TEST_IMAGE", image);
         }
         if let Some(docker) = &self.docker {
             command.env("CALLGATE_TEST_DOCKER", docker);
+        }
+        if let Some(model) = &self.model {
+            command.env("CALLGATE_TEST_MODEL_PACKAGE", model);
+        }
+        if let Some(chroma) = &self.chroma {
+            command.env("CALLGATE_TEST_CHROMA", chroma);
         }
     }
 }
@@ -236,6 +276,21 @@ fn python_tests(root: &Path, needs: &Needs) -> Result<(), Failure> {
         return Err(Failure::new("no Python test was run"));
     }
     skips::judge(&watch.skipped, watch.skipped_count, &skips::listed(root))
+}
+
+fn node_tests(needs: &Needs) -> Result<(), Failure> {
+    let (Some(clients), Some(sdk)) = (&needs.clients, &needs.node_sdk) else {
+        return Err(Failure::new("Node was not fetched"));
+    };
+    let mut command = sdk.tests(clients.node());
+    let mut watch = NodeWatch::default();
+    println!("$ {}", shown(&command));
+    command::run_watched(&mut command, Watched::Stdout, |line| watch.see(line))?;
+    match (watch.passed, watch.skipped) {
+        (0, _) => Err(Failure::new("no Node test was run")),
+        (_, 0) => Ok(()),
+        (_, skipped) => Err(Failure::new(format!("{skipped} Node tests were skipped"))),
+    }
 }
 
 /// The binary that `cargo test` has built for the integration tests.

@@ -13,6 +13,7 @@ use crate::command::{run_within, shown};
 use crate::report::Failure;
 
 const FOLDER: &str = "tests/clients";
+const CLIENTS: &str = "Python MCP clients (PyPI)";
 /// In a folder that is whole.
 const MARK: &str = "complete";
 /// `mcp` and `fastmcp` want it.
@@ -37,12 +38,16 @@ impl Clients {
             cache,
             "Node 22, MCP clients, conformance suite (npm)",
         )?;
-        let python = venv(&from, cache)?;
+        let python = venv(&from, cache, CLIENTS)?;
         Ok(Self {
             node: modules.join(".bin/node"),
             modules,
             python,
         })
+    }
+
+    pub fn node(&self) -> &Path {
+        &self.node
     }
 
     pub fn export(&self, command: &mut Command) {
@@ -78,20 +83,20 @@ impl Rivals {
         Ok(Self {
             node: modules.join(".bin/node"),
             typescript: typescript.to_path_buf(),
-            python: venv(&root.join(FOLDER), cache)?,
+            python: venv(&root.join(FOLDER), cache, CLIENTS)?,
         })
     }
 }
 
 /// Another clone's command may be at it; its fetch is bounded as ours is.
-fn lock(cache: &Path) -> Result<File, Failure> {
+pub(super) fn lock(cache: &Path) -> Result<File, Failure> {
     let lock = File::create(cache.join("clients.lock")).map_err(|e| failed("lock", cache, e))?;
     lock.lock().map_err(|e| failed("lock", cache, e))?;
     Ok(lock)
 }
 
 /// The folder of the npm packages that `from` pins, Node among them.
-fn npm(from: &Path, cache: &Path, what: &str) -> Result<PathBuf, Failure> {
+pub(super) fn npm(from: &Path, cache: &Path, what: &str) -> Result<PathBuf, Failure> {
     let pins = ["package.json", "package-lock.json"];
     let folder = cache.join(format!("npm-{}", digest(from, &pins, "")?));
     made_once(&folder, what, || {
@@ -109,8 +114,8 @@ fn npm(from: &Path, cache: &Path, what: &str) -> Result<PathBuf, Failure> {
     Ok(folder.join("node_modules"))
 }
 
-/// The interpreter of a virtual environment with the Python clients.
-fn venv(from: &Path, cache: &Path) -> Result<PathBuf, Failure> {
+/// The interpreter of a virtual environment with the packages that `from` pins.
+pub(super) fn venv(from: &Path, cache: &Path, what: &str) -> Result<PathBuf, Failure> {
     let base = python::find(PYTHON_MIN)?;
     let pins = from.join("requirements.txt");
     let made_with = base.to_string_lossy();
@@ -119,7 +124,7 @@ fn venv(from: &Path, cache: &Path) -> Result<PathBuf, Failure> {
         digest(from, &["requirements.txt"], &made_with)?
     ));
     let python = folder.join("bin/python");
-    made_once(&folder, "Python MCP clients (PyPI)", || {
+    made_once(&folder, what, || {
         fetch(Command::new(&base).args(["-m", "venv"]).arg(&folder))?;
         let mut command = Command::new(&python);
         command
@@ -138,7 +143,7 @@ fn venv(from: &Path, cache: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Makes a folder unless it is there whole; what an earlier run left half made goes first.
-fn made_once(
+pub(super) fn made_once(
     folder: &Path,
     what: &str,
     make: impl FnOnce() -> Result<(), Failure>,
@@ -157,7 +162,7 @@ fn made_once(
     fs::write(&mark, "").map_err(|e| failed("write", &mark, e))
 }
 
-fn fetch(command: &mut Command) -> Result<(), Failure> {
+pub(super) fn fetch(command: &mut Command) -> Result<(), Failure> {
     println!("$ {}", shown(command));
     run_within(command, FETCH_MAX)
 }

@@ -95,7 +95,11 @@ fn script_commands(script: &str) -> Vec<&str> {
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .filter(|line| !line.starts_with("set ") && !line.starts_with("cd "))
+        .filter(|line| {
+            !["set ", "cd ", "export "]
+                .iter()
+                .any(|word| line.starts_with(word))
+        })
         .map(|line| line.strip_prefix("exec ").unwrap_or(line))
         .collect()
 }
@@ -128,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_ci_script_runs_one_command() {
-        let script = "#!/bin/sh\nset -eu\n# why\ncd \"$(dirname \"$0\")/..\"\ncargo xtask test\n";
+        let script = "#!/bin/sh\nset -eu\n# why\ncd \"$(dirname \"$0\")/..\"\nexport A=1\ncargo xtask test\n";
         assert_eq!(script_commands(script), [TEST_COMMAND]);
         assert_eq!(
             script_commands("cargo build\nexec cargo xtask test"),
