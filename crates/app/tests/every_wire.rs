@@ -578,7 +578,7 @@ fn searched_on_every_wire() {
 #[test]
 fn run_on_every_wire() {
     let folder = trusted_with(&[("callgate.toml", "[leases]\nenforce_from_tier = 3\n")]);
-    std::fs::copy(misbehave(), folder.join("misbehave")).expect("copy the executor");
+    support::copy_program(misbehave(), &folder.join("misbehave"));
     let mut wires = Wires::open(&folder);
     let [chunk, commit] = artifact("a", "hello");
     let order = Stage::order(

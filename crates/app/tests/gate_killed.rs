@@ -15,7 +15,7 @@ use std::process::Stdio;
 use support::arena::{Arena, Users};
 use support::drive::Serve;
 use support::processes::started_with;
-use support::wait_for;
+use support::{wait_for, wait_minutes};
 
 /// How many tools run when the gate is killed.
 const TOOLS: usize = 100;
@@ -27,6 +27,7 @@ off = true
 [[tool]]
 name = "hold"
 concurrency_max = 128
+timeout_ms = 3600000
 writes = ["out"]
 runner = { kind = "process", command = ["/bin/sh", "hold.sh"] }
 "#;
@@ -73,7 +74,7 @@ fn nothing_outlives_a_killed_gate() {
             .arg(TOOLS.to_string());
         let callers = command.stdout(Stdio::piped()).spawn();
         let callers = callers.expect("start the callers");
-        wait_for("all tools and what they started", || {
+        wait_minutes(5, "all tools and what they started", || {
             (started_with(&word).len() >= 2 * TOOLS).then_some(())
         });
         assert!(started_with(&word).into_iter().all(is_filtered));

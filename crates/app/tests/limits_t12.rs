@@ -81,20 +81,18 @@ impl Place {
     fn new() -> Self {
         let folder = Folder::new();
         let own = rustix::process::geteuid().as_raw();
-        let given = std::env::var("CALLGATE_TEST_UID")
-            .ok()
-            .and_then(|uid| uid.parse().ok());
-        // Tasks are counted by user, and tests run side by side: each has a user of its own.
+        // Tasks are counted by user, and tests run side by side, also those of another run: each
+        // has a user of its own, of whom nobody else has left a process.
         static USERS: AtomicU32 = AtomicU32::new(0);
         let uid = if own == 0 {
-            given.unwrap_or(64_123) + USERS.fetch_add(1, Ordering::Relaxed)
+            56_000 + std::process::id() % 500 * 8 + USERS.fetch_add(1, Ordering::Relaxed)
         } else {
             own
         };
         folder.write("launcher.py", LAUNCHER);
         folder.write("append.sh", APPEND);
         folder.write("greet.py", GREET);
-        std::fs::copy(support::program(), folder.join("callgate")).expect("copy the program");
+        support::copy_program(support::program(), &folder.join("callgate"));
         let place = Self {
             folder,
             uid,

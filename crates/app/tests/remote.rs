@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use support::drive::{Ran, Serve, cli, count_of, post, run};
 use support::web::Web;
 use support::workspace::{folder_of, trusted_with};
-use support::{Folder, callgate, is_alive, wait_for};
+use support::{Folder, callgate, copy_program, fresh_folder, is_alive, wait_for};
 
 const GREET: &str = "def greet(payload):\n    return {'message': 'Hello ' + payload['name']}\n";
 
@@ -133,10 +133,7 @@ struct Place {
 impl Place {
     fn new(name: &str, uid: Option<u32>, more: &str) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
-        let base = format!("callgate-podman-{}-{name}", std::process::id());
-        let base = std::env::temp_dir().join(base);
-        std::fs::create_dir_all(&base).expect("make a folder");
-        let podman = Podman::of(base, uid);
+        let podman = Podman::of(fresh_folder(&format!("podman-{name}")), uid);
         let options: Vec<String> = podman
             .options()
             .iter()
@@ -156,7 +153,7 @@ impl Place {
             std::fs::set_permissions(&path, mode).expect("open it");
         }
         let program = folder.join("callgate");
-        std::fs::copy(support::program(), &program).expect("copy the program");
+        copy_program(support::program(), &program);
         Self { podman, folder }
     }
 

@@ -123,7 +123,7 @@ fn a_flood_is_its_own_loss() {
     }
     let go = json!({ "session_id": session, "data": "go\n" });
     planner.good("terminals/write", go);
-    support::wait_for("its end", || {
+    support::wait_minutes(10, "its end", || {
         let listed = planner.good("terminals/list", json!({}));
         (listed["sessions"][0]["status"] == "exited").then_some(())
     });

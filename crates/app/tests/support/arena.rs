@@ -337,6 +337,6 @@ impl Referee {
 /// A program in another place, too.
 fn place(from: &Path, to: &Path) {
     if std::fs::hard_link(from, to).is_err() {
-        std::fs::copy(from, to).expect("copy a program");
+        super::copy_program(from, to);
     }
 }

@@ -33,12 +33,7 @@ pub struct Folder(PathBuf);
 impl Folder {
     /// A fresh one.
     pub fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("callgate-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("make a folder for the test");
-        Self(path.canonicalize().expect("it was made just now"))
+        Self(fresh_folder("test"))
     }
 
     /// Where it is.
@@ -63,7 +58,12 @@ impl Folder {
     pub fn executable(&self, name: &str, text: &str) {
         use std::os::unix::fs::PermissionsExt as _;
         // Whole when it appears: somebody may be waiting for it.
-        let path = self.write(&format!(".{name}"), text);
+        let (text, path) = (
+            self.write(&format!(".{name}.text"), text),
+            self.join(&format!(".{name}")),
+        );
+        copy_program(&text, &path);
+        std::fs::remove_file(text).expect("it was written just now");
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(&path, mode).expect("make it a program");
         std::fs::rename(&path, self.join(name)).expect("put it in place");
@@ -92,6 +92,35 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A folder that nobody had before. A run that was killed leaves its folders behind, and its pid
+/// may be ours now: what is there already is passed over.
+pub fn fresh_folder(what: &str) -> PathBuf {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("callgate-{what}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        match std::fs::create_dir(&path) {
+            Ok(()) => return path.canonicalize().expect("it was made just now"),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => panic!("make {}: {error}", path.display()),
+        }
+    }
+}
+
+/// Copies what is to be started, by another process: one that a thread of ours forks meanwhile
+/// would hold the copy open for writing until its own exec, and nobody could start it.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(
+        copied.expect("start cp").success(),
+        "copy {}",
+        from.display()
+    );
+    let mode = std::fs::metadata(from).expect("it is there").permissions();
+    std::fs::set_permissions(to, mode).expect("give it the same mode");
 }
 
 /// The folder of the vectors.
@@ -143,14 +172,19 @@ fn search_path() -> std::ffi::OsString {
 }
 
 /// Waits until `found` finds something. Gives up after a minute, which no state takes.
-pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..6000 {
+pub fn wait_for<T>(what: &str, found: impl FnMut() -> Option<T>) -> T {
+    wait_minutes(1, what, found)
+}
+
+/// The same for what is a lot of work.
+pub fn wait_minutes<T>(minutes: usize, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..minutes * 6000 {
         if let Some(value) = found() {
             return value;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    panic!("waited a minute for {what}");
+    panic!("waited {minutes} min for {what}");
 }
 
 /// True while a process is there and not a zombie.

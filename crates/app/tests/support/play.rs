@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::drive::{Ran, cli, run};
 use super::workspace::trusted_with;
-use super::{Folder, callgate};
+use super::{Folder, callgate, copy_program};
 
 /// A workspace with the executor in it.
 pub struct Theatre {
@@ -18,7 +18,7 @@ impl Theatre {
     /// `misbehave` is where the program was built.
     pub fn new(misbehave: &Path, config: &str) -> Self {
         let folder = trusted_with(&[("callgate.toml", config)]);
-        std::fs::copy(misbehave, folder.join("misbehave")).expect("copy the executor");
+        copy_program(misbehave, &folder.join("misbehave"));
         Self { folder }
     }
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::Folder;
 use super::rpc::{Client, rpc};
 use super::workspace::trusted_with;
+use super::{Folder, copy_program};
 
 /// How a run ended, as its caller heard it.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Stage {
     /// With this configuration; `misbehave` is where the program was built.
     pub fn new(misbehave: &Path, config: &str) -> Self {
         let folder = trusted_with(&[("callgate.toml", config)]);
-        std::fs::copy(misbehave, folder.join("misbehave")).expect("copy the executor");
+        copy_program(misbehave, &folder.join("misbehave"));
         let client = rpc(&folder);
         Self { client, folder }
     }
