@@ -12,9 +12,10 @@ mod support;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::drive::{run, verified};
+use support::drive::{run_within, verified};
 use support::mcp::serve_http;
 use support::outside::{client_python, node};
 use support::workspace::trusted_with;
@@ -223,7 +224,10 @@ fn rows_of(client: &Client, folder: &Folder, url: &str) -> Vec<Row> {
             let mut settings = server;
             settings["era"] = (*era).into();
             settings["mark"] = format!("mark-{}-{era}-{way}", client.driver).into();
-            let ran = run(driver(client, folder).arg(settings.to_string()));
+            // All operations of one driver, while the others are at theirs.
+            let mut command = driver(client, folder);
+            command.arg(settings.to_string());
+            let ran = run_within(&mut command, b"", Duration::from_secs(10 * 60));
             let seen = match serde_json::from_str(&ran.out) {
                 Ok(seen) if ran.status.success() => judge(client, era, &seen),
                 _ => vec![Err(format!("{ran:?}"))],

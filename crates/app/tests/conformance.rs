@@ -12,10 +12,11 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 use support::Folder;
-use support::drive::run;
+use support::drive::run_within;
 use support::mcp::serve_http_with;
 use support::outside::{modules, node};
 
@@ -39,11 +40,14 @@ fn pass(revision: &str, successes: usize, skipped: &[&str]) {
     let folder = Folder::new();
     let (serve, port) = serve_http_with(&folder, &["--conformance"]);
     let results = folder.join("results");
-    let ran = run(node(&folder)
+    let mut command = node(&folder);
+    command
         .arg(modules().join(SUITE))
         .args(["server", "--url", &format!("http://127.0.0.1:{port}/mcp")])
         .args(["--requirements", revision, "-o"])
-        .arg(&results));
+        .arg(&results);
+    // All scenarios of a revision.
+    let ran = run_within(&mut command, b"", Duration::from_secs(10 * 60));
     let mut checks = Vec::new();
     collect(&results, &mut checks);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

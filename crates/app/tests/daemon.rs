@@ -36,9 +36,11 @@ fn orphans_go_at_the_start() {
     let young = put(&format!("artifacts/bb/{}", "bb".repeat(32)), 23);
     let incoming = put("incoming/0123456789abcdef/0", 0);
     let serve = Serve::start(&folder);
-    wait_for("the collection", || (!old.exists()).then_some(()));
-    assert!(young.exists() && !incoming.exists());
+    wait_for("the collection", || {
+        (!old.exists() && !incoming.exists()).then_some(())
+    });
     assert!(serve.stop().success());
+    assert!(young.exists());
 }
 
 /// What only the start needed does not stay resident, and what is needed comes back.
@@ -185,14 +187,13 @@ fn one_gate_and_its_end() {
     );
     let serve = Serve::start(&folder);
     serve.call(&json!({ "tool": "one", "input": {} }));
-    let said = serve.said();
     for words in [
         &*format!("serves {} tools", builtins() + 1),
         "listening on",
         "tools are confined",
         "callgate call",
     ] {
-        assert!(said.contains(words), "no `{words}` in {said}");
+        serve.wait_said(words);
     }
     assert!(serve.stop().success());
     assert!(!socket.exists());

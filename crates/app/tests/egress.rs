@@ -17,7 +17,6 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::arena::{Arena, Users};
@@ -464,13 +463,9 @@ fn nothing_outlives_a_killed_gate() {
             (started_with(&name).len() >= wanted).then_some(())
         });
         serve.kill();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let mut left = started_with(&name);
-        while !left.is_empty() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(20));
-            left = started_with(&name);
-        }
-        assert_eq!(left, [0; 0], "alive as {}", arena.users.name());
+        wait_for(&format!("their end as {}", arena.users.name()), || {
+            started_with(&name).is_empty().then_some(())
+        });
         for mut caller in callers {
             assert!(
                 !end_of(&mut caller, "a caller").success(),

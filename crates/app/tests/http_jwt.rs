@@ -18,8 +18,8 @@ use ring::signature::KeyPair as _;
 use serde_json::{Value, json};
 use support::drive::{chain, cli, verified};
 use support::web::{
-    Heard, Issuer, Request, Web, assert_refused, code, modern, new_pair, now, owner, sign, signed,
-    token, trusted,
+    Heard, Issuer, Request, Web, assert_refused, code, modern, new_pair, nobody, now, owner, sign,
+    signed, token, trusted,
 };
 use support::workspace::builtins;
 use support::{Folder, wait_for};
@@ -279,9 +279,8 @@ fn token_and_uses(folder: &Folder, web: &Web, heard: &Heard) -> String {
 #[test]
 fn a_silent_issuer_is_no_reason_to_throw_a_token_away() {
     let mut issuer = Issuer::start();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    issuer.url = format!("http://{}", listener.local_addr().expect("bound"));
-    drop(listener);
+    let (port, _held) = nobody();
+    issuer.url = format!("http://127.0.0.1:{port}");
     let folder = with_issuer(&issuer);
     let web = Web::start(&folder, &[]);
     let token = issuer.token(&issuer.claims("tools:*"));

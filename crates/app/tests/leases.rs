@@ -433,8 +433,9 @@ fn tokens_are_not_on_disk() {
     cli(&folder, &["lease", "revoke", &tokens[2]]).good();
     let listed = cli(&folder, &["lease", "list", "--json"]).good();
     cli(&folder, &["audit", "export", "exported"]).good();
+    // The log is on.
+    serve.wait_said("call finished");
     let said = serve.said();
-    assert!(said.contains("call finished"), "the log is on: {said}");
     assert!(serve.stop().success());
     for token in &tokens {
         let hex = token.strip_prefix("lease_").expect("its form");

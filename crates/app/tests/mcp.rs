@@ -29,6 +29,17 @@ decision = "ask"
 /// Notes its start in `effects.log`, then hangs until it is ended.
 const HANGS: &str = "read -r input\necho started >> effects.log\nexec sleep 1000\n";
 
+/// Reads from a stream until it has said `words`.
+fn hear_of(stream: &mut std::net::TcpStream, words: &str) {
+    let mut seen = String::new();
+    while !seen.contains(words) {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk).expect("events");
+        assert_ne!(count, 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&chunk[..count]));
+    }
+}
+
 fn text_of(reply: &Value) -> &str {
     reply["result"]["content"][0]["text"]
         .as_str()
@@ -245,6 +256,7 @@ fn changes_are_told() {
     assert_eq!(subscription(&acknowledged), "sub");
     listen["id"] = json!(9);
     let mut stream = post_open(port, &listen, &[]);
+    hear_of(&mut stream, "subscriptions/acknowledged");
 
     let two = ONE.replace("\"one\"", "\"two\"").replace("ONE", "TWO");
     folder.write("callgate.toml", &format!("{ONE}{two}"));
@@ -258,13 +270,7 @@ fn changes_are_told() {
         told.contains(&json!("notifications/tools/list_changed")),
         "{told:?}"
     );
-    let mut seen = String::new();
-    while !seen.contains("tools/list_changed") {
-        let mut chunk = [0; 4096];
-        let count = stream.read(&mut chunk).expect("events");
-        assert_ne!(count, 0, "{seen}");
-        seen.push_str(&String::from_utf8_lossy(&chunk[..count]));
-    }
+    hear_of(&mut stream, "tools/list_changed");
     let list = modern.ask(&json!({
         "jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": { "_meta": modern_meta() },
     }));
@@ -440,8 +446,10 @@ fn vanishing_clients_leave_nothing() {
     cancelled(90);
     settled();
     wait_for("descriptors", || (descriptors() <= open + 8).then_some(()));
-    let grown = resident_bytes(serve.pid()).saturating_sub(memory);
-    assert!(grown <= 8 << 20, "grew by {} KiB", grown >> 10);
+    wait_for("memory", || {
+        let grown = resident_bytes(serve.pid()).saturating_sub(memory);
+        (grown <= 8 << 20).then_some(())
+    });
     let answer = post_mcp(
         port,
         &modern_call(2, "builtin_echo", &json!({ "a": 1 }), &json!({})),
@@ -541,13 +549,7 @@ fn a_streamed_legacy_call_is_cancelled() {
     let session = [("mcp-session-id", session.as_str())];
     let call = legacy_call(7, "one", &json!({}), &json!({ "progressToken": "p" }));
     let mut stream = post_open(port, &call, &session);
-    let mut seen = String::new();
-    while !seen.contains("notifications/progress") {
-        let mut chunk = [0; 4096];
-        let count = stream.read(&mut chunk).expect("events");
-        assert_ne!(count, 0, "{seen}");
-        seen.push_str(&String::from_utf8_lossy(&chunk[..count]));
-    }
+    hear_of(&mut stream, "notifications/progress");
     let cancelled = json!({
         "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 },
     });

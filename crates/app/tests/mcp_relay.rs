@@ -97,7 +97,8 @@ fn the_next_gate_is_found() {
             .iter()
             .any(|&pid| words_of(pid).contains("1000"))
     };
-    assert!(sleeps(serve.pid()));
+    // It notes its start before it sleeps.
+    support::wait_for("the tool", || sleeps(serve.pid()).then_some(()));
     assert!(!sleeps(host.pid()));
     host.kill();
     assert!(serve.stop().success());

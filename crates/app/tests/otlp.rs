@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use serde_json::{Value, json};
 use support::drive::{PATIENCE, cli, raw_exchange};
-use support::web::Web;
+use support::web::{Web, nobody};
 use support::workspace::{TOOL, trusted_with};
 use support::{Folder, wait_for};
 
@@ -186,9 +186,7 @@ fn a_call_in_spans() {
 /// A collector that is not there, or never answers, fails no call and is counted.
 #[test]
 fn a_dead_collector_is_nobody_s_trouble() {
-    let gone = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = gone.local_addr().expect("its address").port();
-    drop(gone);
+    let (port, _held) = nobody();
     let folder_of_gone = folder(port);
     let web = start(&folder_of_gone);
     for _ in 0..20 {

@@ -86,7 +86,8 @@ impl Face {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connect");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let bytes = request.bytes("connection: close\r\n");
-        stream.write_all(&bytes).expect("write");
+        // The answer may come before all is said.
+        let _ = stream.write_all(&bytes);
         hear(&mut stream)
     }
 

@@ -30,7 +30,7 @@ const BINDINGS: &str = r#"tools:
     kind: "python"
     entry: "tools.greet:run"
     purity: "pure"
-    timeout_ms: 1500
+    timeout_ms: 31500
 "#;
 
 fn project(files: &[(&str, &str)]) -> Project {
@@ -99,7 +99,7 @@ fn bindings_are_tools() {
         );
     }
     let shown = project.shown("quick");
-    assert_eq!(shown["timeout_ms"], 1500);
+    assert_eq!(shown["timeout_ms"], 31_500);
     assert_eq!(
         (&shown["resolved_source"], &shown["entry"]),
         (&json!("binding"), &json!("tools.greet:run"))
@@ -258,7 +258,7 @@ fn settings_and_slips() {
     assert_eq!(project.shown("greet someone")["timeout_ms"], 7000);
     assert_eq!(
         project.shown("quick")["timeout_ms"],
-        1500,
+        31_500,
         "the binding's own"
     );
     let overlaid = run(project
@@ -368,14 +368,14 @@ fn the_limit_that_applies() {
     };
     assert_eq!(
         (limit("greet someone"), limit("quick")),
-        (json!(10_000), json!(1500))
+        (json!(10_000), json!(31_500))
     );
-    let settings = "[python_tools]\ntimeout_seconds = 7\n";
+    let settings = "[python_tools]\ntimeout_seconds = 47\n";
     project.workspace.write("namel3ss.toml", settings);
     project.go(&["trust"]).good();
     assert_eq!(
         (limit("greet someone"), limit("quick")),
-        (json!(7000), json!(1500))
+        (json!(47_000), json!(31_500))
     );
 }
 

@@ -415,10 +415,12 @@ fn a_read_is_one_record() {
 /// any other its client says how long it waits, and the tool is gone by then.
 #[test]
 fn how_long_a_client_waits() {
-    let hang = "cat > /dev/null\nexec sleep 98765.43\n";
+    // A time to sleep that no process of another run has.
+    let word = format!("98765.{:07}", std::process::id());
+    let hang = format!("cat > /dev/null\nexec sleep {word}\n");
     let config = "[[tool]]\nname = \"hangs\"\n\
                   runner = { kind = \"process\", command = [\"/bin/sh\", \"hang.sh\"] }\n";
-    let folder = trusted_with(&[("callgate.toml", config), ("hang.sh", hang)]);
+    let folder = trusted_with(&[("callgate.toml", config), ("hang.sh", &hang)]);
     let mut host = rpc(&folder);
     let found = host.ask(&request(json!(1), "rpc/discover", json!({})));
     let takes_time = |method: &&Value| method["params"].to_string().contains("timeout_ms");
@@ -441,5 +443,5 @@ fn how_long_a_client_waits() {
     let reply = host.ask(&asked);
     assert_eq!(reply["callgate"]["fault"], "timeout", "{reply}");
     assert_eq!(reply["error"]["code"], -32603);
-    assert!(started_with("98765.43").is_empty());
+    assert!(started_with(&word).is_empty());
 }

@@ -39,6 +39,11 @@ fn runs(pid: u32, word: &str) -> bool {
     all.iter().any(|&pid| words_of(pid).contains(word))
 }
 
+/// Waits until the tool hangs beneath `pid`: it notes its start before it does.
+fn hangs(pid: u32) {
+    wait_for("the tool", || runs(pid, "1000").then_some(()));
+}
+
 /// It is the gate that runs the tool; with `--standalone`, or without a gate, it is the pipe's
 /// own process.
 #[test]
@@ -50,13 +55,15 @@ fn whose_process_it_is() {
     works(&mut alone, 2);
     attached.send("one", json!({ "hang": 1 }));
     started(&folder, 3);
-    assert!(runs(serve.pid(), "1000") && !runs(pid(&attached), "1000"));
+    hangs(serve.pid());
+    assert!(!runs(pid(&attached), "1000"));
     drop(attached);
     // Whoever goes away ends its call.
     wait_for("its end", || (!runs(serve.pid(), "1000")).then_some(()));
     alone.send("one", json!({ "hang": 2 }));
     started(&folder, 4);
-    assert!(runs(pid(&alone), "1000") && !runs(serve.pid(), "1000"));
+    hangs(pid(&alone));
+    assert!(!runs(serve.pid(), "1000"));
     drop(alone);
     assert!(serve.stop().success());
     let mut alone = rpc(&folder);
@@ -215,7 +222,7 @@ fn a_gate_that_dies() {
         let hung = client.send("one", json!({ "hang": 2 }));
         started(&folder, before + 3);
         let whose = serve.as_ref().map_or(pid(&client), Serve::pid);
-        assert!(runs(whose, "1000"), "{hung}");
+        hangs(whose);
         match serve {
             // One that is told to stop answers what runs; told twice, it ends that.
             Some(serve) => {

@@ -204,7 +204,7 @@ fn timeout() {
     let theatre = theatre();
     let acts = json!([item(1), { "ignore": 15 }, { "hang": true }]);
     // Long enough for a program to be started on a machine that has other things to do.
-    let ran = theatre.run(&["--timeout", "5s", "--json"], &acts);
+    let ran = theatre.run(&["--timeout", "15s", "--json"], &acts);
     let report = report(&ran);
     assert_eq!(
         (ran.code(), &report["outcome"]),
@@ -214,7 +214,7 @@ fn timeout() {
     assert!(message.contains("timed out"), "{message}");
     assert_eq!(report["event_count"], 1);
     let took_ms = report["duration_ms"].as_u64().expect("a time");
-    assert!((5000..60_000).contains(&took_ms), "{report}");
+    assert!(took_ms >= 15_000, "{report}");
 }
 
 /// A person sees how far a run is, in place, and has their terminal back at the end.
@@ -588,9 +588,7 @@ fn webhooks_that_do_not_listen() {
     assert_eq!(ran.code(), 1, "{ran:?}");
     assert!(ran.err.contains("404"), "{}", ran.err);
     assert_eq!(asked.try_iter().count(), 1);
-    let gone = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = gone.local_addr().expect("its address").port();
-    drop(gone);
+    let (port, _held) = support::web::nobody();
     let url = format!("http://127.0.0.1:{port}/");
     let ran = theatre.run(&["--notify", &url], &json!([done()])).good();
     assert!(ran.err.contains("not told"), "{}", ran.err);

@@ -48,7 +48,12 @@ fn digest(bytes: u64) -> String {
 }
 
 fn stage() -> Stage {
-    Stage::new(misbehave(), "[breaker]\nfailures_max = 0\n")
+    let mut stage = Stage::new(misbehave(), "[breaker]\nfailures_max = 0\n");
+    if let Line::Pipes(host) = &mut stage.client.line {
+        // Nothing is heard until all of it is hashed and on the disk, however slow that is.
+        host.patience = Duration::from_secs(30 * 60);
+    }
+    stage
 }
 
 fn gate(stage: &Stage) -> u32 {
@@ -66,10 +71,7 @@ fn eight_gibibytes() {
     let small = stage.run(&Value::Array(artifact(1000)));
     assert_eq!(small.outcome, "success", "{small:?}");
     let before = peak_kib(gate(&stage));
-    if let Line::Pipes(host) = &mut stage.client.line {
-        // Nothing is heard until all of it is hashed and on the disk, however slow that is.
-        host.patience = Duration::from_secs(30 * 60);
-    }
+    let code = of_files_kib(gate(&stage));
     let max = json!({ "artifact_max": BYTES, "timeout_ms": 3_600_000 });
     let large = stage.run_with(&Value::Array(artifact(BYTES)), &max);
     assert_eq!(large.outcome, "success", "{large:?}");
@@ -77,7 +79,8 @@ fn eight_gibibytes() {
     assert_eq!(kept["size"], BYTES);
     assert_eq!(kept["digest"], digest(BYTES), "{large:?}");
     let after = peak_kib(gate(&stage));
-    let code = of_files_kib(gate(&stage));
+    // So much file on the disk may cost it pages of its code, which its most has counted.
+    let code = code.max(of_files_kib(gate(&stage)));
     eprintln!(
         "gate {before} KiB after a small run, {after} KiB after {BYTES} bytes, {code} of its code"
     );

@@ -68,7 +68,7 @@ fn kept_fresh_by_serve() {
 
 /// Writes for itself alone, for longer than one waits.
 const WRITE: &str = "import sqlite3, sys, time
-held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
 held.execute('BEGIN IMMEDIATE')
 print('{}', flush=True)
 time.sleep(2)

@@ -47,7 +47,14 @@ fn with_pack() -> Folder {
 /// nothing, for a tool may have a pid namespace; but the worker's path is this test's own.
 fn wait_begun(folder: &Folder, file: &str) {
     wait_for("the tool to begin", || folder.read(&format!("pack/{file}")));
-    assert_eq!(tool_processes(folder).len(), 2);
+    wait_processes(folder, 2);
+}
+
+/// Waits until the tools have so many processes.
+fn wait_processes(folder: &Folder, count: usize) {
+    wait_for("the tools' processes", || {
+        (tool_processes(folder).len() == count).then_some(())
+    });
 }
 
 fn tool_processes(folder: &Folder) -> Vec<u32> {
@@ -172,11 +179,8 @@ fn two_hosts_side_by_side() {
         other.ask(&json!({ "aid": "AID.TEST.CHANGE.v1" }))["output_json"],
         r#"{"slots":[]}"#
     );
-    assert_eq!(
-        tool_processes(&folder).len(),
-        3,
-        "the one that waits, its child, and ours"
-    );
+    // The one that waits, its child, and ours.
+    wait_processes(&folder, 3);
     one.kill();
     assert!(other.end().success());
     wait_gone(&folder);

@@ -112,7 +112,7 @@ def raw_clone_of_our_parent(facts):
         mark_myself(facts)
         os._exit(0)
     # Not ours to wait for.
-    for _ in range(200):
+    for _ in range(1000):
         if os.path.exists(os.path.join(facts["out"], "proof")):
             return
         __import__("time").sleep(0.01)
@@ -168,7 +168,7 @@ def daemon(facts):
             mark_myself(facts)
         os._exit(0)
     os.wait()
-    for _ in range(200):
+    for _ in range(1000):
         if os.path.exists(os.path.join(facts["out"], "proof")):
             return
         __import__("time").sleep(0.01)

@@ -29,7 +29,7 @@ def callgate(facts, *words):
     ran = subprocess.run(
         [facts["program"], *words, "--workspace", facts["ws"], "--state", facts["state"]],
         capture_output=True,
-        timeout=20,
+        timeout=60,
     )
     return (ran.stdout + ran.stderr).decode()
 
@@ -327,7 +327,7 @@ def state_of(pid):
 def stopped(name):
     def judge(place, facts, output):
         # Stopping is not done when the call is, only when the process is next looked at.
-        for _ in range(50):
+        for _ in range(1500):
             if state_of(facts[name]) == "T":
                 os.kill(facts[name], signal.SIGCONT)
                 return True
@@ -447,7 +447,7 @@ def linger(facts):
         if os.fork() == 0:
             for fd in range(0, 3):
                 os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-            os.execv("/bin/sleep", [facts["token"], "60"])
+            os.execv("/bin/sleep", [facts["token"], "600"])
         os._exit(0)
     os.close(writer)
     # Exec closes the last other end.

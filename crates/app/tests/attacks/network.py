@@ -214,7 +214,7 @@ class Caller:
         while not self.is_over.wait(0.01):
             try:
                 with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-                    connection.settimeout(1)
+                    connection.settimeout(10)
                     self.data = connection.recv(1000)
                     return
             except OSError:
@@ -244,7 +244,7 @@ def listening(facts):
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", facts["port"]))
     listener.listen(1)
-    listener.settimeout(5)
+    listener.settimeout(20)
     listener.accept()[0].sendall(facts["token"].encode())
 
 

@@ -212,7 +212,7 @@ def steal_descriptor_by_file(facts):
 def with_environment(place):
     import subprocess
 
-    sleeper = subprocess.Popen(["/bin/sleep", "60"], env={"SECRET": place.token})
+    sleeper = subprocess.Popen(["/bin/sleep", "600"], env={"SECRET": place.token})
     place.at_end(lambda: (sleeper.kill(), sleeper.wait()))
     return {"pid": sleeper.pid, "token": None}
 
@@ -226,7 +226,7 @@ def with_words(place):
     import subprocess
 
     # No shell: a child of its would be left, and hold our end of the referee's pipe open.
-    sleeper = subprocess.Popen([place.token, "60"], executable="/bin/sleep")
+    sleeper = subprocess.Popen([place.token, "600"], executable="/bin/sleep")
     place.at_end(lambda: (sleeper.kill(), sleeper.wait()))
     return {"pid": sleeper.pid, "token": None}
 

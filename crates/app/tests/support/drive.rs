@@ -57,6 +57,11 @@ impl Ran {
 
 /// Runs to the end with `input` on standard input.
 pub fn run_with(command: &mut Command, input: &[u8]) -> Ran {
+    run_within(command, input, PATIENCE)
+}
+
+/// The same for what has many steps, which together may take this long.
+pub fn run_within(command: &mut Command, input: &[u8], patience: Duration) -> Ran {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -76,7 +81,7 @@ pub fn run_with(command: &mut Command, input: &[u8]) -> Ran {
         };
         let out = scope.spawn(move || read(&mut stdout));
         let err = scope.spawn(move || read(&mut stderr));
-        let status = end_of(&mut child, "the program");
+        let status = end_within(&mut child, "the program", patience);
         let (out, err) = (
             out.join().expect("read stdout"),
             err.join().expect("read stderr"),
@@ -92,7 +97,11 @@ pub fn run(command: &mut Command) -> Ran {
 
 /// Waits for a child; kills it and panics at the deadline.
 pub fn end_of(child: &mut Child, what: &str) -> ExitStatus {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    end_within(child, what, PATIENCE)
+}
+
+fn end_within(child: &mut Child, what: &str, patience: Duration) -> ExitStatus {
+    let deadline = std::time::Instant::now() + patience;
     let mut pause = Duration::from_micros(200);
     loop {
         if let Some(status) = child.try_wait().expect("wait for a child of ours") {

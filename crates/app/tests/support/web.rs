@@ -267,6 +267,16 @@ fn joined(mut rest: &str) -> String {
     body
 }
 
+/// A port of this machine at which nobody listens, nor will while the guard lives: the other end
+/// of a connection has it.
+pub fn nobody() -> (u16, impl Sized) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("bound");
+    let held = TcpStream::connect(at).expect("connect");
+    let port = held.local_addr().expect("connected").port();
+    (port, (listener, held))
+}
+
 /// What an issuer talks over.
 pub trait Talk: std::io::Read + std::io::Write {}
 
@@ -403,6 +413,7 @@ runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 [[tool]]
 name = "slow"
 tier = 0
+timeout_ms = 60000
 writes = ["effects.log"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 "#;
