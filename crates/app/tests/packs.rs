@@ -512,7 +512,7 @@ fn path_with_node(bin: &Folder) -> OsString {
     };
     for (path, from) in [(bin.path(), None), (&bin.join("node"), Some(given))] {
         if let Some(from) = from {
-            std::fs::copy(from, path).expect("copy Node");
+            support::copy_program(Path::new(&from), path);
         }
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(path, mode).expect("open it");

@@ -332,7 +332,8 @@ fn limits_by_pattern() {
 fn post(port: u16, path: &str, body: &[u8]) -> Reply {
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connect");
     let bytes = Request::new(&format!("POST {path}"), body).bytes("connection: close\r\n");
-    stream.write_all(&bytes).expect("write");
+    // The answer may come before all is said.
+    let _ = stream.write_all(&bytes);
     hear(&mut stream)
 }
 

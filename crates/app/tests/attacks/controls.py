@@ -149,7 +149,7 @@ def children_where_allowed(facts):
     import subprocess
 
     words = ["/bin/sh", "-c", "echo %s | cat" % facts["token"]]
-    return subprocess.run(words, check=True, capture_output=True, timeout=60).stdout
+    return subprocess.run(words, check=True, capture_output=True, timeout=40).stdout
 
 
 @attack(nothing, told, tool="parent")

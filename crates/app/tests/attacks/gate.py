@@ -29,7 +29,7 @@ def callgate(facts, *words):
     ran = subprocess.run(
         [facts["program"], *words, "--workspace", facts["ws"], "--state", facts["state"]],
         capture_output=True,
-        timeout=60,
+        timeout=40,
     )
     return (ran.stdout + ran.stderr).decode()
 
