@@ -296,7 +296,8 @@ mod tests {
     #[tokio::test]
     async fn slow_heads_end() {
         let limits = Limits {
-            head: Duration::from_millis(50),
+            // Long enough for a whole head to come.
+            head: Duration::from_millis(500),
             ..Limits::default()
         };
         let running = running(limits).await;

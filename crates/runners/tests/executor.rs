@@ -347,7 +347,8 @@ async fn a_store_that_is_silent() {
     assert_eq!(error_type, "policy_failure");
     assert_eq!(message, "not kept: the store does not answer");
     shelf.with(|kept| {
-        assert!(kept.waited >= Duration::from_secs(29), "{:?}", kept.waited);
+        // We may see that it is gone some time after the run does.
+        assert!(kept.waited >= Duration::from_secs(25), "{:?}", kept.waited);
         assert!(kept.ended.is_none(), "nobody can record it");
         kept.open_for = None;
     });

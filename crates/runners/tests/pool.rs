@@ -59,7 +59,7 @@ async fn one_worker_serves_many_calls() {
     until("it is gone", || tagged(&tag).is_empty()).await;
     assert_eq!(who(&bench).await.1, 1);
     drop((pool, bench));
-    assert_eq!(tagged(&tag), [0; 0]);
+    until("the last one too", || tagged(&tag).is_empty()).await;
 }
 
 #[tokio::test]
@@ -358,7 +358,8 @@ async fn a_cancelled_call_ends_the_worker_s_tree() {
         bench.value(json!({ "do": "daemon" })).await,
         json!({ "daemon": true })
     );
-    assert_eq!(tagged(&tag).len(), 2);
+    // Whoever made the daemon may take a moment to leave.
+    until("there are two", || tagged(&tag).len() == 2).await;
     let cancel = bench.cancel.clone();
     let run = bench.run(json!({ "do": "hang" }));
     let (result, ()) = tokio::join!(run, async move { cancel.cancel() });
@@ -570,7 +571,7 @@ async fn a_crash_loop_ends_by_itself() {
 }
 
 async fn until_async(mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..12_000 {
         if holds().await {
             return;
         }

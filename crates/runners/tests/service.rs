@@ -139,7 +139,7 @@ async fn a_call_is_one_post() {
             "kind": "python",
             "entry": "tools.sample_tool:greet",
             "payload": payload,
-            "timeout_ms": 30_000,
+            "timeout_ms": support::LONG.as_secs() * 1000,
             "project": { "app_root": "/path/to/app", "flow": null },
         },
     });
@@ -215,10 +215,11 @@ async fn what_replies_mean() {
 async fn a_call_that_ends_closes_its_connection() {
     let mut service = Service::start(&[]);
     let mut bench = bench(service.url("/tools"));
-    bench.timeout = Duration::from_millis(250);
+    // Long enough for the call to get there.
+    bench.timeout = Duration::from_millis(1250);
     let fault = bench.fault(json!({ "do": "hang" })).await;
-    assert_eq!(fault, "timeout: timed out after 250 ms");
-    assert_eq!(service.told().await["body"]["timeout_ms"], 250);
+    assert_eq!(fault, "timeout: timed out after 1250 ms");
+    assert_eq!(service.told().await["body"]["timeout_ms"], 1250);
     assert_eq!(service.told().await, json!({ "closed": true }));
 
     bench.timeout = support::LONG;
@@ -517,7 +518,7 @@ async fn handshakes_are_remembered() {
 }
 
 /// A failure is forgotten after ten seconds, an answer that covers after five minutes. The
-/// clock is the test's.
+/// clock is the test's: it stands still but while the service is asked.
 #[tokio::test]
 async fn handshakes_expire() {
     let mut service = Service::start(&[]);
@@ -525,26 +526,24 @@ async fn handshakes_expire() {
     bench.tool.needs = Some(Arc::new(needs(&[Guarantee::NoNetwork])));
     let refused = "unenforceable: cannot be enforced here: no_network (the service answers its handshake with status 404)";
     assert_eq!(coverage(plan(&bench, json!({}), None).await), refused);
+    tokio::time::pause();
     let network = json!({ "no_network": true });
     let answer = json!({ "enforcement": "enforced", "supported_guarantees": network });
     service.shakes(200, &answer);
     assert_eq!(coverage(plan(&bench, json!({}), None).await), refused);
-    tokio::time::pause();
     tokio::time::advance(Duration::from_secs(10)).await;
     tokio::time::resume();
     assert_eq!(
         coverage(plan(&bench, json!({}), None).await),
         "enforced override=false"
     );
-    service.shakes(500, &json!({}));
     tokio::time::pause();
+    service.shakes(500, &json!({}));
     tokio::time::advance(Duration::from_secs(299)).await;
-    tokio::time::resume();
     assert_eq!(
         coverage(plan(&bench, json!({}), None).await),
         "enforced override=false"
     );
-    tokio::time::pause();
     tokio::time::advance(Duration::from_secs(2)).await;
     tokio::time::resume();
     assert!(coverage(plan(&bench, json!({}), None).await).contains("status 500"));

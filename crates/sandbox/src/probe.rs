@@ -284,9 +284,11 @@ fn read_only_holds() -> bool {
     if view::mount_view(&confine).is_err() {
         return false;
     }
-    // Root may write here, and others may not; to both the mount's word comes first.
-    let made = rustix::fs::mkdir(c"/tmp/callgate-probe", Mode::RWXU);
-    made == Err(Errno::ROFS)
+    // Root may write here, and others may not; to both the mount's word comes first. A file
+    // without a name: one that is there already would be told before the mount's word.
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let made = rustix::fs::open(c"/tmp", flags, Mode::RUSR | Mode::WUSR);
+    made.is_err_and(|error| error == Errno::ROFS)
 }
 
 /// The way out of a network of its own can be made and found.

@@ -40,8 +40,8 @@ const FAREWELL: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// How long finding out what can be enforced may take.
-const PROBE_MAX: Duration = Duration::from_secs(5);
+/// How long finding out what can be enforced may take, on a machine that has no time for us.
+const PROBE_MAX: Duration = Duration::from_secs(30);
 
 /// How long to wait when the spawner cannot keep up.
 const CROWDED: Duration = Duration::from_millis(1);

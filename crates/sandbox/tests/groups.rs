@@ -18,20 +18,23 @@ use support::{BOTH, gone, kill, misbehave, run, spawner, tag, tagged, until};
 
 const MIB: u64 = 1024 * 1024;
 
-/// Processes that each take 24 MiB, and how many there then are.
+/// Processes that each take 24 MiB, and how many of them then answer: one that is killed may not
+/// be dead yet, but does nothing any more.
 const TAKE: &str = "import os, sys\n\
-    held, pids = [], []\n\
+    held = []\n\
+    asked, ask = os.pipe()\n\
     for _ in range(int(sys.argv[1])):\n\
     \x20r, w = os.pipe()\n\
-    \x20pid = os.fork()\n\
-    \x20if pid == 0:\n\
+    \x20if os.fork() == 0:\n\
     \x20\x20block = bytearray(24 << 20)\n\
     \x20\x20for at in range(0, len(block), 4096): block[at] = 1\n\
-    \x20\x20os.write(w, b'x'); os.close(w)\n\
+    \x20\x20os.write(w, b'x'); os.read(asked, 1)\n\
+    \x20\x20os.write(w, b'y'); os.close(w)\n\
     \x20\x20import signal; signal.pause()\n\
-    \x20os.close(w); held.append(r); pids.append(pid)\n\
+    \x20os.close(w); held.append(r)\n\
     for r in held: os.read(r, 1)\n\
-    print(sum(os.waitpid(pid, os.WNOHANG)[0] == 0 for pid in pids))\n";
+    os.write(ask, b'.' * len(held))\n\
+    print(sum(os.read(r, 1) == b'y' for r in held))\n";
 
 /// How many children it can have at a time.
 const FORK: &str = "import os, signal\n\
@@ -44,9 +47,9 @@ const FORK: &str = "import os, signal\n\
     except BlockingIOError: pass\n\
     print(len(made))\n";
 
-/// Two processes that do nothing but work.
+/// Sixteen processes that do nothing but work.
 const WORK: &str = "import os\n\
-    os.fork()\n\
+    for _ in range(4): os.fork()\n\
     while True: pass\n";
 
 /// How much of a processor's time it has, over some of the time that passes.
@@ -180,7 +183,8 @@ async fn a_share_of_the_processors() {
     assert!(share < 0.2, "{share}");
 }
 
-/// Two processes that each stay below a second are together above it.
+/// Sixteen processes that each stay below a second are together above it. It is looked now and
+/// then what they have taken, on a busy machine later; each by itself would be let sixteen.
 #[tokio::test]
 async fn processor_time_is_that_of_the_whole_tree() {
     for trees in BOTH {
@@ -194,7 +198,7 @@ async fn processor_time_is_that_of_the_whole_tree() {
         };
         let (_, exit) = run(&spawner, python(WORK, limits, "")).await;
         assert_eq!(exit.ending, Ending::Signal(9));
-        assert!(exit.cpu < Duration::from_millis(1800), "{trees:?} {exit:?}");
+        assert!(exit.cpu < Duration::from_secs(8), "{trees:?} {exit:?}");
     }
 }
 
@@ -250,8 +254,8 @@ async fn what_killed_nannies_left_is_swept() {
         kill(nanny);
     }
     assert_eq!(child.wait().await.ending, Ending::Lost);
+    // Its groups may be swept from here on: by any spawner, those of other tests too.
     until("its tree is gone", || gone(&pids)).await;
-    assert!(left.iter().all(|group| group.exists()));
     let busy = hang(&first, &tag).await;
     let used = groups(&first);
     let second = spawner(Trees::Best);

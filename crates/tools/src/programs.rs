@@ -112,6 +112,8 @@ mod tests {
     fn where_programs_are_looked_for() {
         let name = format!("callgate-programs-{}", std::process::id());
         let root = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&root);
         let [inside, outside] = ["workspace/bin", "outside"].map(|folder| root.join(folder));
         for folder in [&inside, &outside] {
             std::fs::create_dir_all(folder).unwrap();

@@ -54,6 +54,8 @@ impl Bench {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("callgate-terminals-{}-{number}", std::process::id());
         let workspace = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&workspace);
         std::fs::create_dir_all(&workspace).unwrap();
         let workspace = workspace.canonicalize().unwrap();
         let needs = Arc::new(Needs {
@@ -157,7 +159,7 @@ impl Bench {
     }
 
     async fn until_log(&self, session: &str, words: &str) {
-        for _ in 0..6000 {
+        for _ in 0..12_000 {
             if self.log(session).await.contains(words) {
                 return;
             }
@@ -170,7 +172,7 @@ impl Bench {
     }
 
     async fn until_over(&self, session: &str) -> String {
-        for _ in 0..6000 {
+        for _ in 0..12_000 {
             let status = self.status(session).await;
             if status != "running" {
                 return status;
@@ -449,7 +451,7 @@ async fn as_many_as_there_may_be() {
     }
     // All but the newest that ended are forgotten.
     let mut left = 0;
-    for _ in 0..6000 {
+    for _ in 0..12_000 {
         let listed = bench.good("list", json!({})).await;
         let all = listed["sessions"].as_array().unwrap();
         left = all.len();
@@ -478,7 +480,7 @@ async fn sessions_end_with_their_engine() {
         (&exit["code"], &exit["signal"]),
         (&Value::Null, &Value::Null)
     );
-    for _ in 0..6000 {
+    for _ in 0..12_000 {
         if !process.exists() {
             return;
         }

@@ -47,6 +47,8 @@ impl Place {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("callgate-workspace-{}-{number}", std::process::id());
         let root = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(root.join("workspace")).unwrap();
         Self(root.canonicalize().unwrap())
     }

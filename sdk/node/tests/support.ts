@@ -16,7 +16,7 @@ import { fileURLToPath } from "node:url";
 export const EMIT = new URL("../src/emit.ts", import.meta.url).href;
 export const BIN = fileURLToPath(new URL("../src/bin.ts", import.meta.url));
 export const REQUEST = { run_id: "r-1", attempt: 1, job: { q: 1 } };
-const WAIT_MS = 20_000;
+const WAIT_MS = 60_000;
 
 export class Executor {
   readonly folder: string;

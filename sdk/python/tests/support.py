@@ -20,7 +20,7 @@ if SDK not in sys.path:
     sys.path.insert(0, SDK)
 
 WORKER = os.path.join(SDK, "callgate", "worker.py")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Workspace(unittest.TestCase):

@@ -127,11 +127,11 @@ class ClientTest(Workspace):
         """T-2: the process is told how long we wait."""
         self.client.call("echo")
         other = self.program("callgate", HOST)
-        with self.open(program=other, plugin="pack", env={"EXTRA": "e"}, timeout_s=2.5) as client:
+        with self.open(program=other, plugin="pack", env={"EXTRA": "e"}, timeout_s=62.5) as client:
             client.call("echo")
         first, second = self.starts()
         self.assertEqual((first["argv"], first["timeout_ms"], first["extra"]), (["--serve", "here"], "30000", None))
-        self.assertEqual((second["argv"], second["timeout_ms"], second["extra"]), (["toolhost", "--serve", "pack"], "2500", "e"))
+        self.assertEqual((second["argv"], second["timeout_ms"], second["extra"]), (["toolhost", "--serve", "pack"], "62500", "e"))
 
     def test_close_ends_the_process_and_a_call_starts_another(self) -> None:
         """T-10: end of input is the end."""

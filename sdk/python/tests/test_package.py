@@ -9,12 +9,12 @@ import sys
 import unittest
 from typing import Any
 
-from support import SDK, Workspace
+from support import SDK, WAIT_S, Workspace
 
 
 def python(*arguments: str, cwd: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": SDK}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=30)
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=WAIT_S)
 
 
 class ImportTest(Workspace):

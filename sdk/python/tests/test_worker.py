@@ -9,7 +9,7 @@ import sys
 import unittest
 from typing import Any
 
-from support import SDK, WORKER, Workspace, WorkerProcess, is_gone, request, wait_until
+from support import SDK, WAIT_S, WORKER, Workspace, WorkerProcess, is_gone, request, wait_until
 
 from callgate import worker as worker_module
 
@@ -178,7 +178,7 @@ class WorkerTest(Workspace):
 
     def test_without_a_descriptor_it_says_so(self) -> None:
         worker = self.start([sys.executable, "-c", f"import os, runpy; os.environ['CALLGATE_FD'] = '99'; runpy.run_path({WORKER!r}, run_name='__main__')"])
-        self.assertEqual(worker.process.wait(20), 2)
+        self.assertEqual(worker.process.wait(WAIT_S), 2)
 
     def test_any_json_goes_through_unchanged(self) -> None:
         worker = self.start()

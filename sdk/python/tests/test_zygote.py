@@ -11,7 +11,7 @@ import sys
 import unittest
 from typing import Any
 
-from support import SDK, WORKER, WorkerProcess, Workspace, is_gone, request, wait_until
+from support import SDK, WAIT_S, WORKER, WorkerProcess, Workspace, is_gone, request, wait_until
 
 TOOLS = '''
 import atexit, ctypes, os, random, signal, socket, subprocess, sys, threading, time
@@ -350,7 +350,7 @@ class ZygoteTest(Workspace):
         self.assertEqual(self.call(worker, "count"), ([], {"exit": 1}))
         self.assertEqual(worker.printed()[0], "")
         worker = self.start(CALLGATE_FILTER="no hex")
-        self.assertEqual(worker.process.wait(20), 2)
+        self.assertEqual(worker.process.wait(WAIT_S), 2)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,10 @@ impl Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("callgate-sdk-{}-{number}", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        let path = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
     }
 
     fn entries(&self) -> usize {

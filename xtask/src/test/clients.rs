@@ -191,6 +191,8 @@ mod tests {
     fn what_is_whole_is_made_once() {
         let name = format!("callgate-xtask-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = fs::remove_dir_all(&folder);
         let broken = made_once(&folder, "a test", || {
             fs::write(folder.join("half"), "").expect("the folder is there");
             Err(Failure::new("no network"))

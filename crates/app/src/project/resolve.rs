@@ -401,6 +401,8 @@ mod tests {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("callgate-resolve-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&folder);
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -12,7 +12,7 @@ use callgate_runners::Runtime;
 use super::podman::{IMAGE, Podman};
 
 /// What a daemon may take to answer, and to end.
-const DAEMON_MAX: Duration = Duration::from_secs(60);
+const DAEMON_MAX: Duration = Duration::from_secs(120);
 
 /// A runtime of containers as a test uses it.
 pub trait Engine {

@@ -19,7 +19,7 @@ use serde_json::Value;
 pub use locate::misbehave;
 
 /// Far more than anything here takes.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(120);
 
 pub fn spawner() -> Arc<Spawner> {
     Spawner::new(misbehave().to_owned())
@@ -36,9 +36,18 @@ pub fn tag() -> String {
 }
 
 pub fn folder() -> PathBuf {
-    let path = std::env::temp_dir().join(format!("callgate-runners-{}", tag()));
-    std::fs::create_dir_all(&path).unwrap();
-    path
+    // What a killed run of the same number left behind is not ours, and need not let itself be
+    // removed.
+    loop {
+        let path = std::env::temp_dir().join(format!("callgate-runners-{}", tag()));
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => {
+                made.unwrap();
+                return path;
+            }
+        }
+    }
 }
 
 /// The processes with this tag, zombies excepted.
@@ -60,7 +69,7 @@ pub fn gone(pids: &[u32]) -> bool {
 
 /// Waits for a state, not for time.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..6000 {
+    for _ in 0..12_000 {
         if holds() {
             return;
         }

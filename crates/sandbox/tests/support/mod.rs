@@ -37,10 +37,18 @@ pub fn tag() -> String {
 /// A folder of its own that anybody may enter and write.
 pub fn folder() -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
-    let path = std::env::temp_dir().join(format!("callgate-sandbox-{}", tag()));
-    // What a killed run of the same number left behind is not ours.
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
+    // What a killed run of the same number left behind is not ours, and need not let itself be
+    // removed.
+    let path = loop {
+        let path = std::env::temp_dir().join(format!("callgate-sandbox-{}", tag()));
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => {
+                made.unwrap();
+                break path;
+            }
+        }
+    };
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
     path
 }
@@ -123,7 +131,7 @@ pub fn kill(pid: u32) {
 
 /// Waits for a state, not for time.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..6000 {
+    for _ in 0..12_000 {
         if holds() {
             return;
         }

@@ -481,6 +481,8 @@ mod tests {
     fn ground(name: &str, deny: &[&str]) -> Ground {
         let name = format!("callgate-place-{name}-{}", std::process::id());
         let root = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(&root).unwrap();
         let deny: Vec<String> = deny.iter().map(|&one| one.to_owned()).collect();
         Ground::open(&root, Vec::new(), Lists::new(&[], &deny).unwrap()).unwrap()

@@ -83,6 +83,8 @@ mod tests {
     fn only_what_the_dead_left_is_removed() {
         let name = format!("callgate-swept-{}", std::process::id());
         let root = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(&root).unwrap();
         let make = |name: &str| File::create(root.join(name)).unwrap();
         let names = || {
