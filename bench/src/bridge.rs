@@ -96,6 +96,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 
 fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("bridge")?;
+    let _one_core = cpu::OneCore::hold()?;
     let at = |name: &str| scratch.root().join(name);
     let (socket, python, bare) = (at("bridge.sock"), at("p.sock"), at("echo.sock"));
     let mut serve = mcp::callgate(bench, &scratch, &["serve"]);

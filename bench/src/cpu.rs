@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use std::{fs, io, thread};
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use nix::time::{ClockId, clock_getcpuclockid};
@@ -72,6 +73,30 @@ pub fn process(pid: u32) -> Duration {
         .and_then(ClockId::now)
         .map(Duration::from)
         .unwrap_or_default()
+}
+
+/// While it is held, this thread and whatever it starts share one core. For what is done in
+/// turns: waking somebody on another core costs a virtual machine more than a call does, it is
+/// counted as the waker's, and who gets to be on another core is the scheduler's choice.
+pub struct OneCore {
+    before: CpuSet,
+}
+
+impl OneCore {
+    pub fn hold() -> Result<Self, Failure> {
+        let before = sched_getaffinity(Pid::from_raw(0))?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu()?)?;
+        sched_setaffinity(Pid::from_raw(0), &one)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        // At worst the benches after this one have one core, too.
+        let _ = sched_setaffinity(Pid::from_raw(0), &self.before);
+    }
 }
 
 /// A server in a thread of this process that ends with it, whose CPU can be told apart.

@@ -10,7 +10,7 @@ use crate::figure::{Figure, number, quiet};
 use crate::lines::Writer;
 use crate::piped::{Piped, Spent};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure, chain};
+use crate::{Bench, Failure, chain, cpu};
 
 const EXAMPLE: &str = "examples/hello";
 const WARM_AID: &str = "AID.DEMO.GREET.v1";
@@ -54,6 +54,7 @@ json.dump({'message': 'Hello ' + payload['name']}, sys.stdout)
 
 pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("python")?;
+    let _one_core = cpu::OneCore::hold()?;
     let workspace = scratch.workspace();
     copy(Path::new(EXAMPLE), &workspace)?;
     let config = workspace.join("callgate.toml");

@@ -64,7 +64,9 @@ pub fn write(setting: &Setting, figures: &[Figure]) -> Result<(), Failure> {
         "# Results\n\n\
          Written by `cargo xtask bench --write`. CPU is user and system together and the \
          lower quartile of the rounds, because neighbours only ever add to it; contestants are \
-         measured in the same run, in turns, and ratios are of medians. `near` is within what \
+         measured in the same run, in turns, and ratios are of medians. Calls over the bridge, of \
+         Python and of `exec/run`, where processes wait for each other, are measured on one core. \
+         `near` is within what \
          `--check` lets pass (0.7 of what is wanted). After every bench the chain was verified and \
          its records counted against the calls.\n\n{setting}\n\n{}",
         table(figures)

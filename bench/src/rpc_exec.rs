@@ -22,6 +22,7 @@ const PROGRAM: &str = "/usr/bin/true";
 
 pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("rpc-exec")?;
+    let _one_core = cpu::OneCore::hold()?;
     let runtime = in_process::runtime()?;
     let mut served = Served::start(bench, &scratch)?;
     let mut connection = Connection::open(served.port)?;

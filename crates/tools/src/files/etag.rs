@@ -35,16 +35,27 @@ impl Etags {
         clock: &dyn Clock,
         path: &Path,
     ) -> Result<String, Fault> {
-        let stamp = Stamp::of(about);
-        if size(about) > HASHED_BYTES_MAX {
-            return Ok(stamp.etag());
-        }
-        if let Some(known) = self.known().get(&stamp) {
-            return Ok(shown(known));
+        if let Some(told) = self.told(about) {
+            return Ok(told);
         }
         let digest = digest(file).map_err(|error| fault(error, path))?;
-        self.remember(stamp, digest, about, clock);
+        self.remember(Stamp::of(about), digest, about, clock);
         Ok(shown(&digest))
+    }
+
+    /// The same where all of it has been read.
+    pub fn of_read(&self, all: &[u8], about: &Stat, clock: &dyn Clock) -> String {
+        let known = self.told(about);
+        known.unwrap_or_else(|| self.of_whole(all, about, clock))
+    }
+
+    /// The etag of a file that need not be read for it.
+    fn told(&self, about: &Stat) -> Option<String> {
+        let stamp = Stamp::of(about);
+        if size(about) > HASHED_BYTES_MAX {
+            return Some(stamp.etag());
+        }
+        self.known().get(&stamp).map(shown)
     }
 
     /// The etag of bytes that are all of a file.

@@ -74,7 +74,6 @@ pub fn read_now(files: &Files, input: &Value) -> Option<Value> {
     }
     let file = File::from(found);
     let mut rest = [IoSliceMut::new(&mut all)];
-    // Also so that hashing it will wait for nothing.
     let read = preadv2(&file, &mut rest, 0, ReadWriteFlags::NOWAIT).ok()?;
     if read < all.len() {
         return None;
@@ -92,7 +91,10 @@ fn answer(
     (content, about): (Content<'_>, &Stat),
     (path, real): (&Path, &Path),
 ) -> Result<Value, Fault> {
-    let etag = files.etags.of(content.file, about, &*files.clock, path)?;
+    let etag = match content.all {
+        Some(all) => files.etags.of_read(all, about, &*files.clock),
+        None => files.etags.of(content.file, about, &*files.clock, path)?,
+    };
     let encoding = Encoding::of(input);
     let mut answer = json!({
         "path": shown(real),
