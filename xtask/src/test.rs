@@ -44,6 +44,10 @@ const FAILPOINTS: [&str; 2] = ["--features", "callgate/failpoints"];
 /// Nobody's: no account is needed to drop to a number.
 const UNPRIVILEGED_UID: &str = "64123";
 
+/// Tests of one program at the same time: they wait more than they work, for children, clocks
+/// and disks.
+const THREADS: &str = "4";
+
 #[derive(Debug, Default, PartialEq)]
 pub struct Options {
     pub quick: bool,
@@ -248,7 +252,7 @@ fn lints(root: &Path, features: &[&str]) -> Result<(), Failure> {
 fn rust_tests(root: &Path, options: &Options, needs: &Needs) -> Result<(), Failure> {
     // All that fails is told at once.
     let mut command = cargo(root, ["test", "--workspace", "--no-fail-fast"]);
-    command.args(FAILPOINTS);
+    command.args(FAILPOINTS).env("RUST_TEST_THREADS", THREADS);
     if options.quick {
         command.args(["--lib", "--bins"]);
     }

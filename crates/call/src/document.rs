@@ -51,6 +51,13 @@ impl Document {
         &self.0.text
     }
 
+    /// True if its text has no line breaks.
+    #[must_use]
+    pub fn is_one_line(&self) -> bool {
+        // Canonical JSON never has one, and need not be searched.
+        self.0.is_canonical || !self.0.text.contains('\n')
+    }
+
     /// The digest of the canonical form, computed once.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -78,7 +85,7 @@ impl Document {
 
 impl Parts {
     fn of(value: Value) -> Self {
-        let mut text = Vec::with_capacity(256);
+        let mut text = Vec::with_capacity(room_for(&value));
         let is_canonical = compact_json(&value, &mut text);
         Self {
             value,
@@ -87,6 +94,22 @@ impl Parts {
             digest: OnceLock::new(),
         }
     }
+}
+
+/// Bytes that the text of a value will hardly exceed: most of a long one is one long string.
+fn room_for(value: &Value) -> usize {
+    const ROOM_BYTES: usize = 256;
+    let longest = match value {
+        Value::Object(members) => members
+            .values()
+            .filter_map(Value::as_str)
+            .map(str::len)
+            .max(),
+        _ => None,
+    };
+    let longest = longest.unwrap_or(0);
+    // Lines have an escape or two each.
+    ROOM_BYTES + longest + longest / 8
 }
 
 /// The same value in the same words.
@@ -116,6 +139,14 @@ mod tests {
         assert_eq!(after.digest(), Digest::of_json(&json!({ "a": 2 })));
         assert_eq!((before.text(), before.digest()), ("{ \"a\": 1 }", digest));
         assert_eq!(after.into_value(), json!({ "a": 2 }));
+    }
+
+    #[test]
+    fn lines_are_told_apart() {
+        let text = |text: &str| Document::new(json!({ "a": "\n" }), text.to_owned());
+        assert!(Document::from_value(json!({ "a": "\n", "b": 1.5 })).is_one_line());
+        assert!(text("{\"a\":\"\\n\"}").is_one_line());
+        assert!(!text("{\n\"a\":\"\\n\"}").is_one_line());
     }
 
     /// G-1: by whichever text.

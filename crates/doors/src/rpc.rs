@@ -333,10 +333,10 @@ fn told(method: &str, outcome: Outcome) -> Result<Document, RpcError> {
 /// Appends a whole result, in the words it was made in unless they are several lines: on pipes a
 /// message is one.
 fn write_result(id: &Id, result: &Document, out: &mut Vec<u8>) {
-    let text = result.text();
-    if text.as_bytes().contains(&b'\n') {
+    if !result.is_one_line() {
         return jsonrpc::write_result(id, result.value(), out);
     }
+    let text = result.text();
     out.reserve(text.len() + 64);
     jsonrpc::open_result(id, out);
     out.extend_from_slice(text.as_bytes());

@@ -1,6 +1,5 @@
 //! `files/read`..
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -42,20 +41,16 @@ pub fn read(files: &Files, input: &Value) -> Result<Value, Fault> {
         }
     };
     let about = plain(&found, &path)?;
-    let file = File::from(found);
-    let content = Content {
-        file: &file,
-        all: None,
-    };
+    let content = Content::InFile(File::from(found));
     answer(files, input, (content, &about), (&path, &real))
 }
 
 /// What is in a file.
-#[derive(Clone, Copy)]
-struct Content<'a> {
-    file: &'a File,
-    /// All of it, where that has been read.
-    all: Option<&'a [u8]>,
+enum Content {
+    /// Still there.
+    InFile(File),
+    /// All of it.
+    Read(Vec<u8>),
 }
 
 /// The same for a small file that is in memory: nothing is waited for, so that no other thread is
@@ -78,22 +73,18 @@ pub fn read_now(files: &Files, input: &Value) -> Option<Value> {
     if read < all.len() {
         return None;
     }
-    let content = Content {
-        file: &file,
-        all: Some(&all),
-    };
-    answer(files, input, (content, &about), (&path, &real)).ok()
+    answer(files, input, (Content::Read(all), &about), (&path, &real)).ok()
 }
 
 fn answer(
     files: &Files,
     input: &Value,
-    (content, about): (Content<'_>, &Stat),
+    (content, about): (Content, &Stat),
     (path, real): (&Path, &Path),
 ) -> Result<Value, Fault> {
-    let etag = match content.all {
-        Some(all) => files.etags.of_read(all, about, &*files.clock),
-        None => files.etags.of(content.file, about, &*files.clock, path)?,
+    let etag = match &content {
+        Content::Read(all) => files.etags.of_read(all, about, &*files.clock),
+        Content::InFile(file) => files.etags.of(file, about, &*files.clock, path)?,
     };
     let encoding = Encoding::of(input);
     let mut answer = json!({
@@ -113,40 +104,41 @@ fn answer(
     answer[field] = match encoding {
         Encoding::Utf8 => {
             let bytes = content.bytes(&wanted).map_err(wrong)?;
-            text(&bytes, &wanted, size(about), path)?.into()
+            text(bytes, &wanted, size(about), path)?.into()
         }
         Encoding::Base64 => content.base64(wanted).map_err(wrong)?.into(),
     };
     Ok(answer)
 }
 
-impl<'a> Content<'a> {
-    fn bytes(&self, range: &Range<u64>) -> Result<Cow<'a, [u8]>, Errno> {
-        match self.all {
-            Some(all) => Ok(all[range_of(range)].into()),
-            None => {
+impl Content {
+    fn bytes(self, range: &Range<u64>) -> Result<Vec<u8>, Errno> {
+        match self {
+            Self::Read(all) if range_of(range) == (0..all.len()) => Ok(all),
+            Self::Read(all) => Ok(all[range_of(range)].to_vec()),
+            Self::InFile(file) => {
                 let mut bytes = vec![0; range_of(range).len()];
-                let filled = read_at(self.file, &mut bytes, range.start)?;
+                let filled = read_at(&file, &mut bytes, range.start)?;
                 bytes.truncate(filled);
-                Ok(bytes.into())
+                Ok(bytes)
             }
         }
     }
 
     /// Piece by piece: a large range is never there as bytes.
-    fn base64(&self, range: Range<u64>) -> Result<String, Errno> {
+    fn base64(self, range: Range<u64>) -> Result<String, Errno> {
+        let file = match self {
+            Self::Read(all) => return Ok(STANDARD.encode(&all[range_of(&range)])),
+            Self::InFile(file) => file,
+        };
         let length = (range.end - range.start).div_ceil(3) * 4;
         let mut encoded = String::with_capacity(usize::try_from(length).unwrap_or(0));
-        if let Some(all) = self.all {
-            STANDARD.encode_string(&all[range_of(&range)], &mut encoded);
-            return Ok(encoded);
-        }
         let mut piece = vec![0; PIECE_BYTES.min(range_of(&range).len())];
         let mut at = range.start;
         while at < range.end {
             let room = usize::try_from(range.end - at).unwrap_or(usize::MAX);
             let room = piece.len().min(room);
-            let filled = read_at(self.file, &mut piece[..room], at)?;
+            let filled = read_at(&file, &mut piece[..room], at)?;
             STANDARD.encode_string(&piece[..filled], &mut encoded);
             at += filled as u64;
             // It ends sooner than it did.
@@ -214,26 +206,29 @@ fn read_at(file: &File, bytes: &mut [u8], start: u64) -> Result<usize, Errno> {
 
 /// The range as text. Where it begins or ends inside a character it shrinks; whatever else is
 /// not UTF-8 is refused.
-fn text<'a>(bytes: &'a [u8], range: &Range<u64>, size: u64, path: &Path) -> Result<&'a str, Fault> {
+fn text(mut bytes: Vec<u8>, range: &Range<u64>, size: u64, path: &Path) -> Result<String, Fault> {
     let is_inside = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
-    let mut bytes = bytes;
     if range.start > 0 {
         let skipped = bytes.iter().take_while(|byte| is_inside(byte)).count();
         if (skipped as u64) < CHARACTER_BYTES_MAX {
-            bytes = &bytes[skipped..];
+            bytes.drain(..skipped);
         }
     }
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Ok(text),
-        // Nothing wrong but that the last character is not all there.
-        Err(error) if error.error_len().is_none() && range.end < size => {
-            Ok(std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default())
-        }
-        Err(_) => Err(Fault::BadInput {
-            field: "encoding".to_owned(),
-            reason: format!("{} is not UTF-8: ask for base64", path.display()),
-        }),
+    let error = match String::from_utf8(bytes) {
+        Ok(text) => return Ok(text),
+        Err(error) => error,
+    };
+    let wrong = error.utf8_error();
+    // Nothing wrong but that the last character is not all there.
+    if wrong.error_len().is_none() && range.end < size {
+        let mut bytes = error.into_bytes();
+        bytes.truncate(wrong.valid_up_to());
+        return Ok(String::from_utf8(bytes).unwrap_or_default());
     }
+    Err(Fault::BadInput {
+        field: "encoding".to_owned(),
+        reason: format!("{} is not UTF-8: ask for base64", path.display()),
+    })
 }
 
 #[cfg(test)]
@@ -279,8 +274,8 @@ mod tests {
             assert!(range.start <= range.end && range.end <= size, "{input}");
             assert!(range.end - range.start <= CAP, "{input}");
             let part = &FILE.as_bytes()[range_of(&range)];
-            let text = text(part, &range, size, path).unwrap();
-            assert!(FILE.contains(text), "{input}");
+            let text = text(part.to_vec(), &range, size, path).unwrap();
+            assert!(FILE.contains(&text), "{input}");
             taken += 1;
         }
         assert!(taken > 0);
