@@ -11,6 +11,11 @@ pub enum SpawnError {
     NotFound { program: String },
     #[error("start `{program}`: {path} is not executable; `chmod +x` it, or name its interpreter")]
     NotExecutable { program: String, path: PathBuf },
+    #[error(
+        "start `{program}`: its confinement keeps {path} from it, or the interpreter that names; \
+         add the folder to `reads` (for programs that callers name, to those of `[exec]`)"
+    )]
+    OutOfReach { program: String, path: PathBuf },
     #[error("start `{program}`: the interpreter named in the first line of {path} is not there")]
     NoInterpreter { program: String, path: PathBuf },
     #[error("start `{program}`: working folder {cwd} cannot be entered")]

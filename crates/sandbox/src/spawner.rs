@@ -229,6 +229,7 @@ impl Spawner {
             program: spec.program(),
             path,
             cwd: spec.cwd,
+            confined: kind.confined,
         };
         match first {
             // No descriptor was left for it: a tool that reaches nobody is not what was asked for.
@@ -490,11 +491,17 @@ struct Named {
     program: String,
     path: PathBuf,
     cwd: PathBuf,
+    confined: bool,
 }
 
 impl Named {
     fn failed(self, stage: Stage, errno: i32) -> SpawnError {
-        let Self { program, path, cwd } = self;
+        let Self {
+            program,
+            path,
+            cwd,
+            confined,
+        } = self;
         let source = io::Error::from_raw_os_error(errno);
         let step = stage.as_str();
         match (stage, errno) {
@@ -504,6 +511,11 @@ impl Named {
                 source,
             },
             (Stage::Exec, libc::ENOENT) => SpawnError::NoInterpreter { program, path },
+            // We could have run it, or it would not have come so far.
+            (Stage::Exec, libc::EACCES) if confined => SpawnError::OutOfReach {
+                path: path.canonicalize().unwrap_or(path),
+                program,
+            },
             (Stage::Exec, libc::EACCES) => SpawnError::NotExecutable { program, path },
             (Stage::Exec, libc::ENOEXEC) => SpawnError::Step {
                 program,

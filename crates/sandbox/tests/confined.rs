@@ -103,6 +103,32 @@ async fn reading_nothing_leaves_what_programs_need() {
     std::fs::remove_dir_all(cwd).unwrap();
 }
 
+/// A program whose name is a link to where its confinement does not let it look, as that of a
+/// virtual environment may be: the message says where that is, and what to do.
+#[tokio::test]
+async fn a_program_out_of_reach_is_told() {
+    let (cwd, elsewhere) = (folder(), folder());
+    let real = elsewhere.join("shell");
+    let spawner = spawner(BOTH[0]);
+    let script = format!("cp /bin/sh '{0}' && ln -s '{0}' shell", real.display());
+    let mut make = sh(&script, &cwd, &Needs::default());
+    make.confine = None;
+    run(&spawner, make).await;
+    let mut needs = requires(&[Guarantee::NoFilesystemRead]);
+    let words = ["./shell", "-c", "echo ran"];
+    let refused = spawner.spawn(command(&words, &cwd, &needs)).await;
+    let text = refused.err().unwrap().to_string();
+    let real = real.canonicalize().unwrap();
+    assert!(text.contains(&real.display().to_string()), "{text}");
+    assert!(text.contains("`reads`"), "{text}");
+    needs.reads = vec![elsewhere.clone()];
+    let (text, _) = run(&spawner, command(&words, &cwd, &needs)).await;
+    assert_eq!(text, "ran\n");
+    for made in [cwd, elsewhere] {
+        std::fs::remove_dir_all(made).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn sockets_are_denied_unless_declared() {
     let script = "import socket\n\

@@ -99,6 +99,9 @@ pub(crate) fn not_started(error: &SpawnError) -> Fault {
         SpawnError::NotExecutable { .. } => Fault::denied(text)
             .with("field", "command")
             .with("reason", NOT_EXECUTABLE),
+        SpawnError::OutOfReach { .. } => Fault::denied(text)
+            .with("field", "command")
+            .with("reason", "outside of what programs may read"),
         SpawnError::Step { step, .. } if step.starts_with("not a program") => Fault::denied(text)
             .with("field", "command")
             .with("reason", NOT_EXECUTABLE),

@@ -389,7 +389,7 @@ fn not_started(error: &SpawnError) -> Fault {
         | SpawnError::BadSpec { .. }
         | SpawnError::TooLarge { .. } => bad("command", words),
         SpawnError::Cwd { .. } => bad("cwd", words),
-        SpawnError::NotExecutable { .. } => Fault::denied(words),
+        SpawnError::NotExecutable { .. } | SpawnError::OutOfReach { .. } => Fault::denied(words),
         SpawnError::NoProcesses { .. }
         | SpawnError::Step { .. }
         | SpawnError::Spawner { .. }
