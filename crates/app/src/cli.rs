@@ -237,12 +237,9 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
                 .into(),
         ),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "callgate",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "callgate", &mut script);
+            show::data(&String::from_utf8_lossy(&script));
             Ok(ExitCode::SUCCESS)
         }
     };

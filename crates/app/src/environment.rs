@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+/// The kernel's own name for the working folder: one that is gone is not found by it.
+const GONE: &str = "/proc/self/cwd";
+
 /// The words we were started with.
 pub fn arguments() -> Vec<OsString> {
     std::env::args_os().collect()
@@ -18,7 +21,7 @@ pub fn arguments() -> Vec<OsString> {
 #[derive(Debug, Clone)]
 pub struct Environment {
     variables: BTreeMap<OsString, OsString>,
-    /// The working folder; the root if it is gone.
+    /// The working folder; if it is gone, a name under which nothing is found either.
     pub current_dir: PathBuf,
     /// Our own program, for the spawner.
     pub program: PathBuf,
@@ -31,7 +34,7 @@ impl Environment {
     pub fn read() -> Self {
         Self {
             variables: std::env::vars_os().collect(),
-            current_dir: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            current_dir: std::env::current_dir().unwrap_or_else(|_| PathBuf::from(GONE)),
             program: PathBuf::from("/proc/self/exe"),
             uid: rustix::process::geteuid().as_raw(),
         }

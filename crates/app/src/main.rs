@@ -61,12 +61,16 @@ fn main() -> ExitCode {
     callgate_sandbox::ignore_file_size_signal();
     let environment = environment::Environment::read();
     arm_failpoint(&environment);
-    match Role::of(&args) {
+    let code = match Role::of(&args) {
         Role::Toolhost(rest) => commands::toolhost::main(&environment, rest),
         Role::ToolExec(rest) => commands::toolhost::tool_exec(&environment, rest),
         Role::Bridge(rest) => commands::bridge::main(&environment, rest),
         Role::MachinaCli(rest) => commands::machina::main(&environment, rest),
         Role::Callgate => cli::main(&environment, &args),
+    };
+    match show::all_told() {
+        true => code,
+        false => ExitCode::FAILURE,
     }
 }
 

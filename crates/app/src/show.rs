@@ -1,15 +1,37 @@
 //! How things look at a terminal: data to stdout, words to stderr, colours only where a
 //! person is looking.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use callgate_call::Timestamp;
 use serde_json::Value;
 
-/// Writes data. A reader that went away is no error of ours.
+/// Set once data could not be written.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+/// True if all data was written, or its reader went away, which is no error of ours.
+pub fn all_told() -> bool {
+    !UNTOLD.load(Ordering::Relaxed)
+}
+
+/// Writes data; to a terminal without what that would act on.
 pub fn data(text: &str) {
+    match std::io::stdout().is_terminal() {
+        true => put(&plain(text)),
+        false => put(text),
+    }
+}
+
+fn put(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        complain(&format!("write to standard output: {error}"));
+        UNTOLD.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Writes one JSON value and a newline.
@@ -24,16 +46,21 @@ pub fn json(value: &Value) {
 
 /// Without what a terminal would act on: files and tools say what they like.
 pub fn plain(text: &str) -> String {
-    let plain = |c: char| match c.is_control() && !matches!(c, '\n' | '\t') {
-        true => char::REPLACEMENT_CHARACTER,
-        false => c,
+    let plain = |c: char| match c {
+        '\n' | '\t' => c,
+        // Nor what would show it in another order than it has.
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            char::REPLACEMENT_CHARACTER
+        }
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
     };
     text.chars().map(plain).collect()
 }
 
 /// Says something to the person.
 pub fn say(words: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{words}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", plain(words));
 }
 
 /// Says what went wrong.
@@ -47,11 +74,12 @@ pub fn warn(words: &str) {
 }
 
 fn marked(mark: &str, colour: &str, words: &str) {
-    if std::io::stderr().is_terminal() {
-        say(&format!("\x1b[{colour}m{mark}\x1b[0m {words}"));
-    } else {
-        say(&format!("{mark} {words}"));
-    }
+    let words = plain(words);
+    let mut err = std::io::stderr().lock();
+    let _ = match std::io::stderr().is_terminal() {
+        true => writeln!(err, "\x1b[{colour}m{mark}\x1b[0m {words}"),
+        false => writeln!(err, "{mark} {words}"),
+    };
 }
 
 /// A table, or the words for one without rows.
@@ -65,8 +93,14 @@ pub fn table_or(head: &[&str], rows: &[Vec<String>], empty: &str) {
 
 /// A table with aligned columns; the last one is not padded.
 pub fn table(head: &[&str], rows: &[Vec<String>]) {
+    // A cell is one line, whatever is in it.
+    let cell = |cell: &String| plain(cell).replace(['\n', '\t'], " ");
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(cell).collect())
+        .collect();
     let mut widths: Vec<usize> = head.iter().map(|word| word.chars().count()).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -89,11 +123,11 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) {
     } else {
         format!("{heading}\n")
     };
-    for row in rows {
+    for row in &rows {
         text.push_str(&line(row.iter().map(String::as_str).collect()));
         text.push('\n');
     }
-    data(&text);
+    put(&text);
 }
 
 /// Milliseconds since the epoch as `2026-11-15T22:28:27Z`.
@@ -106,6 +140,12 @@ pub fn time(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn terminals_are_told_nothing_to_act_on() {
+        let text = "a\x1b[2K\u{9b}2J\u{202e}b\tc\n";
+        assert_eq!(plain(text), "a\u{fffd}[2K\u{fffd}2J\u{fffd}b\tc\n");
+    }
 
     #[test]
     fn times() {

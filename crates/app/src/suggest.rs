@@ -15,11 +15,12 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|candidate| {
             let whole = slips(&word, candidate);
             let last = candidate.rsplit('/').next().unwrap_or(candidate);
-            (whole.min(slips(&word, last)), candidate)
+            (whole.min(slips(&word, last)), whole, candidate)
         })
-        .filter(|(slips, _)| *slips <= slips_max)
-        .min_by_key(|(slips, _)| *slips)
-        .map(|(_, candidate)| candidate)
+        .filter(|(slips, ..)| *slips <= slips_max)
+        // Of two that are as near, the one that need not stand for more.
+        .min_by_key(|(slips, whole, _)| (*slips, *whole))
+        .map(|(.., candidate)| candidate)
 }
 
 /// `; did you mean …?` to follow other words, or nothing.
@@ -63,11 +64,13 @@ mod tests {
         let tools = [
             "builtin/echo",
             "memory/append",
+            "runs/get",
             "greet",
             "AID.DEMO.GREET.v1",
         ];
         for (word, wanted) in [
             ("grete", Some("greet")),
+            ("gret", Some("greet")),
             ("Greet", Some("greet")),
             ("ehco", Some("builtin/echo")),
             ("echo", Some("builtin/echo")),

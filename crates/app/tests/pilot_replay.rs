@@ -122,7 +122,8 @@ fn ten_tools_three_of_them_random() {
     for of in [
         run.id.as_str(),
         run.log.to_str().expect("a path"),
-        run.id.as_str(),
+        &run.id[..8],
+        "last",
     ] {
         let said = replay(&folder, of).good().json();
         assert_eq!(

@@ -620,9 +620,13 @@ fn kept_slots(start: &Start<'_>, result: &Result<Output, Fault>) -> Option<Strin
     (!output.slots.is_empty()).then(|| slots_text(&output.slots))
 }
 
-/// True if something is spent or claimed by starting.
+/// True if nothing may be done without a record: something is spent or claimed by starting, or the
+/// wire is not the one that must work where nothing can be written (T-12).
 fn needs_record(start: &Start<'_>) -> bool {
-    start.key.is_some() || start.lease.is_some() || start.needs_approval
+    start.key.is_some()
+        || start.lease.is_some()
+        || start.needs_approval
+        || start.wire != Wire::Toolhost.as_str()
 }
 
 fn health_of(tool: &Tool, fault: &Fault) -> Health {

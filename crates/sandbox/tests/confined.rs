@@ -115,14 +115,19 @@ async fn a_program_out_of_reach_is_told() {
     make.confine = None;
     run(&spawner, make).await;
     let mut needs = requires(&[Guarantee::NoFilesystemRead]);
-    let words = ["./shell", "-c", "echo ran"];
-    let refused = spawner.spawn(command(&words, &cwd, &needs)).await;
+    // What callers name brings along nothing that it may read.
+    let named = |needs: &Needs| {
+        let mut spec = command(&["./shell", "-c", "echo ran"], &cwd, needs);
+        spec.named_by_caller = true;
+        spec
+    };
+    let refused = spawner.spawn(named(&needs)).await;
     let text = refused.err().unwrap().to_string();
     let real = real.canonicalize().unwrap();
     assert!(text.contains(&real.display().to_string()), "{text}");
     assert!(text.contains("`reads`"), "{text}");
     needs.reads = vec![elsewhere.clone()];
-    let (text, _) = run(&spawner, command(&words, &cwd, &needs)).await;
+    let (text, _) = run(&spawner, named(&needs)).await;
     assert_eq!(text, "ran\n");
     for made in [cwd, elsewhere] {
         std::fs::remove_dir_all(made).unwrap();

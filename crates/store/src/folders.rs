@@ -47,7 +47,8 @@ impl NewFolder {
         for (file, bytes) in files {
             let path = new.hidden.join(file);
             create(path.parent().unwrap_or(&new.hidden), 0o755)?;
-            write_new(&path, 0o644, |file| file.write_all(bytes.as_ref()))?;
+            write_new(&path, 0o644, |file| file.write_all(bytes.as_ref()))
+                .map_err(|error| StoreError::write(&path, error))?;
             failpoint("folder.file");
         }
         Ok(new)
@@ -202,13 +203,33 @@ pub fn write_file_with(
 ) -> Result<(), StoreError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let beside = parent.join(format!("{HIDDEN}{:016x}", crate::random_u64()?));
-    let done = write_new(&beside, mode, write).and_then(|()| {
-        std::fs::rename(&beside, path).map_err(|error| StoreError::write(path, error))
-    });
+    let done = write_new(&beside, mode, write).and_then(|()| std::fs::rename(&beside, path));
     if done.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
-    done
+    done.map_err(|error| StoreError::write(path, error))
+}
+
+/// Writes what a person asked for to where they said: a file whole or not at all, at the end of
+/// a link if they named one; to a device or a pipe as it is.
+pub fn give_file_with(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), StoreError> {
+    let failed = |error: io::Error| StoreError::write(path, error);
+    match std::fs::metadata(path) {
+        Ok(there) if there.is_dir() => Err(failed(io::ErrorKind::IsADirectory.into())),
+        Ok(there) if there.is_file() => {
+            let real = path.canonicalize().map_err(failed)?;
+            write_file_with(&real, mode, write)
+        }
+        Ok(_) => {
+            let to_it = OpenOptions::new().write(true).open(path);
+            to_it.and_then(|mut to| write(&mut to)).map_err(failed)
+        }
+        Err(_) => write_file_with(path, mode, write),
+    }
 }
 
 fn hide(parent: &Path, name: &str) -> Result<(PathBuf, File), StoreError> {
@@ -233,17 +254,14 @@ fn write_new(
     path: &Path,
     mode: u32,
     write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), StoreError> {
-    let done = || {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(path)?;
-        write(&mut file)?;
-        file.sync_data()
-    };
-    done().map_err(|error| StoreError::write(path, error))
+) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    write(&mut file)?;
+    file.sync_data()
 }
 
 #[cfg(test)]
@@ -287,6 +305,53 @@ mod tests {
         assert_eq!(place.names(""), [hidden, ".other"]);
         living.put(false).unwrap();
         assert_eq!(place.names(""), [".other", "p"]);
+    }
+
+    /// Links are followed, devices and pipes stay what they are, and messages name what was named.
+    #[test]
+    fn what_a_person_names_stays_what_it_is() {
+        use std::os::unix::fs::FileTypeExt as _;
+        let place = Place::new("given");
+        let give = |name: &str, text: &str| {
+            give_file_with(&place.0.join(name), 0o644, |file| {
+                file.write_all(text.as_bytes())
+            })
+        };
+        let read = |name: &str| std::fs::read_to_string(place.0.join(name)).unwrap();
+        give("file", "one").unwrap();
+        std::os::unix::fs::symlink("file", place.0.join("link")).unwrap();
+        give("link", "two").unwrap();
+        assert_eq!((read("file"), read("link")), ("two".into(), "two".into()));
+        assert!(place.0.join("link").is_symlink());
+        let pipe = place.0.join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        // Open at both ends, so that nobody waits for the other.
+        let mut both = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&pipe)
+            .unwrap();
+        give("pipe", "three").unwrap();
+        let mut told = [0; 5];
+        io::Read::read_exact(&mut both, &mut told).unwrap();
+        assert_eq!(&told, b"three");
+        assert!(pipe.symlink_metadata().unwrap().file_type().is_fifo());
+        for (name, why) in [("", "directory"), ("nowhere/file", "No such file")] {
+            let words = give(name, "x").unwrap_err();
+            let words = callgate_call::chain(&words);
+            assert!(
+                words.contains(&place.0.join(name).display().to_string()),
+                "{words}"
+            );
+            assert!(words.contains(why), "{words}");
+        }
     }
 
     #[test]

@@ -86,8 +86,8 @@ pub use chain::{Filter, Record};
 pub use error::StoreError;
 pub use failpoint::failpoint;
 pub use folders::{
-    NewFolder, Passing, keep_newest, remove_folder, sweep_folders, write_file, write_file_with,
-    write_owner_file,
+    NewFolder, Passing, give_file_with, keep_newest, remove_folder, sweep_folders, write_file,
+    write_file_with, write_owner_file,
 };
 pub use head::Head;
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};

@@ -31,8 +31,8 @@ use crate::files::Lists;
 use crate::files::place::Ground;
 use crate::programs::Programs;
 use capture::Capture;
-pub use command::NOT_EXECUTABLE;
 pub(crate) use command::not_started;
+pub use command::{NOT_EXECUTABLE, OUT_OF_REACH};
 pub use hosts::{Hosts, HostsFuture, OpenHosts};
 
 /// How long a program that is told to end may take to do so, before it is killed.

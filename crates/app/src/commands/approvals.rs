@@ -56,7 +56,7 @@ pub fn run(environment: &Environment, place: &Place, approvals: &Approvals) -> D
             "nothing waits for approval",
         );
     }
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 

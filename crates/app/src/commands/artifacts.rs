@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use callgate_call::Fault;
 use callgate_store::{
-    ArtifactProblem, KeptArtifact, RunCursor, RunFilter, Store, StoreError, write_file_with,
+    ArtifactProblem, KeptArtifact, RunCursor, RunFilter, Store, StoreError, give_file_with,
 };
 use callgate_tools::runs::{RunKind, shown_artifact};
 use clap::{Args, Subcommand};
@@ -83,7 +83,7 @@ pub fn run(environment: &Environment, place: &Place, artifacts: &Artifacts) -> D
             dry_run,
         }) => collect(store, place, *older_than, *dry_run),
     }?;
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(code)
 }
 
@@ -190,7 +190,7 @@ fn get(store: &Store, artifact: &KeptArtifact, out: &Path) -> Done {
         let given = store.give_artifact(artifact, &mut stdout);
         still_read(given.and_then(|()| stdout.flush()))?;
     } else {
-        write_file_with(out, 0o644, |file| store.give_artifact(artifact, file))
+        give_file_with(out, 0o644, |file| store.give_artifact(artifact, file))
             .map_err(|error| chain(&error))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use callgate_call::Digest;
-use callgate_store::{Filter, Head, Verdict, verify_file};
+use callgate_store::{Filter, Head, Verdict, give_file_with, verify_file};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -120,25 +120,28 @@ pub fn run(environment: &Environment, place: &Place, audit: &Audit) -> Done {
             None => show::say("the chain is empty"),
         },
     }
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes beside the target and renames, so that there is no half export.
-fn export(store: &callgate_store::Store, file: &PathBuf) -> Result<Option<Head>, String> {
+/// Whole or not at all.
+fn export(store: &callgate_store::Store, file: &Path) -> Result<Option<Head>, String> {
     if file.as_os_str() == "-" {
         return store
             .export(&mut std::io::stdout().lock())
             .map_err(|error| chain(&error));
     }
-    let failed = |error: std::io::Error| format!("write {}: {error}", file.display());
-    let mut beside = file.clone().into_os_string();
-    beside.push(".partial");
-    let mut out = BufWriter::new(File::create(&beside).map_err(failed)?);
-    let head = store.export(&mut out).map_err(|error| chain(&error))?;
-    out.flush().map_err(failed)?;
-    out.get_ref().sync_all().map_err(failed)?;
-    std::fs::rename(&beside, file).map_err(failed)?;
+    let mut head = Ok(None);
+    let given = give_file_with(file, 0o644, |out| {
+        let mut out = BufWriter::new(out);
+        head = store.export(&mut out);
+        match &head {
+            Ok(_) => out.flush(),
+            Err(_) => Err(std::io::ErrorKind::Other.into()),
+        }
+    });
+    let head = head.map_err(|error| chain(&error))?;
+    given.map_err(|error| chain(&error))?;
     Ok(head)
 }
 

@@ -86,7 +86,7 @@ fn write_list(
         };
         args.tools.iter().map(one).collect()
     };
-    super::close(&parts)?;
+    super::close(&parts);
     let mut listed = listed?;
     listed.sort_by(|a, b| a.name.cmp(&b.name));
     listed.dedup_by(|a, b| a.name == b.name);

@@ -165,7 +165,7 @@ async fn alone(
     if body["fault"]["kind"] == "unknown_tool" && !note.contains("trusted (") {
         show::say(&note);
     }
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(body)
 }
 
@@ -231,6 +231,9 @@ fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Resu
             let mut members = Map::new();
             for pair in pairs {
                 let (name, value) = read_pair(pair, &schema)?;
+                if members.contains_key(&name) {
+                    return Err(format!("`{name}` is given twice"));
+                }
                 members.insert(name, value);
             }
             Ok(Value::Object(members))

@@ -1,10 +1,12 @@
 //! `callgate doctor`: what is here, what is missing and how to get it.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use callgate_call::{Held, Level, Needs, TreeLimits};
 use callgate_sandbox::{Cgroup, Facts, hosts_held, limits_held, outlook};
 use clap::Args;
+use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
@@ -21,11 +23,34 @@ use crate::trust::Found;
 #[derive(Args)]
 pub struct Doctor {}
 
+/// Less room than this is soon none.
+const STATE_BYTES_MIN: u64 = 16 * 1024 * 1024;
+
 /// One finding.
 struct Check {
     name: &'static str,
     ok: bool,
     finding: String,
+}
+
+/// Whether records can be written.
+fn state(folder: &Path) -> (bool, String) {
+    let shown = folder.display();
+    if let Err(error) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        return (
+            false,
+            format!("{shown} can not be written ({error}): calls that need a record are refused"),
+        );
+    }
+    let room = statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    if room < STATE_BYTES_MIN {
+        let kib = room / 1024;
+        return (
+            false,
+            format!("{shown}: {kib} KiB are left there; without room calls are refused"),
+        );
+    }
+    (true, shown.to_string())
 }
 
 pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
@@ -38,7 +63,8 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
         true,
         parts.paths.workspace.display().to_string(),
     );
-    check("state", true, parts.paths.state.display().to_string());
+    let (ok, finding) = state(&parts.paths.state);
+    check("state", ok, finding);
     let found = Found::look(parts.environment, &parts.paths, &parts.store)
         .map_err(|error| chain(&error))?;
     let asked = Asked::by(&found);

@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use callgate_call::Cancel;
+use callgate_call::{Cancel, Fault};
 use callgate_store::search::SearchDb;
 use callgate_tools::vector::{self, Report, Scope};
 use clap::Args;
@@ -59,6 +59,12 @@ pub fn run(environment: &Environment, place: &Place, index: &Index) -> Done {
         progress.clear();
         chain(&error)
     })?;
+    if report.seen == 0 && report.removed == 0 && !parts.paths.workspace.join(&index.path).exists()
+    {
+        progress.clear();
+        let message = format!("there is no {} in the workspace", index.path);
+        return Err(Fault::NotFound { message }.into());
+    }
     if !index.lexical {
         embed(environment, &parts, &mut progress)?;
     }

@@ -161,7 +161,7 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
             }
         }
     }
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -78,7 +78,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
             () = ends => unreachable!("never ends"),
         }
     });
-    super::close(&parts)?;
+    super::close(&parts);
     served?;
     Ok(ExitCode::SUCCESS)
 }

@@ -44,6 +44,7 @@ use crate::client::Client;
 use crate::compose::{NoState, Parts, chain};
 use crate::environment::Environment;
 use crate::paths::Paths;
+use crate::show;
 
 /// Opens the workspace a command is about.
 pub fn open<'a>(environment: &'a Environment, place: &Place) -> Result<Parts<'a>, String> {
@@ -64,9 +65,13 @@ pub async fn running_gate(place: &Place, paths: &Paths) -> Result<Option<Client>
     }
 }
 
-/// Ends the use of a workspace in order: what is pending is written, the head is signed.
-pub fn close(parts: &Parts<'_>) -> Result<(), String> {
-    parts.store.close().map_err(|error| chain(&error))
+/// Ends the use of a workspace in order: what is pending is written, the head is signed. What was
+/// told is in the journal by then, so that a failure here makes nothing of it untrue; whoever
+/// comes next signs the head.
+pub fn close(parts: &Parts<'_>) {
+    if let Err(error) = parts.store.close() {
+        show::warn(&chain(&error));
+    }
 }
 
 /// By then a process that stays has started.

@@ -81,7 +81,7 @@ pub fn run(environment: &Environment, place: &Place, command: &PilotCommand) -> 
     let (progress, end, known) = ended.map_err(|error| error.to_string())?;
     let log = keep_log(&parts.store, &parts.paths.state, &progress.header.run_id)?;
     report(place, &progress, &end, known, &log);
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(exit_code(&end))
 }
 

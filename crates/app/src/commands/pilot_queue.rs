@@ -90,7 +90,7 @@ pub fn run(
             () = tend(&parts.store) => unreachable!("it never ends"),
         }
     });
-    super::close(&parts)?;
+    super::close(&parts);
     worked?;
     Ok(ExitCode::SUCCESS)
 }

@@ -52,7 +52,7 @@ pub fn run(environment: &Environment, place: &Place, plan: &Plan) -> Done {
         Some(PlanCommand::Done { plan, tasks }) => show_plan(&done(store, plan, tasks)?, place),
         Some(PlanCommand::Rm { plan }) => remove(store, plan, place)?,
     }
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 

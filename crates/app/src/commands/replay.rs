@@ -7,11 +7,12 @@ use std::sync::Arc;
 use callgate_call::{Caller, Cancel};
 use callgate_doors::pilot::{Progress, log};
 use callgate_gate::PilotEvent;
+use callgate_tools::runs::RunKind;
 use callgate_wires::toolhost::is_run_id;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{Done, Place, runtime};
+use crate::cli::{Done, Failure, Place, runtime};
 use crate::compose::{Parts, chain};
 use crate::environment::Environment;
 use crate::show;
@@ -23,7 +24,7 @@ use crate::show;
 /// run is one of its own. Nothing is added to the run.
 #[derive(Args)]
 pub struct Replay {
-    /// The run's id, or the file of its log
+    /// The run's id, a beginning of it that no other has, `last`, or the file of its log
     #[arg(value_name = "RUN")]
     run: String,
     /// Look at the records alone: they follow from each other, and make a run. Nothing is run
@@ -39,7 +40,8 @@ const LOG_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
     let parts = super::open(environment, place)?;
-    let events = match events(&parts, &replay.run)? {
+    let run = named(&parts, &replay.run)?;
+    let events = match events(&parts, &run)? {
         Ok(events) => events,
         Err(reason) => return Ok(differs(place, &json!({ "what": reason }), &reason)),
     };
@@ -60,7 +62,7 @@ pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
         return Ok(structure(place, &events));
     }
     // A log is written when its run ends; a run of ours may be under way.
-    if !is_run_id(&replay.run)
+    if !is_run_id(&run)
         && let Some(differs) = endless(place, &events)
     {
         return Ok(differs);
@@ -69,7 +71,7 @@ pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
     let caller = Caller::uid(environment.uid);
     let pilot = pilot_parts.pilot(&gate, caller, Arc::new(Cancel::new()));
     let replayed = runtime()?.block_on(pilot.replay(&events));
-    super::close(&parts)?;
+    super::close(&parts);
     let (events, rerun, taken) = match replayed {
         Ok(replayed) => (replayed.events, replayed.rerun, replayed.taken),
         Err(found) => {
@@ -124,6 +126,15 @@ fn differs(place: &Place, shown: &serde_json::Value, words: &str) -> ExitCode {
         show::data(&format!("REPLAY DIFFERS: {words}\n"));
     }
     ExitCode::FAILURE
+}
+
+/// The run that is meant: a file that is there is meant itself.
+fn named(parts: &Parts<'_>, name: &str) -> Result<String, Failure> {
+    if Path::new(name).is_file() {
+        return Ok(name.to_owned());
+    }
+    let run = super::runs::find(&parts.store, Some(RunKind::Pilot), name)?;
+    Ok(run.id().to_owned())
 }
 
 /// The events of a run of this workspace, or of a log. The inner error: the log was changed.

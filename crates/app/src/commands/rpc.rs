@@ -55,7 +55,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
     }
     let parts = super::open(environment, place)?;
     let served = runtime.block_on(serve(environment, &parts, relay));
-    super::close(&parts)?;
+    super::close(&parts);
     served?;
     Ok(ExitCode::SUCCESS)
 }

@@ -23,7 +23,6 @@ use crate::cli::{Done, Failure, Place, runtime};
 use crate::compose::chain;
 use crate::environment::Environment;
 use crate::notify::Notifier;
-use crate::show;
 use conduct::Conductor;
 use live::Live;
 
@@ -141,12 +140,14 @@ Exit codes, those of the first run:
   1  script_error: the script says that it failed
   2  executor_crash: it crashed, sent what is no stream, could not be started, took too long or
      was cancelled; or the command line is wrong
-  3  policy_failure or version_mismatch; or it was refused before it began";
+  3  policy_failure or version_mismatch; or it was refused before it began, or its report could
+     not be written";
 
 pub fn run(environment: &Environment, place: &Place, asked: &Run) -> Done {
     let usage = |words: String| Failure::from(words).exiting(USAGE);
     let refused = |words: String| Failure::from(words).exiting(REFUSED);
     let order = ask::order(environment, asked).map_err(usage)?;
+    tell::check_place(asked).map_err(usage)?;
     let mut parts = super::open(environment, place).map_err(refused)?;
     let notifier = Notifier::of(asked.notify.as_deref(), asked.notify_secret_env.as_deref());
     let notifier = match notifier.named(environment).map_err(usage)? {
@@ -169,9 +170,6 @@ pub fn run(environment: &Environment, place: &Place, asked: &Run) -> Done {
         order,
     };
     let ended = runtime().map_err(refused)?.block_on(conductor.conduct());
-    if let Err(words) = super::close(&parts) {
-        // The journal has what was settled; whoever comes next signs its head.
-        show::warn(&words);
-    }
+    super::close(&parts);
     tell::all(place, asked, &ended.map_err(refused)?)
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use callgate_call::Fault;
-use callgate_store::{Run, RunCursor, RunFilter, RunState, Store, StoreError, write_file_with};
+use callgate_store::{Run, RunCursor, RunFilter, RunState, Store, StoreError, give_file_with};
 use callgate_tools::runs::{self as kept, KeptRun, RunKind, shown_artifact, shown_run};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -151,7 +151,7 @@ pub fn run(environment: &Environment, place: &Place, runs: &Runs) -> Done {
             if out.as_os_str() == "-" {
                 still_read(export(&mut io::stdout().lock()))?;
             } else {
-                write_file_with(out, 0o644, |file| {
+                give_file_with(out, 0o644, |file| {
                     let mut file = io::BufWriter::new(file);
                     export(&mut file)?;
                     file.flush()
@@ -160,7 +160,7 @@ pub fn run(environment: &Environment, place: &Place, runs: &Runs) -> Done {
             }
         }
     }
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -63,7 +63,10 @@ pub struct Serve {
 pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
     if serve.print_socket {
         let paths = place.paths(environment).map_err(|error| chain(&error))?;
-        show::data(&format!("{}\n", paths.socket.display()));
+        match place.json {
+            true => show::json(&json!({ "socket": paths.socket })),
+            false => show::data(&format!("{}\n", paths.socket.display())),
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let parts = super::open(environment, place)?;
@@ -75,7 +78,7 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
     let _lock = lock(&socket)?;
     runtime()?.block_on(until_stopped(environment, place, serve, &parts, &socket))?;
     remove_socket(&socket)?;
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -143,14 +146,14 @@ async fn until_stopped(
     );
     let shared = doors(local, [Wire::Mcp, Wire::Tool, Wire::Rpc]);
     let router = own.merge(shared.router);
-    let tcp = http::open(parts, &gate, caller.clone(), asked).await?;
-    let guard = tcp.as_ref().and_then(http::Tcp::guard);
+    let opened = http::open(parts, &gate, caller.clone(), asked).await?;
+    let guard = opened.port().and_then(http::Tcp::guard);
     // Last, since whoever sees it may call, and secrets are made under the lock of all.
     let listener = SameUid::new(bind(socket)?, environment.uid);
-    announce(place, &gate, socket, tcp.as_ref());
+    announce(place, &gate, socket, &opened);
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {
-        if let Some(tcp) = tcp {
+        if let Some(tcp) = opened.into_port() {
             let wires = [Wire::McpHttp, Wire::Service, Wire::RpcHttp];
             let mut port = doors(tcp.entrance(), wires);
             port.router = port.router.fallback(mcp_http::unknown_path);
@@ -246,16 +249,19 @@ fn say_wait(calls: usize) {
 }
 
 /// What is offered and how to connect.
-fn announce(place: &Place, gate: &Gate, socket: &Path, tcp: Option<&http::Tcp>) {
+fn announce(place: &Place, gate: &Gate, socket: &Path, opened: &http::Opened) {
     let catalog = gate.catalog();
     let tools: Vec<&str> = catalog.tools().map(|tool| tool.name.as_str()).collect();
     if place.json {
         show::json(&json!({
             "socket": socket,
-            "port": tcp.map(|tcp| tcp.port),
+            "port": opened.port().map(|tcp| tcp.port),
             "tools": tools,
             "configuration": gate.note(),
         }));
+        if let http::Opened::Taken(why) = opened {
+            show::warn(why);
+        }
         return;
     }
     show::say(&format!(
@@ -269,8 +275,8 @@ fn announce(place: &Place, gate: &Gate, socket: &Path, tcp: Option<&http::Tcp>) 
     show::say(&gate.note());
     show::say("tools are confined to what they declare (`callgate doctor` says what holds them)");
     show::say(&format!("listening on {}", socket.display()));
-    if let Some(tcp) = tcp {
-        show::say(&tcp.words());
+    if let Some(words) = opened.words() {
+        show::say(&words);
     }
     show::say("try:  callgate call builtin/echo '{\"hello\":\"world\"}'");
     show::say(&format!(

@@ -143,7 +143,7 @@ pub fn run(environment: &Environment, place: &Place, token: &Token) -> Done {
             }
         }
     }
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -30,8 +30,8 @@ pub struct Tool {}
 
 const AFTER_HELP: &str = "\
 Try:
-  echo '{\"protocol_version\":1,\"tool\":\"greeter\",\"entry\":\"tools.sample_tool:greet\",\"payload\":{\"name\":\"Ada\"}}' \\
-    | callgate tool
+  echo '{\"protocol_version\":1,\"tool\":\"greet\",\"entry\":\"tools.sample:greet\",
+         \"payload\":{\"name\":\"Ada\"}}' | callgate tool
 
 Python is that of .venv if the workspace has one, else the one that is configured, else python3.
 What the function prints does not reach stdout. `capability_context` and `sandbox` in the request
@@ -108,7 +108,7 @@ fn carry_out(
             () = told => unreachable!("waits for the end of the cancelled call"),
         }
     })?;
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(reply)
 }
 

@@ -45,7 +45,7 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
                 "it was not trusted"
             });
         }
-        super::close(&parts)?;
+        super::close(&parts);
         return Ok(ExitCode::SUCCESS);
     }
     let source =
@@ -81,7 +81,7 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
             "digest": digest.to_hex(),
             "trusted": trusted,
             "tools": summary.iter().map(|row| json!({
-                "name": row[0], "tier": row[1], "runs": row[2],
+                "name": row[0], "tier": row[1].parse::<u8>().ok(), "runs": row[2],
             })).collect::<Vec<_>>(),
         }));
     } else {
@@ -94,7 +94,7 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
             ));
         }
     }
-    super::close(&parts)?;
+    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 

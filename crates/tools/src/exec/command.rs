@@ -18,6 +18,8 @@ const SHELL: &str = "/bin/sh";
 
 /// The `reason` of a refusal that is the program's own fault, not a rule's.
 pub const NOT_EXECUTABLE: &str = "not executable";
+/// Why a program is refused that is one, but not where programs may look.
+pub const OUT_OF_REACH: &str = "outside of what programs may read";
 
 impl Exec {
     /// The child that a call asks for, without its streams.
@@ -101,7 +103,7 @@ pub(crate) fn not_started(error: &SpawnError) -> Fault {
             .with("reason", NOT_EXECUTABLE),
         SpawnError::OutOfReach { .. } => Fault::denied(text)
             .with("field", "command")
-            .with("reason", "outside of what programs may read"),
+            .with("reason", OUT_OF_REACH),
         SpawnError::Step { step, .. } if step.starts_with("not a program") => Fault::denied(text)
             .with("field", "command")
             .with("reason", NOT_EXECUTABLE),

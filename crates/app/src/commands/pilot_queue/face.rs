@@ -40,8 +40,8 @@ pub async fn serve(parts: &Parts<'_>, port: u16, work: QueueWork) -> Result<(), 
         no_auth: false,
     };
     let (gate, owner) = (Arc::clone(&work.gate), work.caller.clone());
-    let tcp = http::open(parts, &gate, owner.clone(), asked).await?;
-    let tcp = tcp.ok_or("no port")?;
+    let opened = http::open(parts, &gate, owner.clone(), asked).await?;
+    let tcp = opened.into_port().ok_or("no port")?;
     let (token, _) = parts.store.owner_token().map_err(|error| chain(&error))?;
     let stop = Cancel::clone(&work.cancel);
     let face = Face::new(gate, tcp.entrance(), owner, token.reveal(), Arc::new(work));

@@ -2,11 +2,13 @@
 //! the exit code for scripts.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use callgate_call::{Fault, RunPolicy, RunVerdict};
-use callgate_tools::exec::NOT_EXECUTABLE;
+use callgate_store::give_file_with;
+use callgate_tools::exec::{NOT_EXECUTABLE, OUT_OF_REACH};
 use serde_json::{Value, json};
 
 use super::conduct::All;
@@ -40,7 +42,11 @@ pub fn all(place: &Place, asked: &Run, all: &All) -> Done {
     if is_for_stdout(asked) || place.json {
         show::json(&report);
     }
-    write_file(asked, &report)?;
+    // What was told stays true without it, so that there is no fault to tell as data.
+    if let Err(words) = write_file(asked, &report) {
+        show::complain(&words);
+        return Ok(ExitCode::from(REFUSED));
+    }
     Ok(ExitCode::from(code_of(&report)))
 }
 
@@ -49,13 +55,27 @@ fn is_for_stdout(asked: &Run) -> bool {
 }
 
 /// The report where `--report` wants it, if that is a file.
-fn write_file(asked: &Run, report: &Value) -> Result<(), Failure> {
+fn write_file(asked: &Run, report: &Value) -> Result<(), String> {
     let path = asked.report.as_deref();
     let Some(path) = path.filter(|_| !is_for_stdout(asked)) else {
         return Ok(());
     };
-    callgate_store::write_file(path, &format!("{report:#}\n"), 0o644)
-        .map_err(|error| Failure::from(chain(&error)).exiting(REFUSED))
+    give_file_with(path, 0o644, |file| writeln!(file, "{report:#}")).map_err(|error| chain(&error))
+}
+
+/// Whether the report could be where `--report` wants it: asked before anything is run.
+pub fn check_place(asked: &Run) -> Result<(), String> {
+    let Some(path) = asked.report.as_deref().filter(|_| !is_for_stdout(asked)) else {
+        return Ok(());
+    };
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if path.is_dir() || !parent.is_dir() {
+        return Err(format!("--report {}: no file can be there", path.display()));
+    }
+    Ok(())
 }
 
 /// ST-82.
@@ -88,7 +108,9 @@ fn not_begun(place: &Place, asked: &Run, run_id: &str, fault: &Fault) -> Done {
     if is_for_stdout(asked) && !place.json {
         show::json(&report);
     }
-    write_file(asked, &report)?;
+    if let Err(words) = write_file(asked, &report) {
+        show::complain(&words);
+    }
     Err(failure.exiting(RunVerdict::ExecutorCrash.exit_code()))
 }
 
@@ -101,7 +123,7 @@ fn is_not_started(fault: &Fault) -> bool {
         }
         Fault::Denied { about, .. } => {
             let reason = about.as_ref().and_then(|about| about.get("reason"));
-            reason.is_some_and(|reason| reason == NOT_EXECUTABLE)
+            reason.is_some_and(|reason| reason == NOT_EXECUTABLE || reason == OUT_OF_REACH)
         }
         _ => false,
     }

@@ -53,10 +53,10 @@ pub async fn open(
     gate: &Arc<Gate>,
     owner: Caller,
     asked: Asked,
-) -> Result<Option<Tcp>, String> {
+) -> Result<Opened, String> {
     let config = configured(parts)?.http;
     if !asked.wants_port(&config) {
-        return Ok(None);
+        return Ok(Opened::Unwanted);
     }
     if asked.no_auth && !config.hosts.is_empty() {
         return Err("--no-auth is for this machine alone, and [http] names other hosts".to_owned());
@@ -69,10 +69,8 @@ pub async fn open(
         Ok(bound) => bound,
         Err(error) if wanted.is_some() => return Err(format!("listen on port {port}: {error}")),
         Err(error) => {
-            show::say(&format!(
-                "no HTTP, only the socket: port {port}: {error}; pass --port"
-            ));
-            return Ok(None);
+            let why = format!("no HTTP, only the socket: port {port}: {error}; pass --port");
+            return Ok(Opened::Taken(why));
         }
     };
     let guard = if asked.no_auth {
@@ -83,12 +81,49 @@ pub async fn open(
     } else {
         Some(Arc::new(guard(parts, gate, owner, &config)?))
     };
-    Ok(Some(Tcp {
+    Ok(Opened::Port(Tcp {
         listener,
         port,
         hosts: config.hosts,
         guard,
     }))
+}
+
+/// What came of opening a port.
+pub enum Opened {
+    /// It is open.
+    Port(Tcp),
+    /// It is somebody else's, in words; nobody asked for this one.
+    Taken(String),
+    /// Nobody wants one.
+    Unwanted,
+}
+
+impl Opened {
+    /// What to tell of it.
+    pub fn words(&self) -> Option<String> {
+        match self {
+            Self::Port(tcp) => Some(tcp.words()),
+            Self::Taken(why) => Some(why.clone()),
+            Self::Unwanted => None,
+        }
+    }
+
+    /// The port, if there is one.
+    pub fn port(&self) -> Option<&Tcp> {
+        match self {
+            Self::Port(tcp) => Some(tcp),
+            Self::Taken(_) | Self::Unwanted => None,
+        }
+    }
+
+    /// The same, to be served.
+    pub fn into_port(self) -> Option<Tcp> {
+        match self {
+            Self::Port(tcp) => Some(tcp),
+            Self::Taken(_) | Self::Unwanted => None,
+        }
+    }
 }
 
 /// Makes the owner's token, and shows it, if a port will ask for it and there is none yet. To be
