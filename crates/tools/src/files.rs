@@ -11,6 +11,7 @@ pub(crate) mod place;
 mod read;
 pub(crate) mod search;
 mod swept;
+mod told;
 mod write;
 
 use std::fs::{File, OpenOptions};
@@ -29,6 +30,7 @@ pub use lists::Lists;
 use place::Ground;
 use search::SearchRunner;
 use swept::Swept;
+use told::Told;
 
 /// Bounds of what is read and written at once.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,8 @@ pub struct Files {
     waiting: PathBuf,
     /// Where nothing is left of writers that were killed.
     swept: Swept,
+    /// Small files that were told of.
+    told: Told,
 }
 
 impl Files {
@@ -85,6 +89,7 @@ impl Files {
             lock: Mutex::new(options.open(lock).ok()),
             waiting: lock.with_extension("new"),
             swept: Swept::default(),
+            told: Told::default(),
         })
     }
 
@@ -159,7 +164,7 @@ impl Encoding {
 }
 
 type Function = fn(&Files, &Value) -> Result<Value, Fault>;
-type NowFunction = fn(&Files, &Value) -> Option<Value>;
+type NowFunction = fn(&Files, &Value) -> Option<Output>;
 
 /// A function over the files, off the gate's own thread: disks may be slow.
 struct FileRunner {
@@ -175,7 +180,7 @@ impl Runner for FileRunner {
             .now
             .and_then(|now| now(&self.files, job.call.input.value()));
         if let Some(done) = now {
-            return Box::pin(std::future::ready(Ok(Output::from_value(done))));
+            return Box::pin(std::future::ready(Ok(done)));
         }
         let (files, function) = (Arc::clone(&self.files), self.function);
         let input = job.call.input.value().clone();

@@ -19,8 +19,15 @@ const KNOWN_MAX: usize = 4096;
 const SETTLED_MS: u64 = 2000;
 
 /// What changes when a file does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Stamp([u64; 7]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp([u64; 7]);
+
+#[cfg(test)]
+impl From<[u64; 7]> for Stamp {
+    fn from(numbers: [u64; 7]) -> Self {
+        Self(numbers)
+    }
+}
 
 /// Etags of files that have not changed since.
 #[derive(Default)]
@@ -87,7 +94,8 @@ impl Etags {
 }
 
 impl Stamp {
-    fn of(about: &Stat) -> Self {
+    /// Of a file that is described.
+    pub fn of(about: &Stat) -> Self {
         #[allow(
             clippy::unnecessary_cast,
             clippy::cast_sign_loss,

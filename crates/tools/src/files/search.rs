@@ -426,7 +426,7 @@ mod tests {
             }
         }
         assert!(taken > 0);
-        for made_up in ["[\".\",1]", "[\"a\", 1]", "[\"a\",1,2]"] {
+        for made_up in ["[\"\",1]", "[\"a\", 1]", "[\"a\",1,2]"] {
             let cursor = URL_SAFE_NO_PAD.encode(made_up);
             assert!(Place::of_cursor(&cursor).is_err(), "{made_up}");
         }
