@@ -24,7 +24,7 @@ use crate::scratch::Scratch;
 use crate::{Bench, Failure, chain, cpu, python};
 
 const CONNECTIONS: usize = 8;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// Calls that are looked at, before those that are counted. They warm compilers up as well.
 const CHECKED: usize = 50;
 /// Calls of ours in a round.

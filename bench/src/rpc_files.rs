@@ -18,7 +18,7 @@ use crate::{Bench, Failure, cpu};
 
 /// Requests in flight, to each server alike.
 const WIDTH: usize = 8;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// Calls in a round.
 const CALLS: usize = 10_000;
 const NODE_CALLS: usize = 2_000;
