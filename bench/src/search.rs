@@ -14,7 +14,7 @@ use callgate_search::{Ask, Engine, counted, packed, pieces, to_bytes};
 use callgate_store::search::{NewChunk, SearchDb, Stamp};
 use serde_json::{Value, json};
 
-use crate::figure::{Figure, median, number};
+use crate::figure::{Figure, number, quiet};
 use crate::http::Connection;
 use crate::rpc::Served;
 use crate::scratch::Scratch;
@@ -152,7 +152,7 @@ fn saving(bench: &Bench) -> Result<Figure, Failure> {
         .beside(format!("the worst of {SAVES}")))
 }
 
-/// The median of what a query takes, in milliseconds of this thread.
+/// What a query takes, in milliseconds of this thread.
 fn measured(engine: &Engine, ask: impl Fn(usize) -> Ask) -> Result<f64, Failure> {
     let mut took = Vec::new();
     for round in 0..ROUNDS {
@@ -161,7 +161,7 @@ fn measured(engine: &Engine, ask: impl Fn(usize) -> Ask) -> Result<f64, Failure>
         one(engine, &ask)?;
         took.push((cpu::thread() - before).as_secs_f64() * 1000.0);
     }
-    Ok(median(&took))
+    Ok(quiet(&took))
 }
 
 /// Numbers between -1 and 1, by a seed.

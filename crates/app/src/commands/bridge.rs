@@ -25,12 +25,6 @@ usage: callgate bridge SOCKET SCHEMA
 /// Exactly two words; any other number is a slip. BR-24.
 pub fn main(environment: &Environment, words: &[OsString]) -> ExitCode {
     let [socket, schema] = words else {
-        if let [word] = words
-            && (word == "--help" || word == "-h")
-        {
-            show::data(&format!("{USAGE}\n"));
-            return ExitCode::SUCCESS;
-        }
         show::say(USAGE);
         return ExitCode::FAILURE;
     };
