@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::Cancel;
+use callgate_call::{Cancel, Secrets};
 use callgate_search::SearchError;
 use callgate_tools::files::Files;
 use callgate_tools::vector::{self, Changed, Scope, Watcher};
@@ -23,8 +23,8 @@ const EMBEDDED_AT_ONCE: usize = 8;
 const EMBED_AGAIN: Duration = Duration::from_secs(30);
 /// Changes that wait for another process; of more, all is looked at.
 const LEFT_MAX: usize = 1024;
-/// Between tries while another process indexes, or has the index locked.
-const LOCKED_PAUSE: Duration = Duration::from_secs(1);
+/// Between tries while another process indexes or has the index locked, or descriptors are short.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Never ends. Dropped, it stops what is under way.
 pub async fn keep(parts: &Parts<'_>) {
@@ -70,7 +70,7 @@ pub async fn keep(parts: &Parts<'_>) {
             continue;
         }
         rest = Duration::ZERO;
-        let Ok(files) = parts.workspace_files() else {
+        let Ok((files, secrets)) = parts.workspace_files() else {
             continue;
         };
         let known = match watcher.take() {
@@ -85,12 +85,12 @@ pub async fn keep(parts: &Parts<'_>) {
         };
         let (state, cancel) = (parts.paths.state.clone(), cancel.clone());
         let changed = std::mem::take(&mut left);
-        let work = move || freshen(&files, &state, known, changed, &cancel);
+        let work = move || freshen((&files, &secrets), &state, known, changed, &cancel);
         // The watcher went into it, and comes back with what could not be done yet.
         if let Ok((known, undone)) = tokio::task::spawn_blocking(work).await {
             watcher = Some(known);
             if !undone.is_empty() {
-                tokio::time::sleep(LOCKED_PAUSE).await;
+                tokio::time::sleep(PAUSE).await;
             }
             left = undone;
         }
@@ -127,7 +127,7 @@ fn embed(parts: &Parts<'_>, cancel: &Cancel) -> Option<JoinHandle<Embedded>> {
 }
 
 fn freshen(
-    files: &Arc<Files>,
+    (files, secrets): (&Arc<Files>, &Secrets),
     state: &std::path::Path,
     mut watcher: Watcher,
     changed: Vec<Changed>,
@@ -143,9 +143,9 @@ fn freshen(
             from: one.from(),
             deep: one.deep,
         };
-        match vector::index(files, state, scope, cancel, &mut |_| {}) {
+        match vector::index((files, secrets), state, scope, cancel, &mut |_| {}) {
             Ok(_) => {}
-            Err(error) if error.is_locked() => undone.push(one),
+            Err(error) if error.is_passing() => undone.push(one),
             Err(_) if cancel.is_cancelled() => {}
             Err(error) => tracing::warn!(error = chain(&error), "index"),
         }

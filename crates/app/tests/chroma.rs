@@ -26,6 +26,9 @@ const PYTHON: &str = "def wool_price(sheep):\n    total = sheep * 3\n    return 
 const RUN: &str = "import sys, chromadb_rust_bindings as chroma
 chroma.cli(['chroma', 'run', '--host', '127.0.0.1', '--path', sys.argv[1], '--port', sys.argv[2]])";
 
+/// Where the collections are.
+const COLLECTIONS: &str = "tenants/default_tenant/databases/default_database/collections";
+
 /// Ports that were tried.
 static PORTS: AtomicU16 = AtomicU16::new(0);
 
@@ -95,15 +98,32 @@ impl Drop for Server {
 
 /// True if a Chroma server answers there.
 fn heartbeat(port: u16) -> bool {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
-        return false;
-    };
-    let ask = "GET /api/v2/heartbeat HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let answer = asked(port, "GET", "heartbeat", "");
+    answer.is_ok_and(|answer| answer.contains("heartbeat"))
+}
+
+/// What a server says to another client.
+fn asked(port: u16, method: &str, path: &str, body: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let length = body.len();
+    let head = format!(
+        "{method} /api/v2/{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
     let mut answer = String::new();
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
-    let asked = stream.write_all(ask.as_bytes());
-    let read = asked.and_then(|()| stream.read_to_string(&mut answer));
-    read.is_ok() && answer.contains("heartbeat")
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// The collections of the files and of all namespaces, as the server tells of them.
+fn collections(port: u16) -> Vec<Value> {
+    let answer = asked(port, "GET", COLLECTIONS, "").expect("an answer");
+    let begin = answer.find("[{").expect("a list");
+    let end = answer.rfind("}]").expect("a whole list");
+    serde_json::from_str(&answer[begin..end + 2]).expect("JSON")
 }
 
 fn install(folder: &Folder) {
@@ -216,6 +236,39 @@ fn files_of_many() {
     );
 }
 
+/// R-19: clones that have other texts under the same keys. The last who indexes is right, also where
+/// the server has as many pieces as it was given; and who changed nothing changes nothing.
+#[test]
+fn clones_that_differ() {
+    let server = Server::start();
+    let clone = |animal: &str| {
+        let text = format!("# The farm\n\n{animal} sleep at night.\n");
+        let folder = trusted_with(&[("callgate.toml", &server.config()), ("farm.md", &text)]);
+        install(&folder);
+        folder
+    };
+    let (sheep, goats) = (clone("Sheep"), clone("Goats"));
+    let index = |folder: &Folder| {
+        cli(folder, &["index", "--json"]).good();
+    };
+    let shown = || {
+        let found = cli(&sheep, &["search", "who", "sleeps", "--json"]).good();
+        let found = found.json()["matches"].clone();
+        assert_eq!(found.as_array().map(Vec::len), Some(1), "{found}");
+        found[0]["metadata"]["snippet"].to_string()
+    };
+    let mark = || collections(server.port)[0]["metadata"]["callgate_mark"].clone();
+    for _ in 0..2 {
+        index(&sheep);
+        assert!(shown().contains("Sheep"), "{}", shown());
+        let before = mark();
+        index(&sheep);
+        assert_eq!(mark(), before, "nothing was to be done");
+        index(&goats);
+        assert!(shown().contains("Goats"), "{}", shown());
+    }
+}
+
 /// R-19: what programs bring, with vectors of their own or with the model's.
 #[test]
 fn items_of_programs() {
@@ -288,12 +341,23 @@ fn items_of_programs() {
     assert_eq!(client.good("vector/delete", gone), json!({ "deleted": 2 }));
     assert_eq!(ids(&mut client, near(json!({}))), ["c"]);
     let gone = json!({ "namespace": "own", "ids": ["c"] });
-    client.good("vector/delete", gone);
+    let id = collections(server.port)[0]["id"].clone();
+    client.good("vector/delete", gone.clone());
+    assert_eq!(ids(&mut client, near(json!({ "embedding": [1] }))), [""; 0]);
+    // What somebody puts there just then is not lost.
+    let path = format!("{COLLECTIONS}/{}/upsert", id.as_str().expect("an id"));
+    let late = json!({ "ids": ["late"], "embeddings": [[1, 0, 0]], "documents": [""],
+                       "metadatas": [{ "path": "" }] });
+    let late = asked(server.port, "POST", &path, &late.to_string()).expect("an answer");
+    assert!(late.starts_with("HTTP/1.1 200"), "{late}");
+    let short = put("own", json!([{ "id": "g", "embedding": [1] }]));
+    assert_eq!(client.bad("vector/upsert", short.clone()).0, 1003);
+    let gone = json!({ "namespace": "own", "ids": ["late"] });
+    assert_eq!(client.good("vector/delete", gone), json!({ "deleted": 1 }));
     // It is empty, and may have vectors of another length.
-    client.good(
-        "vector/upsert",
-        put("own", json!([{ "id": "g", "embedding": [1] }])),
-    );
+    client.good("vector/upsert", short);
+    let short = near(json!({ "embedding": [1] }));
+    assert_eq!(ids(&mut client, short), ["g"]);
 
     install(&folder);
     let items = json!([

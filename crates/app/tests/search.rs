@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::drive::{Host, cli, python, run};
+use support::drive::{Host, cli, python, run, script};
 #[cfg(feature = "failpoints")]
 use support::random::Random;
 use support::rpc::{Client, rpc};
@@ -298,10 +298,28 @@ fn only_what_changed() {
         .good()
         .json();
     assert_eq!((&third["seen"], &third["removed"]), (&json!(1), &json!(0)));
-    let third = cli(&folder, &["index", "new", "--lexical", "--json"])
+    let third = cli(&folder, &["index", "src/../new", "--lexical", "--json"])
         .good()
         .json();
     assert_eq!(third["removed"], 1);
+}
+
+/// Nothing is forgotten because it could not be looked at: here a walk that runs out of
+/// descriptors on its way down.
+#[test]
+fn no_descriptors_left() {
+    let folder = workspace();
+    let deep = format!("{}llama.rs", "d/".repeat(100));
+    folder.write(&deep, "fn llama() {}\n");
+    indexed(&folder);
+    let ran = script(
+        &callgate(&folder),
+        "ulimit -n 64; exec \"$0\" index --lexical --json",
+    );
+    assert_eq!(ran.code(), 1, "{ran:?}");
+    let found = matches(&mut rpc(&folder), json!({ "query": "llama" }));
+    assert_eq!(ids(&found), [format!("{deep}:1-1")]);
+    assert_eq!(indexed(&folder)["removed"], 0);
 }
 
 /// What the documents say to do: an index is removed and made again, while somebody uses it.
@@ -473,6 +491,32 @@ fn secrets_are_not_kept() {
         text.starts_with("the word is ") && !text.contains("hunter2"),
         "{text}"
     );
+}
+
+/// nor what is secret in files, wherever it stands in them; lines keep their numbers.
+#[test]
+fn secrets_of_files_are_not_kept() {
+    let folder = trusted_with(&[
+        ("callgate.toml", "[secrets]\nenv = [\"WORD\", \"PEM\"]\n"),
+        (
+            "src/login.py",
+            "PASSWORD = \"hunter2hunter2\"\nPEM = \"\"\"begin\nhunter3hunter3\nend\"\"\"\n\n\ndef login():\n    return PASSWORD\n",
+        ),
+    ]);
+    let mut command = callgate(&folder);
+    command.args(["index", "--lexical"]);
+    command.env("WORD", "hunter2hunter2");
+    run(command.env("PEM", "begin\nhunter3hunter3\nend")).good();
+    for end in ["", "-wal"] {
+        let bytes = std::fs::read(folder.join(&format!("state/search.db{end}")));
+        let bytes = bytes.unwrap_or_default();
+        let kept = bytes.windows(6).any(|part| part == b"hunter");
+        assert!(!kept, "search.db{end}");
+    }
+    let found = matches(&mut rpc(&folder), json!({ "query": "password" }));
+    let masked = "PASSWORD = \"[secret]\"\nPEM = \"\"\"[secret]\n\n\"\"\"\n\n\ndef login():\n    return PASSWORD";
+    assert_eq!(found[0]["metadata"]["snippet"], masked);
+    assert_eq!(ids(&found), ["src/login.py:1-8"]);
 }
 
 /// For people: where it is, with line numbers.

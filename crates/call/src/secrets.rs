@@ -112,6 +112,20 @@ impl Secrets {
         self.cleaned(text).map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
+    /// The same, with what is left of it in the lines where it was.
+    #[must_use]
+    pub fn clean_in_lines<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut cleaned = Cow::Borrowed(text);
+        for secret in &self.0 {
+            if cleaned.contains(secret.as_str()) {
+                let lines = "\n".repeat(secret.matches('\n').count());
+                let mask = format!("{PLACEHOLDER}{lines}");
+                cleaned = Cow::Owned(cleaned.replace(secret.as_str(), &mask));
+            }
+        }
+        cleaned
+    }
+
     /// Cleans every string and key inside `value`; true if anything was found.
     pub fn clean_value(&self, value: &mut Value) -> bool {
         match value {
@@ -176,6 +190,17 @@ mod tests {
         );
         assert!(!secrets.clean_value(&mut json!({"clean": true})));
         assert_eq!(format!("{secrets:?}"), "Secrets(2)");
+    }
+
+    /// a secret of many lines leaves as many.
+    #[test]
+    fn lines_stay_where_they_are() {
+        let secrets = Secrets::new(vec!["begin\nkey\nend".into(), "word".into()]);
+        let text = "a word\nbegin\nkey\nend\nb\n";
+        let cleaned = secrets.clean_in_lines(text);
+        assert_eq!(cleaned, "a [secret]\n[secret]\n\n\nb\n");
+        assert_eq!(cleaned.lines().count(), text.lines().count());
+        assert_eq!(secrets.clean_in_lines("plain"), "plain");
     }
 
     /// a secret that JSON has to write in another way.

@@ -41,7 +41,17 @@ impl Ask {
     /// Sends JSON to a path.
     #[must_use]
     pub fn post(path: &str, json: Vec<u8>) -> Self {
-        let mut ask = Self::new(Method::POST, path, json.into());
+        Self::with_json(Method::POST, path, json)
+    }
+
+    /// Changes what is at a path by JSON.
+    #[must_use]
+    pub fn put(path: &str, json: Vec<u8>) -> Self {
+        Self::with_json(Method::PUT, path, json)
+    }
+
+    fn with_json(method: Method, path: &str, json: Vec<u8>) -> Self {
+        let mut ask = Self::new(method, path, json.into());
         let json = HeaderValue::from_static("application/json");
         ask.headers.insert(header::CONTENT_TYPE, json);
         ask

@@ -259,8 +259,17 @@ impl VectorStore for Chroma {
                 false => Ok(Answer::default()),
             };
         };
-        let (vector, time_ms) = self.vector(ask, &of)?;
-        check(&vector, of.dimensions, "embedding")?;
+        let asked = self.vector(ask, &of).and_then(|(vector, time_ms)| {
+            check(vector.len(), of.dimensions, "embedding")?;
+            Ok((vector, time_ms))
+        });
+        let (vector, time_ms) = match asked {
+            // An empty namespace is as good as none, whatever was in it before.
+            Err(_) if !ask.namespace.is_empty() && server.count(&of)? == 0 => {
+                return Ok(Answer::default());
+            }
+            asked => asked?,
+        };
         let fuses = ask.rerank && !words.is_empty();
         let wanted = if fuses {
             ask.top_k.max(FUSED_MAX)
@@ -290,19 +299,22 @@ impl VectorStore for Chroma {
         let name = self.name(namespace);
         let is_ours = items.iter().any(|item| item.embedding.is_none());
         let known = server.find(&name)?;
-        if let Some(known) = known.as_ref().filter(|_| is_ours) {
-            self.check_model(known, namespace)?;
+        if let Some(known) = known.as_ref().filter(|_| is_ours)
+            && let Err(error) = self.check_model(known, namespace)
+            && server.count(known)? > 0
+        {
+            return Err(error);
         }
         self.embed(&mut items, stop)?;
-        let mut dimensions = known.as_ref().and_then(|known| known.dimensions);
+        let mut dimensions = None;
         for item in &items {
-            let vector = item.embedding.as_deref().unwrap_or_default();
-            check(vector, dimensions, "items.embedding")?;
-            dimensions = Some(vector.len());
+            let length = item.embedding.as_ref().map_or(0, Vec::len);
+            check(length, dimensions, "items.embedding")?;
+            dimensions = Some(length);
         }
         let model = is_ours.then(model_id);
         let to = match known {
-            Some(known) => known,
+            Some(known) => room(server, (&name, known), dimensions, model)?,
             None => server.make(&name, model.as_deref())?,
         };
         let count = items.len();
@@ -330,10 +342,6 @@ impl VectorStore for Chroma {
             let ids = json!({ "ids": there["ids"] });
             server.ask(&from, "delete", &ids)?;
         }
-        if server.count(&from)? == 0 {
-            // The next vectors may be of another model.
-            server.drop(&name)?;
-        }
         Ok(count)
     }
 
@@ -344,21 +352,67 @@ impl VectorStore for Chroma {
         if !whole && db.pushed(&here)? == 0 && db.unpushed(&here, MODEL, 1)?.is_empty() {
             return Ok(0);
         }
-        let name = self.name("");
-        let to = server.make(&name, Some(&model_id()))?;
+        let (name, model) = (self.name(""), model_id());
+        let to = match server.find(&name)? {
+            Some(to) => to,
+            None => server.make(&name, Some(&model))?,
+        };
         self.check_model(&to, "")?;
-        let mut changed = 0;
-        if whole && server.count(&to)? != db.pushed(&here)? {
+        let is_known = to.mark.is_some() && to.mark == db.pushed_mark(&here)?;
+        let compares = whole && !(is_known && server.count(&to)? == db.pushed(&here)?);
+        if compares {
             // Somebody else has put or removed something, or the server is a new one.
             let step = db.begin()?;
             step.forget_pushed(&here)?;
             step.commit()?;
+        } else if db.unpushed(&here, MODEL, 1)?.is_empty()
+            && db.pushed_in_vain(&here, 1)?.is_empty()
+        {
+            return Ok(0);
+        }
+        // Before anything changes: whoever comes next compares all, should we be killed as well.
+        let mark = SearchDb::fresh_mark()?;
+        server.describe(&to, Some(&model), Some(&mark))?;
+        let mut changed = 0;
+        if compares {
             changed += self.clear(server, &db, &to)?;
         }
         changed += self.give(server, &mut db, &to)?;
         changed += self.take(server, &mut db, &to)?;
+        let is_alone = server
+            .find(&name)?
+            .is_some_and(|to| to.mark.as_ref() == Some(&mark));
+        if !is_alone {
+            // Nobody knows whose pieces are there now, so all who share it compare.
+            server.describe(&to, Some(&model), Some(&SearchDb::fresh_mark()?))?;
+        }
+        let knows = is_alone && (compares || is_known);
+        let step = db.begin()?;
+        step.set_pushed_mark(&here, if knows { &mark } else { "" })?;
+        step.commit()?;
         Ok(changed)
     }
+}
+
+/// Where vectors of this length and model go. A collection that is empty takes any: it is made anew
+/// for those of another length alone, since what others put into it meanwhile would go with it.
+fn room(
+    server: Talk<'_>,
+    (name, known): (&str, Collection),
+    dimensions: Option<usize>,
+    model: Option<String>,
+) -> Result<Collection, SearchError> {
+    let check = |length| check(length, known.dimensions, "items.embedding");
+    let misfit = dimensions.and_then(|length| check(length).err());
+    if (misfit.is_none() && known.model == model) || server.count(&known)? > 0 {
+        return misfit.map_or(Ok(known), Err);
+    }
+    if misfit.is_some() {
+        server.drop(name)?;
+        return server.make(name, model.as_deref());
+    }
+    server.describe(&known, model.as_deref(), known.mark.as_deref())?;
+    Ok(known)
 }
 
 /// What is asked for of pieces beside their marks.
@@ -390,11 +444,10 @@ fn fill(
     Ok(())
 }
 
-fn check(vector: &[f32], wanted: Option<usize>, field: &'static str) -> Result<(), SearchError> {
+fn check(length: usize, wanted: Option<usize>, field: &'static str) -> Result<(), SearchError> {
     match wanted {
-        Some(wanted) if wanted != vector.len() => {
-            let has = vector.len();
-            let reason = format!("has {has} numbers, the vectors of the index have {wanted}");
+        Some(wanted) if wanted != length => {
+            let reason = format!("has {length} numbers, the vectors of the index have {wanted}");
             Err(SearchError::wrong(field, reason))
         }
         _ => Ok(()),

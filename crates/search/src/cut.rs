@@ -317,7 +317,7 @@ mod tests {
     }
 
     /// What looks like a bracket, a text or an end and is none: the function that it is in is a
-    /// piece, and so is the next.
+    /// piece, and so is the next. R-20.
     #[test]
     fn what_is_in_a_function_does_not_end_it() {
         let cases = [
@@ -352,6 +352,10 @@ mod tests {
             (
                 "a.ts",
                 "function a(ok: boolean, s: string) {\n  if (ok) /[{]/.test(s);\n  b(<string>s);\n}\n",
+            ),
+            (
+                "a.js",
+                "function a(b, c, d) {\n  const e = b < c > (d);\n  if (b<c>d) {\n    return e;\n  }\n}\n",
             ),
             (
                 "a.js",

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use callgate_call::Clock;
-use callgate_store::StoreError;
 use callgate_store::search::{SearchDb, Told};
+use callgate_store::{Durability, StoreError};
 
 use crate::model::{MODEL, Model, ModelError, model_id};
 use crate::words::{self, Word};
@@ -143,6 +143,8 @@ pub struct Engine {
     /// Read once for all engines of a process.
     model: Arc<Mutex<Option<Arc<Model>>>>,
     clock: Arc<dyn Clock>,
+    /// Of what programs put: nobody could make it again.
+    durability: Durability,
 }
 
 impl Engine {
@@ -155,10 +157,17 @@ impl Engine {
             model_folder,
             model: Arc::default(),
             clock,
+            durability: Durability::default(),
         }
     }
 
-    /// An index in another folder, with the same model.
+    /// What programs put is kept so. G-8.
+    #[must_use]
+    pub fn keeping(self, durability: Durability) -> Self {
+        Self { durability, ..self }
+    }
+
+    /// An index of what can be made again in another folder, with the same model.
     #[must_use]
     pub fn beside(&self, state: &Path) -> Self {
         Self {
@@ -167,6 +176,7 @@ impl Engine {
             model_folder: self.model_folder.clone(),
             model: Arc::clone(&self.model),
             clock: Arc::clone(&self.clock),
+            durability: Durability::default(),
         }
     }
 

@@ -5,12 +5,12 @@
 mod bert;
 pub(crate) mod tensors;
 pub mod wheel;
-pub(crate) mod wordpiece;
+mod wordpiece;
 
 use std::path::Path;
 
 use bert::Bert;
-use wordpiece::WordPiece;
+pub use wordpiece::WordPiece;
 
 /// What `usage` calls it, and the folder it is in.
 pub const MODEL: &str = "all-MiniLM-L6-v2";

@@ -206,8 +206,8 @@ mod tests {
         assert!(one.iter().all(|value| value.abs() < 0.5));
     }
 
-    /// Of vectors of every kind, few are nearer than they may be, and the estimate is no vague
-    /// one.
+    /// of vectors of every kind, few are nearer than they may be, and the estimate is no
+    /// vague one.
     #[test]
     fn what_may_be_is_what_is() {
         for dimensions in [128, 200, 384, 1000] {

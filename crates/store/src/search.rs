@@ -5,6 +5,8 @@
 //! affair of `search`.
 
 mod pushed;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
@@ -16,7 +18,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{StoreError, failpoint};
+use crate::{Durability, StoreError, failpoint};
 pub use pushed::Unpushed;
 
 /// How long one waits for another process that writes.
@@ -47,6 +49,11 @@ const SCHEMA: &str = "
         DELETE FROM texts WHERE chunk = old.id;
     END;
 ";
+
+/// A file, and what is beneath a folder, by a look at that part of the names.
+const FILES_IN: &str = "
+    SELECT path, id, size, mtime, ctime, hash FROM files WHERE path = ?1
+        OR path >= ?2 AND path < ?3 AND (?4 OR instr(substr(path, length(?2) + 1), '/') = 0)";
 
 /// What tells that a file has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,6 +245,9 @@ impl SearchDb {
                 set.map_err(bad)?;
             }
             step.commit()?;
+            // Whoever is durable later counts on the names of these files.
+            let folder = File::open(state).and_then(|folder| folder.sync_all());
+            folder.map_err(|e| StoreError::write(state, e))?;
         }
         match this.version()? {
             VERSION => Ok(this),
@@ -248,6 +258,17 @@ impl SearchDb {
                 ),
             }),
         }
+    }
+
+    /// What is committed from here on is as durable as this says. What is of files can be made
+    /// again, and needs no more than it has. G-8.
+    pub fn keeping(self, durability: Durability) -> Result<Self, StoreError> {
+        if durability == Durability::Power {
+            self.db
+                .pragma_update(None, "synchronous", "full")
+                .map_err(bad)?;
+        }
+        Ok(self)
     }
 
     /// True while the file of a state folder is the one that is open here. One that was removed
@@ -318,13 +339,20 @@ impl SearchDb {
         self.db.query_row(select, [], row).map_err(bad)
     }
 
-    /// All files that are indexed, by path.
-    pub fn files(&self) -> Result<HashMap<String, KnownFile>, StoreError> {
-        let mut select = self
-            .db
-            .prepare_cached("SELECT path, id, size, mtime, ctime, hash FROM files")
-            .map_err(bad)?;
-        let rows = select.query_map([], |row| {
+    /// The files that are indexed of a folder, or the one that is named, by path; those of its
+    /// folders too if `deep`. The empty folder is the workspace.
+    pub fn files_in(
+        &self,
+        folder: &str,
+        deep: bool,
+    ) -> Result<HashMap<String, KnownFile>, StoreError> {
+        let (from, to) = match folder {
+            "" => (String::new(), char::MAX.to_string()),
+            // What comes next after a slash is a zero.
+            folder => (format!("{folder}/"), format!("{folder}0")),
+        };
+        let mut select = self.db.prepare_cached(FILES_IN).map_err(bad)?;
+        let rows = select.query_map(params![folder, from, to, deep], |row| {
             let stamp = Stamp {
                 size: row.get(2)?,
                 mtime: row.get(3)?,

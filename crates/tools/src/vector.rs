@@ -152,8 +152,7 @@ fn numbers(value: &Value, field: &'static str) -> Result<Option<Vec<f32>>, Fault
 }
 
 /// Exactly what the contract has.
-#[must_use]
-pub fn shown(answer: &Answer) -> Value {
+fn shown(answer: &Answer) -> Value {
     let matches: Vec<Value> = answer.found.iter().map(shown_match).collect();
     json!({
         "matches": matches,
@@ -238,8 +237,7 @@ fn wrong(field: &str, reason: &str) -> Fault {
 }
 
 /// 1003 for what makes no sense, 1010 for an index that can not be used.
-#[must_use]
-pub fn fault(error: &SearchError) -> Fault {
+fn fault(error: &SearchError) -> Fault {
     match error {
         SearchError::Wrong { field, reason } => wrong(field, reason),
         SearchError::Stopped => Fault::Cancelled,

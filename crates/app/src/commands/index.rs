@@ -39,7 +39,7 @@ pub struct Index {
 
 pub fn run(environment: &Environment, place: &Place, index: &Index) -> Done {
     let parts = super::open(environment, place)?;
-    let files = parts.workspace_files().map_err(|error| chain(&error))?;
+    let (files, secrets) = parts.workspace_files().map_err(|error| chain(&error))?;
     let state = &parts.paths.state;
     let began = parts.clock.micros();
     let mut progress = Progress::new(place.json);
@@ -52,7 +52,8 @@ pub fn run(environment: &Environment, place: &Place, index: &Index) -> Done {
         let count = vector::count(&files, scope);
         progress.total = count.map_err(|error| chain(&error))?;
     }
-    let done = vector::index(&files, state, scope, &Cancel::new(), &mut |report| {
+    let (of, cancel) = ((&files, &secrets), Cancel::new());
+    let done = vector::index(of, state, scope, &cancel, &mut |report| {
         progress.show(report.seen, "files");
     });
     let report = done.map_err(|error| {

@@ -1,16 +1,14 @@
-//! `callgate search`: finds pieces of the workspace, for people.
+//! `callgate search`: a call of `vector/search`, for people.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
 use std::process::ExitCode;
 
-use callgate_call::Cancel;
-use callgate_search::{Ask, Found};
-use callgate_tools::vector;
+use callgate_call::natural_number;
 use clap::Args;
+use serde_json::{Value, json};
 
+use super::call;
 use crate::cli::{Done, Place};
-use crate::compose::chain;
 use crate::environment::Environment;
 use crate::show;
 
@@ -38,53 +36,56 @@ pub struct Search {
 }
 
 pub fn run(environment: &Environment, place: &Place, search: &Search) -> Done {
-    let parts = super::open(environment, place)?;
-    let files = parts.workspace_files().map_err(|error| chain(&error))?;
     let query = search.query.join(" ");
-    let ask = Ask {
-        query: Some(query.clone()),
-        top_k: usize::try_from(search.top_k).unwrap_or(1),
-        namespace: search.namespace.clone().unwrap_or_default(),
-        path_prefix: search.path.clone().unwrap_or_default(),
-        tags: search.tag.clone(),
-        rerank: true,
-        ..Ask::default()
+    let input = json!({
+        "query": query,
+        "top_k": search.top_k,
+        "namespace": search.namespace,
+        "filter": { "path_prefix": search.path, "tags": search.tag },
+    });
+    let answer = match call::output(environment, place, "vector/search", input)? {
+        Ok(answer) => answer,
+        Err(code) => return Ok(code),
     };
-    let may = |path: &str| files.shows(Path::new(path));
-    let store = parts.vector_store().map_err(|error| chain(&error))?;
-    let answer = store.search(&ask, &may, &Cancel::new());
-    let answer = answer.map_err(|error| vector::fault(&error))?;
+    let found = answer["matches"].as_array().map_or(&[][..], Vec::as_slice);
     if place.json {
-        show::json(&vector::shown(&answer));
-        return Ok(ExitCode::SUCCESS);
-    }
-    if answer.found.is_empty() {
+        show::json(&answer);
+    } else if found.is_empty() {
         show::say("nothing found");
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        let shown: Vec<String> = found.iter().map(|one| piece(one, &query)).collect();
+        show::data(&shown.join("\n"));
     }
-    let shown: Vec<String> = answer.found.iter().map(|one| piece(one, &query)).collect();
-    show::data(&shown.join("\n"));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Where it is, and the lines of it that fit the query best.
-fn piece(found: &Found, query: &str) -> String {
-    let told = &found.told;
+fn piece(found: &Value, query: &str) -> String {
+    let about = &found["metadata"];
+    let text = |value: &Value| show::plain(value.as_str().unwrap_or_default());
     let (bold, plain) = match std::io::stdout().is_terminal() {
         true => ("\x1b[1m", "\x1b[0m"),
         false => ("", ""),
     };
-    let mut text = match told.lines {
-        Some((first, _)) => format!("{bold}{}:{first}{plain}\n", show::plain(&told.path)),
-        None => format!("{bold}{}{plain}\n", show::plain(&told.key)),
+    let first = natural_number(&about["line_start"]);
+    let mut shown = match first {
+        Some(first) => format!("{bold}{}:{first}{plain}\n", text(&about["path"])),
+        None => format!("{bold}{}{plain}\n", text(&found["id"])),
     };
-    let first = told.lines.map_or(1, |lines| lines.0 as usize);
-    let lines: Vec<&str> = told.text.lines().collect();
+    let lines: Vec<&str> = about["snippet"]
+        .as_str()
+        .unwrap_or_default()
+        .lines()
+        .collect();
     let from = best_window(&lines, query);
-    for (at, line) in lines.iter().enumerate().skip(from).take(LINES_SHOWN) {
-        text.push_str(&format!("{:>6}  {}\n", first + at, show::plain(line)));
+    for (number, line) in (first.unwrap_or(1)..)
+        .zip(&lines)
+        .skip(from)
+        .take(LINES_SHOWN)
+    {
+        shown.push_str(&format!("{number:>6}  {}\n", show::plain(line)));
     }
-    text
+    shown
 }
 
 /// The first line of the lines with most of the query's words among them.

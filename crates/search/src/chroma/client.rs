@@ -39,6 +39,8 @@ pub struct Collection {
     pub dimensions: Option<usize>,
     /// The model that makes its vectors; none where programs bring them.
     pub model: Option<String>,
+    /// What the last who changed it marked it with.
+    pub mark: Option<String>,
 }
 
 pub struct Client {
@@ -120,12 +122,25 @@ impl Talk<'_> {
             &json!({
                 "name": name,
                 "get_or_create": true,
-                "metadata": { MODEL_KEY: model.unwrap_or_default() },
+                "metadata": metadata(model, None),
                 "configuration": { "hnsw": { "space": "cosine" } },
             }),
         )?;
         // A server may take what is said for an update of one that is there.
         self.find(name)?.map_or_else(|| self.collection(&told), Ok)
+    }
+
+    /// Says what a collection is to say of itself.
+    pub fn describe(
+        &self,
+        of: &Collection,
+        model: Option<&str>,
+        mark: Option<&str>,
+    ) -> Result<(), SearchError> {
+        let path = format!("{}/{}", self.client.collections, of.id);
+        let body = json!({ "new_metadata": metadata(model, mark) });
+        let answer = self.answer(Ask::put(&path, body.to_string().into_bytes()))?;
+        answer.map(drop).ok_or_else(|| self.gone())
     }
 
     pub fn drop(&self, name: &str) -> Result<(), SearchError> {
@@ -157,7 +172,10 @@ impl Talk<'_> {
     fn collection(&self, told: &Value) -> Result<Collection, SearchError> {
         let id = told["id"].as_str().ok_or_else(|| self.odd("collection"))?;
         let dimensions = told["dimension"].as_u64();
-        let model = told["metadata"][MODEL_KEY].as_str();
+        let said = |key: &str| {
+            let word = told["metadata"][key].as_str();
+            word.filter(|word| !word.is_empty()).map(str::to_owned)
+        };
         // It becomes part of a path.
         if !id
             .bytes()
@@ -168,13 +186,14 @@ impl Talk<'_> {
         Ok(Collection {
             id: id.to_owned(),
             dimensions: dimensions.and_then(|count| usize::try_from(count).ok()),
-            model: model.filter(|model| !model.is_empty()).map(str::to_owned),
+            model: said(MODEL_KEY),
+            mark: said(MARK_KEY),
         })
     }
 
     fn post(&self, path: &str, body: &Value) -> Result<Value, SearchError> {
         let answer = self.answer(Ask::post(path, body.to_string().into_bytes()))?;
-        answer.ok_or_else(|| self.failed("answered 404".to_owned()))
+        answer.ok_or_else(|| self.gone())
     }
 
     /// What the server says; `None` for what is not there.
@@ -225,11 +244,22 @@ impl Talk<'_> {
         }
     }
 
+    fn gone(&self) -> SearchError {
+        self.failed("answered 404".to_owned())
+    }
+
     fn failed(&self, reason: String) -> SearchError {
         let url = self.client.url();
         SearchError::Server { url, reason }
     }
 }
 
+/// What a collection says of itself; a word that is not there is empty.
+fn metadata(model: Option<&str>, mark: Option<&str>) -> Value {
+    json!({ MODEL_KEY: model.unwrap_or_default(), MARK_KEY: mark.unwrap_or_default() })
+}
+
 /// Where a collection says which model makes its vectors.
 const MODEL_KEY: &str = "callgate_model";
+/// Where it says who changed it last.
+const MARK_KEY: &str = "callgate_mark";

@@ -22,7 +22,7 @@ pub struct Item {
 impl Engine {
     /// Puts items into a namespace, all or none; each takes the place of the one with its id.
     pub fn upsert(&self, namespace: &str, items: Vec<Item>) -> Result<usize, SearchError> {
-        let mut db = SearchDb::create(&self.state)?;
+        let mut db = SearchDb::create(&self.state)?.keeping(self.durability)?;
         if db.bytes()? > BYTES_MAX {
             return Err(SearchError::Full);
         }
@@ -63,9 +63,10 @@ impl Engine {
 
     /// Removes items from a namespace; how many there were.
     pub fn delete(&self, namespace: &str, keys: &[String]) -> Result<usize, SearchError> {
-        let Some(mut db) = SearchDb::open(&self.state)? else {
+        let Some(db) = SearchDb::open(&self.state)? else {
             return Ok(0);
         };
+        let mut db = db.keeping(self.durability)?;
         let space = space_of(namespace);
         let step = db.begin()?;
         let mut count = 0;

@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::model::tensors;
-use crate::model::wordpiece::WordPiece;
-use crate::model::{DIMENSIONS, WEIGHTS, WORDS, wheel};
+use crate::model::{DIMENSIONS, WEIGHTS, WORDS, WordPiece, tensors, wheel};
 use crate::slots::Mask;
 
 const COUNT: usize = 100_000;
@@ -84,6 +82,7 @@ fn vectors() -> Vec<Vec<f32>> {
     vectors
 }
 
+/// whatever passes, and however little.
 #[test]
 fn finds_what_comparing_everything_finds() {
     let all = vectors();

@@ -85,6 +85,17 @@ impl SearchDb {
         count.map(i64::unsigned_abs).map_err(bad)
     }
 
+    /// The mark that a server's collection had when it held what was given from here, and nothing
+    /// else.
+    pub fn pushed_mark(&self, server: &str) -> Result<Option<String>, StoreError> {
+        self.meta(&mark_of(server))
+    }
+
+    /// A mark that nobody has.
+    pub fn fresh_mark() -> Result<String, StoreError> {
+        Ok(format!("{:016x}", crate::random_u64()?))
+    }
+
     /// True if a piece of a file has this key.
     pub fn has_key(&self, key: &str) -> Result<bool, StoreError> {
         let any = "SELECT 1 FROM chunks WHERE namespace = '' AND key = ?1";
@@ -106,9 +117,18 @@ impl Step<'_> {
         self.run(remove, [server, key]).map(drop)
     }
 
+    /// Keeps the mark of a server's collection; an empty one is nobody's.
+    pub fn set_pushed_mark(&self, server: &str, mark: &str) -> Result<(), StoreError> {
+        self.set_meta(&mark_of(server), mark)
+    }
+
     /// What a server has is not known.
     pub fn forget_pushed(&self, server: &str) -> Result<(), StoreError> {
         self.run("DELETE FROM pushed WHERE server = ?1", [server])
             .map(drop)
     }
+}
+
+fn mark_of(server: &str) -> String {
+    format!("pushed_mark {server}")
 }

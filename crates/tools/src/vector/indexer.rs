@@ -9,15 +9,15 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use callgate_call::{Cancel, Fault};
+use callgate_call::{Cancel, Fault, Secrets};
 use callgate_search::{counted, language_of, packed, pieces, tags_of};
 use callgate_store::StoreError;
 use callgate_store::search::{KnownFile, NewChunk, SearchDb, Stamp, lock_indexer};
 use rustix::fs::{OFlags, Stat};
 
-use super::walk::{Visitor, walk};
+use super::walk::{Visitor, plain, walk};
 use crate::files::Files;
-use crate::files::place::{Outside, shown};
+use crate::files::place::{Outside, errno, fault, shown};
 
 /// Larger files are data.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -72,6 +72,12 @@ impl IndexError {
             Self::Walk(_) => false,
         }
     }
+
+    /// True if it may go well a moment later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        self.is_locked() || matches!(self, Self::Walk(Fault::Unavailable { .. }))
+    }
 }
 
 /// What to look at.
@@ -83,9 +89,10 @@ pub struct Scope<'a> {
     pub deep: bool,
 }
 
-/// Brings the index of a workspace up to date, and makes it where there is none.
+/// Brings the index of a workspace up to date, and makes it where there is none. Values of
+/// `secrets` are masked in the texts. R-15.
 pub fn index(
-    files: &Arc<Files>,
+    (files, secrets): (&Arc<Files>, &Secrets),
     state: &Path,
     scope: Scope<'_>,
     cancel: &Cancel,
@@ -96,9 +103,11 @@ pub fn index(
         return Err(IndexError::Locked);
     };
     let mut db = SearchDb::create(state)?;
-    let known = db.files()?;
+    let folder = plain(&from).to_string_lossy().into_owned();
+    let known = db.files_in(&folder, scope.deep)?;
     let mut work = Work {
         files,
+        secrets,
         commit: commit(files),
         db: &mut db,
         known,
@@ -109,13 +118,16 @@ pub fn index(
         told,
         failed: None,
     };
-    let whole = walk(files.ground(), &from, scope.deep, &mut work)?;
+    let walked = walk(files.ground(), &from, scope.deep, &mut work);
+    // What was met is put, whatever came after it.
     work.put()?;
     if let Some(error) = work.failed.take() {
         return Err(error.into());
     }
-    if whole {
-        work.forget(&from, scope.deep)?;
+    if walked? {
+        // Vectors that nobody has any more cost room only, and a look at all of them: that is for
+        // those who look at all files as well.
+        work.forget(scope.deep && folder.is_empty())?;
     }
     let (report, cancelled) = (work.report, cancel.is_cancelled());
     if cancelled {
@@ -137,7 +149,8 @@ pub fn count(files: &Arc<Files>, scope: Scope<'_>) -> Result<u64, IndexError> {
     }
     let from = files.ground().within(scope.from, Outside::BadValue)?;
     let mut count = Count(0);
-    walk(files.ground(), &from, scope.deep, &mut count)?;
+    // What can not be looked at is told by who indexes the rest.
+    let _ = walk(files.ground(), &from, scope.deep, &mut count);
     Ok(count.0)
 }
 
@@ -153,9 +166,10 @@ struct Ready {
 
 struct Work<'a> {
     files: &'a Arc<Files>,
+    secrets: &'a Secrets,
     commit: Option<String>,
     db: &'a mut SearchDb,
-    /// What is in the index and was not met yet.
+    /// What is in the index of what is looked at, and was not met yet.
     known: HashMap<String, KnownFile>,
     batch: Vec<Ready>,
     batch_bytes: usize,
@@ -187,7 +201,7 @@ impl Visitor for Work<'_> {
         if known.as_ref().is_some_and(same) {
             return Ok(true);
         }
-        match read(file) {
+        match read(file).map_err(|error| fault(errno(&error), Path::new(&path)))? {
             Some(bytes) => self.ready(path, stamp, &bytes, known),
             None => {
                 self.report.skipped += 1;
@@ -247,6 +261,8 @@ impl Work<'_> {
 
     fn cut(&self, path: &str, bytes: &[u8], hash: &[u8; 32]) -> Vec<NewChunk> {
         let text = String::from_utf8_lossy(bytes);
+        // Before it is cut: a cut may go through a secret.
+        let text = self.secrets.clean_in_lines(&text);
         let mut half = [0; 16];
         half.copy_from_slice(&hash[..16]);
         let etag = crate::files::etag::shown(&half);
@@ -288,32 +304,17 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Forgets what was known beneath `from` and was not met.
-    fn forget(&mut self, from: &Path, deep: bool) -> Result<(), StoreError> {
-        let from = match shown(from).as_str() {
-            "." => String::new(),
-            path => path
-                .trim_start_matches("./")
-                .trim_end_matches('/')
-                .to_owned(),
-        };
-        let is_under = |path: &str| {
-            let rest = match from.as_str() {
-                "" => Some(path),
-                from if from == path => return true,
-                from => path
-                    .strip_prefix(from)
-                    .and_then(|rest| rest.strip_prefix('/')),
-            };
-            rest.is_some_and(|rest| deep || !rest.contains('/'))
-        };
-        let gone = self.known.keys().filter(|path| is_under(path));
+    /// Forgets what was known and was not met.
+    fn forget(&mut self, sweep: bool) -> Result<(), StoreError> {
+        if self.known.is_empty() && !sweep {
+            return Ok(());
+        }
         let step = self.db.begin()?;
-        for path in gone {
+        for path in self.known.keys() {
             step.remove_file(path)?;
             self.report.removed += 1;
         }
-        if deep {
+        if sweep {
             step.sweep_vectors()?;
         }
         step.commit()
@@ -327,13 +328,13 @@ fn short(text: &str) -> [u8; 16] {
     short
 }
 
-/// The bytes of a text file that is not too large.
-fn read(file: File) -> Option<Vec<u8>> {
+/// The bytes of a text file that is not too large. One that can not be read may be text.
+fn read(file: File) -> std::io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     let head = &bytes[..bytes.len().min(SNIFFED_BYTES)];
     let is_text = !head.contains(&0) && bytes.len() as u64 <= FILE_BYTES_MAX;
-    is_text.then_some(bytes)
+    Ok(is_text.then_some(bytes))
 }
 
 /// The commit that is checked out, where the workspace is the root of a repository.
@@ -363,4 +364,22 @@ fn commit(files: &Files) -> Option<String> {
     };
     let is_commit = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_commit.then_some(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that can not be read is no data: it would be forgotten.
+    #[test]
+    fn a_failed_read_is_an_error() {
+        let path = std::env::temp_dir().join(format!("callgate-unread-{}", std::process::id()));
+        let text = "fn sheep() {}\n";
+        std::fs::write(&path, text).unwrap();
+        let only_written = File::options().write(true).open(&path).unwrap();
+        assert!(read(only_written).is_err());
+        let read = read(File::open(&path).unwrap()).unwrap();
+        assert_eq!(read.as_deref(), Some(text.as_bytes()));
+        std::fs::remove_file(&path).unwrap();
+    }
 }
