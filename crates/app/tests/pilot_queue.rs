@@ -10,6 +10,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use callgate_call::{ManualClock, Timestamp};
+use callgate_store::{Options, Store};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::drive::{Ran, chain, cli, count_of, end_of, lines_of, run, signal, verified};
@@ -155,6 +161,47 @@ fn worked_off_in_order() {
     assert!(std::path::Path::new(told["log"].as_str().expect("a log")).exists());
     assert_eq!(result(&folder, "x", 1)["end"], "refused");
     verified(&folder);
+}
+
+/// TH-149: a job that can not be worked on is shelved with the reason, whatever it is, and the
+/// others do not wait for it to be mended.
+#[test]
+fn a_bad_job_holds_up_no_other() {
+    let folder = workspace();
+    let broken = "0123456789abcdef0123456789abcdef";
+    let clock = Arc::new(ManualClock::at(Timestamp(1)));
+    let store = Store::open(&folder.join("state"), Options::default(), clock).expect("the state");
+    let nonsense = store.pilot_begin(broken, None, "nonsense", &json!({}));
+    nonsense.expect("a run that makes no sense");
+    drop(store);
+    let long = "a".repeat(240);
+    enqueue(&folder, &long, &request("long", "tag.steps"));
+    enqueue(
+        &folder,
+        &format!("b.r{broken}.a1"),
+        &request("b", "tag.steps"),
+    );
+    enqueue(&folder, "d", &request("d", "tag.steps"));
+    work(&folder).good();
+    assert_eq!(names(&folder, "done"), ["d.json"]);
+    let failed = names(&folder, "failed");
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    let cut = failed[0].strip_suffix(".json").expect("a job");
+    for (job, words) in [
+        (cut, "177 bytes at most"),
+        ("b", "a run begins with `begin`"),
+    ] {
+        let told = result(&folder, job, 1);
+        let reason = told["data"]["reason"].as_str().expect("a reason");
+        assert_eq!(
+            (&told["end"], reason.contains(words)),
+            (&json!("refused"), true),
+            "{told}"
+        );
+    }
+    for empty in ["inbox", "processing", "retry", "dlq", "tmp"] {
+        assert_eq!(names(&folder, empty), [""; 0], "{empty}");
+    }
 }
 
 /// TH-149, T-30: tried as often as it may be, then given up; steps that were done stay done.
@@ -417,6 +464,69 @@ fn a_queued_request_that_asked_goes_on() {
         names(&folder, "done"),
         ["one.json", "three.json", "two.json"]
     );
+    verified(&folder);
+}
+
+/// T-29, TH-149: a job whose request is being run elsewhere waits for that, without using up a try,
+/// and is then told how it ended; that it waits is told once.
+#[test]
+fn a_job_waits_for_its_run_elsewhere() {
+    let folder = workspace();
+    folder.write(
+        "step.sh",
+        &format!("while [ ! -e go ]; do sleep 0.05; done\n{STEP}"),
+    );
+    cli(&folder, &["trust"]).good();
+    let mut job = request("w", "tag.steps");
+    job["request_id"] = json!("w");
+    job["_queue"]["max_attempts"] = json!(1);
+    folder.write("request.json", &job.to_string());
+    let mut elsewhere = callgate(&folder)
+        .args(["pilot", "request.json"])
+        .spawn()
+        .expect("start the run");
+    wait_for("the call", || {
+        (count_of(&folder, "start") > 0).then_some(())
+    });
+    enqueue(&folder, "w", &job);
+    work(&folder).good();
+    let told = result(&folder, "w", 1);
+    assert_eq!(
+        (&told["end"], &told["scheduled_retry"]),
+        (&json!("busy"), &json!(true)),
+        "{told}"
+    );
+    let waits = names(&folder, "retry");
+    assert!(
+        waits.len() == 1 && waits[0].ends_with(".a1.json"),
+        "{waits:?}"
+    );
+    let mut worker = callgate(&folder)
+        .args(["pilot", "--queue", "queue", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start a worker");
+    let mut seen = BTreeSet::from_iter(waits);
+    wait_for("two looks at it", || {
+        seen.extend(names(&folder, "retry"));
+        (seen.len() > 2).then_some(())
+    });
+    folder.write("go", "");
+    assert!(end_of(&mut elsewhere, "the run").success());
+    wait_for("the job", || {
+        (names(&folder, "done") == ["w.json"]).then_some(())
+    });
+    signal(worker.id(), Signal::TERM);
+    assert!(end_of(&mut worker, "the worker").success());
+    let said = std::io::read_to_string(worker.stdout.take().expect("piped")).expect("text");
+    assert_eq!(said.matches("\"busy\"").count(), 1, "{said}");
+    let told = result(&folder, "w", 1);
+    assert_eq!(
+        (&told["end"], &told["deduplicated"]),
+        (&json!("noop"), &json!(true)),
+        "{told}"
+    );
+    assert_eq!(effects(&folder, "w"), ["w-A", "w-B", "w-C"]);
     verified(&folder);
 }
 

@@ -19,7 +19,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, cli, end_of, python, run_with, signal, verified};
+use support::drive::{Host, Serve, chain, cli, end_of, python, run_with, signal, verified};
 use support::processes::{descendants, resident_bytes, started_with};
 use support::workspace::trusted_with;
 use support::{Folder, callgate, is_alive, wait_for};
@@ -118,6 +118,59 @@ fn a_hundred_thousand_lines_ahead() {
         grown <= 8 << 20,
         "grew by {grown} bytes, from {after_a_tenth}"
     );
+}
+
+/// TH-44, T-8: lines that are refused do not add up either: a client that does not read holds up a
+/// host that has no more than a batch of answers for it.
+#[test]
+fn refusals_are_written_in_batches() {
+    let folder = Folder::new();
+    let blocked_with = |lines: usize| {
+        folder.write("lines", &"x\n".repeat(lines));
+        let (unread, stdout) = std::io::pipe().unwrap();
+        let mut host = callgate(&folder)
+            .args(["toolhost", "--serve", "builtin"])
+            .stdin(std::fs::File::open(folder.join("lines")).unwrap())
+            .stdout(stdout.try_clone().unwrap())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for("the pipe to be full", || (!has_room(&stdout)).then_some(()));
+        let resident = resident_bytes(host.id());
+        drop((unread, stdout));
+        end_of(&mut host, "the host");
+        resident
+    };
+    // The answers to these are a few more than a pipe holds; those, a read of the host's.
+    let few = blocked_with(2_000);
+    let many = blocked_with(128 * 1024);
+    assert!(many < few + (4 << 20), "{many} bytes, and {few} for few");
+}
+
+/// T-20: a tool that is not there is refused on every entry, whatever its input, and the chain says
+/// so.
+#[test]
+fn unknown_tools_are_recorded() {
+    let folder = Folder::new();
+    let refusals = || {
+        let unknown = |record: &&Value| {
+            record["fault"] == "unknown_tool" && record["tool"] == "AID.TEST.NOBODY.v1"
+        };
+        chain(&folder).iter().filter(unknown).count()
+    };
+    let mut host = Host::start(&folder, "builtin");
+    host.ask(&json!({ "aid": "AID.TEST.NOBODY.v1" }));
+    host.ask(&json!({ "aid": "AID.TEST.NOBODY.v1", "input_json": "{" }));
+    assert_eq!(refusals(), 2);
+    let one_shots: [&[&str]; 2] = [
+        &["toolhost", "--run", "builtin", "AID.TEST.NOBODY.v1"],
+        &["tool_exec", "AID.TEST.NOBODY.v1"],
+    ];
+    for (args, code) in one_shots.into_iter().zip([4, 0]) {
+        assert_eq!(cli(&folder, args).code(), code, "{args:?}");
+    }
+    assert_eq!(refusals(), 4);
+    verified(&folder);
 }
 
 /// TH-7: a reply waits neither for the next line nor for a tool that takes its time.

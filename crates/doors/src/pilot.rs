@@ -22,8 +22,8 @@ use callgate_call::{
     Call, Caller, Cancel, Digest, Document, Fault, IdempotencyKey, Output, Tier, Wire, chain,
 };
 use callgate_gate::{
-    ApprovalId, ApprovalState, Entry, Gate, PilotBegun, PilotEvent, PilotFacts, PilotNote,
-    StoreError,
+    ApprovalId, ApprovalState, Entry, Gate, PilotBegun, PilotEvent, PilotFacts, PilotHold,
+    PilotNote, StoreError,
 };
 use callgate_wires::toolhost::{
     RunHeader, RunRequest, Selection, SelectionKind, Status, merge_patch, patch_value,
@@ -70,7 +70,7 @@ pub enum PilotError {
         /// Why.
         reason: String,
     },
-    /// The request can not be taken.
+    /// The request can not be taken, or what comes of it not be kept.
     #[error("{0}")]
     Refused(String),
     /// It was told to stop between two steps; whoever takes it up again goes on from there.
@@ -84,7 +84,8 @@ pub enum PilotError {
 impl From<StoreError> for PilotError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Refused { reason } => Self::Busy(reason),
+            StoreError::Busy { reason } => Self::Busy(reason),
+            error @ StoreError::TooLarge { .. } => Self::Refused(error.to_string()),
             error => Self::Store(chain(&error)),
         }
     }
@@ -107,16 +108,18 @@ pub struct Pilot<'a> {
     pub cancel: Arc<Cancel>,
 }
 
-/// A run that was asked for.
+/// A run that was asked for, ours to drive for as long as this is there.
 pub struct Taken {
     /// How far it is.
     pub progress: Progress,
     /// Its request was known before.
     pub known: bool,
+    _hold: PilotHold,
 }
 
 impl Pilot<'_> {
-    /// Takes a request: a new run under `run_id`, or the one that it became before.
+    /// Takes a request: a new run under `run_id`, or the one that it became before, unless somebody
+    /// is at it.
     pub fn take(&self, request: &RunRequest, run_id: String) -> Result<Taken, PilotError> {
         let mut recorded = request.to_value();
         if self.gate.secrets().clean_value(&mut recorded) {
@@ -138,8 +141,19 @@ impl Pilot<'_> {
             PilotBegun::New => (run_id, false),
             PilotBegun::Known { run } => (run, true),
         };
-        let progress = self.find(&run)?;
-        Ok(Taken { progress, known })
+        let taken = self.take_up(&run)?;
+        Ok(Taken { known, ..taken })
+    }
+
+    /// Takes up a run that is there, unless somebody is at it: two who carried out one choice could
+    /// not tell whose outcome counts.
+    pub fn take_up(&self, run: &str) -> Result<Taken, PilotError> {
+        let hold = self.gate.store().pilot_hold(run)?;
+        Ok(Taken {
+            progress: self.find(run)?,
+            known: true,
+            _hold: hold,
+        })
     }
 
     /// How far a run is.
@@ -153,41 +167,51 @@ impl Pilot<'_> {
 
     /// Goes on with a run that ended: one that failed is tried again if it is to be, one that was
     /// stopped goes on as one that was killed does, one that waits for a person once that person
-    /// said yes. False if it stays as it is.
+    /// said yes; where no word came in time it asks anew. False if it stays as it is.
     pub fn resume(&self, progress: &mut Progress, retry: bool) -> Result<bool, PilotError> {
-        let Some(attempt) = self.next_attempt(progress, retry)? else {
-            return Ok(false);
-        };
-        self.note(
-            progress,
-            event::RESUMED,
-            json!({ "attempt": attempt }),
-            PilotFacts::default(),
-        )?;
+        match self.next(progress, retry)? {
+            Next::Stays => return Ok(false),
+            Next::AsksAnew => self.ask(progress)?,
+            Next::GoesOn { attempt } => self.note(
+                progress,
+                event::RESUMED,
+                json!({ "attempt": attempt }),
+                PilotFacts::default(),
+            )?,
+        }
         Ok(true)
     }
 
-    /// True if a run that ended would go on, were it asked for again.
+    /// True if a run that ended would go on or ask anew, were it asked for again.
     pub fn goes_on(&self, progress: &Progress) -> Result<bool, PilotError> {
-        Ok(self.next_attempt(progress, false)?.is_some())
+        Ok(self.next(progress, false)? != Next::Stays)
     }
 
-    /// The try that a run which ended goes on with. Being stopped costs none.
-    fn next_attempt(&self, progress: &Progress, retry: bool) -> Result<Option<u32>, PilotError> {
-        let attempt = match &progress.end {
+    /// What becomes of a run that ended. Being stopped costs no try.
+    fn next(&self, progress: &Progress, retry: bool) -> Result<Next, PilotError> {
+        let attempt = progress.attempt;
+        Ok(match &progress.end {
             Some(RunEnd::AskSup { approval }) => {
                 let asked = self.gate.store().approval(&ApprovalId(approval.clone()))?;
-                let yes = asked.is_some_and(|asked| is_granted(&asked.state));
-                yes.then_some(progress.attempt)
+                match asked.map(|asked| asked.state) {
+                    Some(ApprovalState::Granted { .. } | ApprovalState::Spent { .. }) => {
+                        Next::GoesOn { attempt }
+                    }
+                    Some(ApprovalState::Pending | ApprovalState::Denied { .. }) => Next::Stays,
+                    // A call that waits is made once more, and asks anew by itself.
+                    Some(ApprovalState::Expired) | None if progress.pending.is_some() => {
+                        Next::GoesOn { attempt }
+                    }
+                    Some(ApprovalState::Expired) | None => Next::AsksAnew,
+                }
             }
-            Some(RunEnd::ToolError { unknown: true, .. }) => None,
-            Some(RunEnd::ToolError { .. } | RunEnd::Breaker { .. }) if retry => {
-                Some(progress.attempt + 1)
-            }
-            Some(end) if end.was_stopped() => Some(progress.attempt),
-            _ => None,
-        };
-        Ok(attempt)
+            Some(RunEnd::ToolError { unknown: true, .. }) => Next::Stays,
+            Some(RunEnd::ToolError { .. } | RunEnd::Breaker { .. }) if retry => Next::GoesOn {
+                attempt: attempt + 1,
+            },
+            Some(end) if end.was_stopped() => Next::GoesOn { attempt },
+            _ => Next::Stays,
+        })
     }
 
     /// Takes steps until the run ends.
@@ -486,6 +510,20 @@ impl Pilot<'_> {
     }
 }
 
+/// What becomes of a run that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// It is as it is.
+    Stays,
+    /// It goes on, in this try.
+    GoesOn {
+        /// Which.
+        attempt: u32,
+    },
+    /// It waits for a person still, who is asked once more.
+    AsksAnew,
+}
+
 /// The end that is to be recorded next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DueEnd {
@@ -566,9 +604,17 @@ fn selection_value(selection: &Selection) -> Value {
     value
 }
 
-fn is_granted(state: &ApprovalState) -> bool {
-    match state {
-        ApprovalState::Granted { .. } | ApprovalState::Spent { .. } => true,
-        ApprovalState::Pending | ApprovalState::Denied { .. } | ApprovalState::Expired => false,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a run that somebody is at is worth waiting for.
+    #[test]
+    fn what_the_store_says() {
+        let reason = String::new;
+        let busy = StoreError::Busy { reason: reason() };
+        assert!(matches!(PilotError::from(busy), PilotError::Busy(_)));
+        let refused = StoreError::Refused { reason: reason() };
+        assert!(matches!(PilotError::from(refused), PilotError::Store(_)));
     }
 }

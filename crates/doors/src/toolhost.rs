@@ -24,7 +24,7 @@ use callgate_wires::toolhost::{
 };
 
 use crate::pipe::{PipeReader, PipeWriter, Whole};
-use slots::{after, fits_line, fits_snapshot, merge, to_wire};
+use slots::{Held, Sent, after, fits_line, fits_snapshot, to_wire};
 
 /// What the host is told at its start.
 #[derive(Clone, Debug)]
@@ -100,7 +100,11 @@ pub async fn run_once(
     stdin: &mut PipeReader,
 ) -> io::Result<Answered> {
     // An unknown AID answers without reading stdin.
-    if gate.catalog().find(aid).is_err() {
+    let known = gate.catalog().find(aid).map(|_| ());
+    if let Err(fault) = known {
+        let ticket = gate.refuse(aid, &host.caller, Wire::Toolhost, &fault);
+        // Nothing was done: that there is no such tool is told, recorded or not.
+        let _ = gate.settle(ticket).await;
         return Ok(unknown_aid(entry, aid, host));
     }
     let refuse = |error: &str, detail: Option<&str>| {
@@ -193,6 +197,9 @@ pub async fn serve(
             if host.stop.is_cancelled() {
                 return conversation.send(stdout).await; // what is not begun is not answered
             }
+            if conversation.is_full() {
+                conversation.send(stdout).await?;
+            }
             match line {
                 Line::Text([]) => return conversation.send(stdout).await,
                 Line::Text(line) => conversation.answer_line(line, stdout).await?,
@@ -222,9 +229,9 @@ struct Conversation<'a> {
     entry: Entry,
     /// One call at a time, and nothing else ends it: no token of its own.
     stop: Arc<Cancel>,
-    slots: Slots,
+    slots: Held,
     out: Vec<u8>,
-    /// How many calls' answers are in it.
+    /// How many answers are in it.
     answers: usize,
     /// Where each unsettled answer begins, so that one that could not be recorded can be
     /// taken back.
@@ -241,7 +248,7 @@ impl<'a> Conversation<'a> {
             host,
             entry,
             stop: Arc::new(host.stop.clone()),
-            slots: Slots::default(),
+            slots: Held::default(),
             out: Vec::new(),
             answers: 0,
             unsettled_from: 0,
@@ -276,15 +283,22 @@ impl<'a> Conversation<'a> {
             return Ok(());
         }
         // What is answered already does not wait for a tool that takes its time.
-        let waits = !self.out.is_empty() && !self.gate.answers_at_once(&aid);
-        let full = self.out.len() > BATCH_BYTES || self.answers >= BATCH_ANSWERS;
-        if waits || full {
+        if !self.out.is_empty() && !self.gate.answers_at_once(&aid) {
             self.send(stdout).await?;
         }
         self.take(aid, request).await;
+        self.end_line();
+        Ok(())
+    }
+
+    /// True if what is answered is to be written before more is.
+    fn is_full(&self) -> bool {
+        self.out.len() > BATCH_BYTES || self.answers >= BATCH_ANSWERS
+    }
+
+    fn end_line(&mut self) {
         self.out.push(b'\n');
         self.answers += 1;
-        Ok(())
     }
 
     fn refuse_line(&mut self, error: &str, detail: Option<&str>) {
@@ -295,16 +309,18 @@ impl<'a> Conversation<'a> {
             with_status: false,
         }
         .write(&mut self.out);
-        self.out.push(b'\n');
+        self.end_line();
     }
 
     /// Takes one request for `aid` through the gate and appends its reply.
     async fn take(&mut self, aid: String, request: Request) {
-        let merged = merge(&self.slots, request.state);
+        let (merged, sent) = self.slots.merge(request.state);
         let (value, text) = match request.input {
             RequestInput::Json(value, text) => (value, text),
             // The gate never sees it: there is no input to check.
-            RequestInput::Broken(reason) => return self.refuse_input(&aid, &reason, merged),
+            RequestInput::Broken(reason) => {
+                return self.refuse_input(&aid, &reason, (merged, sent));
+            }
         };
         let id = self.gate.next_id();
         let input = Document::new(value, text);
@@ -328,39 +344,44 @@ impl<'a> Conversation<'a> {
         };
         let answer = self.gate.invoke(&call).await;
         self.ticket = self.ticket.max(Some(answer.ticket));
-        self.reply(call, answer.outcome);
+        self.reply(call, answer.outcome, sent);
     }
 
     /// Answers a call whose `input_json` is not JSON. It counts as taken, so that what the
     /// caller sent of its slots stays, like after any other bad input. TH-89.
-    fn refuse_input(&mut self, aid: &str, reason: &str, merged: Slots) {
+    fn refuse_input(&mut self, aid: &str, reason: &str, (merged, sent): (Slots, Sent)) {
         let known = self.gate.catalog().find(aid).map(|_| ());
         let fault = known.err().unwrap_or_else(|| Fault::BadInput {
             field: "input_json".to_owned(),
             reason: format!("is not JSON: {reason}"),
         });
+        let ticket = self
+            .gate
+            .refuse(aid, &self.host.caller, Wire::Toolhost, &fault);
+        self.ticket = self.ticket.max(Some(ticket));
         if status_of(&fault).is_some() {
-            self.slots = merged;
-            let ticket = self
-                .gate
-                .refuse(aid, &self.host.caller, Wire::Toolhost, &fault);
-            self.ticket = self.ticket.max(Some(ticket));
+            self.slots.keep(merged, sent);
         }
         self.reply_fault(aid, &fault);
     }
 
-    fn reply(&mut self, call: Call, outcome: Outcome) {
+    fn reply(&mut self, call: Call, outcome: Outcome, sent: Sent) {
         match outcome.result {
+            Ok(output) if outcome.replayed => {
+                let (slots, none) = (self.slots.now().clone(), SlotChange::default());
+                self.write_took(Status::Ok, output.json.text(), "", true, &slots, &none);
+            }
             Ok(output) => {
-                let hit = outcome.replayed;
-                let before = if hit { &self.slots } else { &call.slots };
-                let (after, change) = after(before, if hit { None } else { Some(&output.slots) });
-                self.write_took(Status::Ok, output.json.text(), "", hit, &after, &change);
-                self.slots = after;
+                let (after, change) = after(&call.slots, &output.slots);
+                self.write_took(Status::Ok, output.json.text(), "", false, &after, &change);
+                match change.is_empty() {
+                    true => self.slots.keep(call.slots, sent),
+                    false => self.slots.change(call.slots, sent, after),
+                }
             }
             Err(fault) => {
                 if status_of(&fault).is_some() && !outcome.replayed {
-                    self.slots = call.slots;
+                    self.slots.keep(call.slots, sent);
                 }
                 if outcome.replayed {
                     self.reply_fault_hit(&fault);
@@ -373,7 +394,7 @@ impl<'a> Conversation<'a> {
 
     fn reply_fault_hit(&mut self, fault: &Fault) {
         let status = status_of(fault).unwrap_or(Status::ToolError);
-        let slots = self.slots.clone();
+        let slots = self.slots.now().clone();
         self.write_took(
             status,
             &output_of(fault),
@@ -386,7 +407,7 @@ impl<'a> Conversation<'a> {
 
     fn reply_fault(&mut self, aid: &str, fault: &Fault) {
         if let Some(status) = status_of(fault) {
-            let slots = self.slots.clone();
+            let slots = self.slots.now().clone();
             let error = fault.to_string();
             let output = output_of(fault);
             return self.write_took(
@@ -455,7 +476,8 @@ impl<'a> Conversation<'a> {
     }
 
     /// Makes what is answered so far durable. If that fails the answers since the last time
-    /// are taken back: an outcome that is not recorded is not told.
+    /// are taken back, and what their tools did to the slots: an outcome that is not recorded is
+    /// not told.
     async fn settle(&mut self) {
         let Some(ticket) = self.ticket.take() else {
             return;
@@ -466,6 +488,7 @@ impl<'a> Conversation<'a> {
                 .filter(|&&b| b == b'\n')
                 .count();
             self.out.truncate(self.unsettled_from);
+            self.slots.take_back();
             for _ in 0..lines.max(usize::from(self.entry != Entry::Serve)) {
                 self.reply_fault("", &fault);
                 if self.entry == Entry::Serve {
@@ -474,6 +497,7 @@ impl<'a> Conversation<'a> {
             }
         }
         self.unsettled_from = self.out.len();
+        self.slots.settle();
     }
 
     /// Settles and writes all answers, in one write.
@@ -500,7 +524,7 @@ impl<'a> Conversation<'a> {
     /// `_lease.issue` and `_lease.gc` on this pipe. T-15.
     fn lease_command(&mut self, line: &[u8]) {
         match self.carry_out_lease_command(line) {
-            Ok(()) => self.out.push(b'\n'),
+            Ok(()) => self.end_line(),
             Err(reason) => self.refuse_line(&reason, None),
         }
     }

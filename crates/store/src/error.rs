@@ -85,6 +85,12 @@ pub enum StoreError {
         /// Why.
         reason: String,
     },
+    /// Somebody else is at what was to be changed.
+    #[error("{reason}")]
+    Busy {
+        /// At what.
+        reason: String,
+    },
     /// Something is larger than the store keeps.
     #[error("{what} exceeds {max_bytes} bytes")]
     TooLarge {

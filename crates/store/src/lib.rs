@@ -7,7 +7,7 @@
 //! journal.lock     held while deciding and appending, by one process at a time
 //! state.db         the index                                                 index.rs, key_runs.rs, sieve.rs, fold.rs
 //! state.mark       how much of the journal the index holds
-//! owners/…         a lock file of each living process                        owner.rs
+//! owners/…         a lock file of each living process, and of each driven run  owner.rs
 //! head.json        the newest signed head; head.pub, signing.key             head.rs
 //! packs-…          verified copies of packs, from which their tools run       assets.rs
 //! blobs/…          outputs above 1 MiB, while a key points at them            blobs.rs, sweep.rs
@@ -95,14 +95,14 @@ pub use memory::{NOTE_BYTES_MAX, Note};
 pub use nonces::{NONCES_MAX, Nonce};
 pub use owner::OwnerId;
 pub use pilots::{
-    PILOT_EVENT_BYTES_MAX, PILOT_RUNS_MAX, PilotBegun, PilotEvent, PilotFacts, PilotNote,
-    PilotRecord, PilotRecords, PilotRun, PilotState,
+    PILOT_EVENT_BYTES_MAX, PILOT_RUNS_MAX, PilotBegun, PilotEvent, PilotFacts, PilotHold,
+    PilotNote, PilotRecord, PilotRecords, PilotRun, PilotState,
 };
 pub use plans::{
     NewPlan, PLAN_BYTES_MAX, PLANS_MAX, Plan, PlanEar, PlanHead, PlanId, PlanNews, TASKS_MAX, Task,
     TaskPatch, TaskStatus,
 };
-pub use queue::{Job, Queue, Shelf};
+pub use queue::{BASE_BYTES_MAX, Job, Queue, Shelf};
 pub use run::{
     ArtifactProblem, BadArtifact, Checked, Collected, KeptArtifact, RUN_ARTIFACTS_MAX,
     RUN_ARTIFACTS_OPEN_MAX, RUN_LINE_BYTES_MAX, RUN_NAME_BYTES_MAX, RUN_TEXT_BYTES_MAX, Run,

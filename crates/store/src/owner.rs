@@ -1,5 +1,6 @@
 //! Who is dead (G-4): every process that starts calls with a key holds a lock file for life. A
-//! lock that can be taken says that its owner is gone, whatever killed it.
+//! lock that can be taken says that its owner is gone, whatever killed it. Whoever drives a run of
+//! the pilot holds another for that run.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -28,18 +29,36 @@ impl std::fmt::Debug for OwnerId {
 /// This process's own lock.
 pub(crate) struct Owner {
     id: OwnerId,
+    _lock: LockFile,
+}
+
+impl Owner {
+    /// Takes a new name, under the commit lock.
+    pub(crate) fn new(state: &Path) -> Result<Self, StoreError> {
+        let id = OwnerId(crate::random_u64()?);
+        let _lock = LockFile::new(state, &id.to_string())?;
+        Ok(Self { id, _lock })
+    }
+
+    pub(crate) fn id(&self) -> OwnerId {
+        self.id
+    }
+}
+
+/// A file in `owners`, locked for as long as this is there.
+#[derive(Debug)]
+pub(crate) struct LockFile {
     path: PathBuf,
     _lock: File,
 }
 
-impl Owner {
-    /// Takes a new name, under the commit lock. The file gets its name only once it is locked, so
-    /// that nobody can find it unlocked and take us for dead.
-    pub(crate) fn new(state: &Path) -> Result<Self, StoreError> {
-        let id = OwnerId(crate::random_u64()?);
+impl LockFile {
+    /// The file gets its name only once it is locked, so that nobody can find it unlocked and take
+    /// us for dead.
+    fn new(state: &Path, name: &str) -> Result<Self, StoreError> {
         let dir = state.join("owners");
-        let fresh = dir.join(format!(".{id}"));
-        let path = dir.join(id.to_string());
+        let fresh = dir.join(format!(".{:016x}", crate::random_u64()?));
+        let path = dir.join(name);
         let lock = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -49,19 +68,19 @@ impl Owner {
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| StoreError::write(&fresh, e))?;
         std::fs::rename(&fresh, &path).map_err(|e| StoreError::write(&path, e))?;
-        Ok(Self {
-            id,
-            path,
-            _lock: lock,
-        })
+        Ok(Self { path, _lock: lock })
     }
 
-    pub(crate) fn id(&self) -> OwnerId {
-        self.id
+    /// One that several may want, under the commit lock; `None` if somebody has it.
+    pub(crate) fn take(state: &Path, name: &str) -> Result<Option<Self>, StoreError> {
+        if is_locked(&state.join("owners").join(name)) {
+            return Ok(None);
+        }
+        Self::new(state, name).map(Some)
     }
 }
 
-impl Drop for Owner {
+impl Drop for LockFile {
     fn drop(&mut self) {
         // No file says the same as a file whose lock can be taken.
         let _ = std::fs::remove_file(&self.path);

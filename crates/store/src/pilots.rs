@@ -2,8 +2,8 @@
 //! comes after a crash knows what was chosen and what was done. What an event holds is the
 //! pilot's to say; here it is a document of one run at one place.
 //!
-//! A run has one writer at a time: an event names the place it believes to be the next, and one
-//! that is mistaken is refused.
+//! A run has one driver at a time, who holds its lock, and one writer: an event names the place it
+//! believes to be the next, and one that is mistaken is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::index::Index;
+use crate::owner::LockFile;
 use crate::state::Inner;
 use crate::{Filter, OwnerId, RunCursor, Store, StoreError, records};
 
@@ -131,6 +132,10 @@ pub enum PilotBegun {
     },
 }
 
+/// A run that is ours to drive, for as long as this is there.
+#[derive(Debug)]
+pub struct PilotHold(#[expect(dead_code, reason = "it is held")] LockFile);
+
 /// What a record says that [`PilotRecords`] are made of.
 #[derive(Deserialize)]
 struct Said {
@@ -240,6 +245,16 @@ impl Store {
         })
     }
 
+    /// Holds a run, so that nobody else drives it, in this process or another; busy if somebody
+    /// does.
+    pub fn pilot_hold(&self, run: &str) -> Result<PilotHold, StoreError> {
+        let name = format!("run-{}", &Digest::of_bytes(run.as_bytes()).to_hex()[..32]);
+        let held = self.commit(|_, _| LockFile::take(&self.dir, &name))?;
+        held.map(PilotHold).ok_or_else(|| StoreError::Busy {
+            reason: format!("somebody else is at run {run}"),
+        })
+    }
+
     /// Adds an event at `place`, which must be the next one; it is in the file on return.
     pub fn pilot_append(
         &self,
@@ -254,7 +269,7 @@ impl Store {
             let next = inner.pilot_places(run)?;
             if next != place {
                 let reason = format!("somebody else is at run {run}: it has {next} events");
-                return Err(StoreError::Refused { reason });
+                return Err(StoreError::Busy { reason });
             }
             let owner = match note.ends {
                 true => None,

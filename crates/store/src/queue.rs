@@ -18,7 +18,7 @@ use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use callgate_call::Timestamp;
+use callgate_call::{Digest, Timestamp};
 use rustix::fs::{FlockOperation, RenameFlags, flock, renameat_with};
 
 use crate::{StoreError, failpoint, keep_newest, write_file, write_file_with};
@@ -28,6 +28,13 @@ const JOBS_SEEN_MAX: usize = 10_000;
 /// Files of `done`, `failed`, `dlq` and `out`; one more, and all but the newest `KEPT_MIN` go.
 const KEPT_MAX: usize = 10_000;
 const KEPT_MIN: usize = 9000;
+/// Longest name of a file.
+const NAME_BYTES_MAX: usize = 255;
+/// Longest first name of a job: every later one of it still is a file's name.
+pub const BASE_BYTES_MAX: usize = NAME_BYTES_MAX - LATER_BYTES_MAX;
+/// What the longest of the later names, that in `retry`, adds to the first: `retry_`, `_`, `.r`,
+/// `.a` and `.json`, with a time of 20 digits, a run of 32 and a try of 10.
+const LATER_BYTES_MAX: usize = 16 + 20 + 32 + 10;
 /// A job without a number comes with this one.
 const PRIORITY_DEFAULT: u32 = 5000;
 
@@ -40,12 +47,14 @@ pub struct Queue {
 /// A job that is ours until it is put somewhere.
 #[derive(Debug)]
 pub struct Job {
-    /// Its file's first name, without `.json`.
+    /// Its file's first name, without `.json`; cut if that is too long.
     pub base: String,
     /// The run it is.
     pub run: String,
     /// Which try this is, from 1.
     pub attempt: u32,
+    /// False if its name is longer than [`BASE_BYTES_MAX`]: it can only be shelved.
+    pub name_fits: bool,
     path: PathBuf,
     _lock: File,
 }
@@ -216,6 +225,17 @@ impl Queue {
             return Ok(None);
         };
         let run = name.run.clone().unwrap_or_else(|| run.to_owned());
+        if name.base.len() > BASE_BYTES_MAX {
+            // Stays where it is, so that whoever comes after us finds it too long as well.
+            return Ok(Some(Job {
+                base: cut(&name.base),
+                run,
+                attempt: name.attempt,
+                name_fits: false,
+                path: path.to_owned(),
+                _lock: lock,
+            }));
+        }
         let claimed = format!("{}.r{run}.a{}.json.processing", name.base, name.attempt);
         let claimed = self.dir.join("processing").join(claimed);
         if !rename(path, &claimed)? || !is_same(&lock, &claimed) {
@@ -226,6 +246,7 @@ impl Queue {
             base: name.base.clone(),
             run,
             attempt: name.attempt,
+            name_fits: true,
             path: claimed,
             _lock: lock,
         }))
@@ -261,11 +282,17 @@ impl Queue {
 
     /// Lets a job be tried again once `due` has come.
     pub fn put_off(&self, job: Job, due: Timestamp) -> Result<(), StoreError> {
+        let attempt = job.attempt.saturating_add(1);
+        self.put_back(Job { attempt, ..job }, due)
+    }
+
+    /// Lets a job wait until `due` has come; its try is still to be made.
+    pub fn put_back(&self, job: Job, due: Timestamp) -> Result<(), StoreError> {
         failpoint("queue.before_put_off");
         let Job {
             base, run, attempt, ..
         } = &job;
-        let name = format!("retry_{}_{base}.r{run}.a{}.json", due.0, attempt + 1);
+        let name = format!("retry_{}_{base}.r{run}.a{attempt}.json", due.0);
         rename(&job.path, &self.dir.join("retry").join(name))?;
         failpoint("queue.after_put_off");
         Ok(())
@@ -304,6 +331,13 @@ impl Job {
         }
         std::fs::read(&self.path).map(Some).map_err(fail)
     }
+}
+
+/// A name that fits, another for each that does not.
+fn cut(base: &str) -> String {
+    let digest = &Digest::of_bytes(base.as_bytes()).to_hex()[..16];
+    let at = base.floor_char_boundary(BASE_BYTES_MAX - digest.len() - 1);
+    format!("{}~{digest}", &base[..at])
 }
 
 /// The file, ours for as long as it is open; `None` if somebody has it, or it went meanwhile.
@@ -423,6 +457,44 @@ mod tests {
             2,
             "a taken name is no reason to lose a job"
         );
+    }
+
+    /// TH-149: a name that leaves no room for what is added to it is shelved under one that fits;
+    /// one that just does goes through every folder.
+    #[test]
+    fn names_that_are_too_long() {
+        let place = Place::new("q-long");
+        let queue = Queue::open(&place.0).unwrap();
+        let run = "f".repeat(32);
+        let long = "é".repeat(BASE_BYTES_MAX / 2 + 1);
+        for name in [&format!("{long}1"), &format!("{long}2")] {
+            put(&place, &format!("inbox/{name}.json"));
+            let job = queue.claim(Timestamp(1), &run).unwrap().unwrap();
+            assert!(!job.name_fits && long.starts_with(job.base.split('~').next().unwrap()));
+            assert_eq!(place.names("inbox"), [format!("{name}.json")], "it stays");
+            assert!(queue.claim(Timestamp(1), &run).unwrap().is_none(), "ours");
+            queue.tell(&job, "{}").unwrap();
+            queue.shelve(job, Shelf::Failed).unwrap();
+        }
+        assert_eq!(place.names("out").len(), 2);
+        assert_eq!(place.names("failed").len(), 2);
+        put(
+            &place,
+            &format!("inbox/{}.json", "x".repeat(BASE_BYTES_MAX)),
+        );
+        let job = queue.claim(Timestamp(1), &run).unwrap().unwrap();
+        assert!(job.name_fits);
+        let job = Job {
+            attempt: u32::MAX - 1,
+            ..job
+        };
+        queue.put_off(job, Timestamp(u64::MAX)).unwrap();
+        let name = &place.names("retry")[0];
+        assert_eq!(name.len(), NAME_BYTES_MAX);
+        let job = queue.claim(Timestamp(u64::MAX), &run).unwrap().unwrap();
+        queue.tell(&job, "{}").unwrap();
+        queue.shelve(job, Shelf::Done).unwrap();
+        assert_eq!(place.names("done").len(), 1);
     }
 
     /// What is over is kept up to a bound, then the oldest go; a file that was written long ago and

@@ -135,7 +135,7 @@ fn one_writer_at_a_time() {
     append(&theirs, "0a", 1, &json!({})).unwrap();
     assert!(matches!(
         append(&ours, "0a", 1, &json!({})),
-        Err(StoreError::Refused { .. })
+        Err(StoreError::Busy { .. })
     ));
     append(&ours, "0a", 2, &json!({})).unwrap();
     assert_eq!(steps(&theirs.pilot_events("0a").unwrap()), [0, 1, 2]);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use callgate_call::{Caller, Cancel};
-use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd, Taken, log, told};
+use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd, log, told};
 use callgate_store::{Store, keep_newest, write_owner_file};
 use callgate_wires::toolhost::{MAX_STDIN_BYTES, RunRequest};
 use clap::Args;
@@ -109,10 +109,10 @@ async fn one(
             take_and_drive(pilot, &request, run).await
         }
         Wanted::Known(run) => {
-            let mut progress = pilot.find(&run)?;
-            pilot.resume(&mut progress, true)?;
-            let end = pilot.drive(&mut progress).await?;
-            Ok((progress, end, true))
+            let mut taken = pilot.take_up(&run)?;
+            pilot.resume(&mut taken.progress, true)?;
+            let end = pilot.drive(&mut taken.progress).await?;
+            Ok((taken.progress, end, true))
         }
     }
 }
@@ -123,15 +123,12 @@ pub async fn take_and_drive(
     request: &RunRequest,
     run: String,
 ) -> Result<(Progress, RunEnd, bool), PilotError> {
-    let Taken {
-        mut progress,
-        known,
-    } = pilot.take(request, run)?;
-    if known {
-        pilot.resume(&mut progress, false)?;
+    let mut taken = pilot.take(request, run)?;
+    if taken.known {
+        pilot.resume(&mut taken.progress, false)?;
     }
-    let end = pilot.drive(&mut progress).await?;
-    Ok((progress, end, known))
+    let end = pilot.drive(&mut taken.progress).await?;
+    Ok((taken.progress, end, taken.known))
 }
 
 /// A fresh id; with `MACHINA_DETERMINISTIC_RUN_ID=1` the first of a fixed sequence that no run of

@@ -3,6 +3,8 @@
 
 mod face;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 use callgate_call::{Caller, Cancel, Timestamp};
 use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd};
-use callgate_store::{Job, Queue, Shelf};
+use callgate_store::{BASE_BYTES_MAX, Job, Queue, Shelf};
 use callgate_wires::toolhost::{JITTER_MS_MAX, MAX_STDIN_BYTES, RunRequest};
 use serde_json::{Value, json};
 
@@ -21,10 +23,12 @@ use crate::cli::{Done, Place, runtime};
 use crate::compose::{Parts, chain};
 use crate::environment::Environment;
 use crate::show;
-use face::{QueueWork, elsewhere};
+use face::QueueWork;
 
 /// How often the folders are looked at.
 const SCAN_EVERY: Duration = Duration::from_millis(500);
+/// How long a job waits before it is looked at again whose run somebody else is at.
+const BUSY_DELAY_MS: u64 = 1000;
 
 pub fn run(
     environment: &Environment,
@@ -59,6 +63,7 @@ pub fn run(
         parts: &parts,
         pilot: &pilot,
         queue: &queue,
+        waiting: RefCell::default(),
     };
     let worked = runtime()?.block_on(async {
         let mut stop = StopSignals::watch()?;
@@ -100,13 +105,27 @@ struct Worker<'a> {
     parts: &'a Parts<'a>,
     pilot: &'a Pilot<'a>,
     queue: &'a Queue,
+    /// The runs of jobs that were told to wait.
+    waiting: RefCell<BTreeSet<String>>,
 }
 
 /// What becomes of a job.
 enum Verdict {
     Shelved(Shelf),
-    /// It is tried again after so many ms.
-    PutOff(u64),
+    /// It is tried again then.
+    PutOff(Timestamp),
+    /// Somebody else is at its run, and it is looked at again then; that is no try.
+    Waits(Timestamp),
+}
+
+impl Verdict {
+    /// When its turn comes again, if it does.
+    fn due(&self) -> Option<Timestamp> {
+        match self {
+            Self::Shelved(_) => None,
+            Self::PutOff(due) | Self::Waits(due) => Some(*due),
+        }
+    }
 }
 
 impl Worker<'_> {
@@ -139,16 +158,13 @@ impl Worker<'_> {
         self.parts.clock.now()
     }
 
+    fn in_ms(&self, delay_ms: u64) -> Timestamp {
+        Timestamp(self.now().0.saturating_add(delay_ms))
+    }
+
     /// Drives a job's run, tells what came of it, and puts the job where it belongs.
     async fn one(&self, job: Job) -> Result<(), String> {
-        let read = job
-            .read(MAX_STDIN_BYTES as u64)
-            .map_err(|error| chain(&error))?;
-        let request = match read {
-            None => Err("a request is 10 MiB at most".to_owned()),
-            Some(bytes) => RunRequest::parse(&bytes).map_err(|error| error.to_string()),
-        };
-        let request = match request {
+        let request = match request_of(&job) {
             Ok(request) => request,
             Err(reason) => return self.refuse(job, &reason),
         };
@@ -160,19 +176,20 @@ impl Worker<'_> {
         let (progress, end, known) = match ended {
             Ok(ended) => ended,
             Err(PilotError::Refused(reason)) => return self.refuse(job, &reason),
-            // The same request is being worked on elsewhere.
-            Err(PilotError::Busy(_)) => {
-                return self.finish(job, &request, elsewhere(), Verdict::Shelved(Shelf::Done));
+            // The job's own fault: the others need not wait for it to be mended.
+            Err(error @ PilotError::Broken { .. }) => return self.refuse(job, &error.to_string()),
+            // How the same request ends elsewhere is told once it has.
+            Err(PilotError::Busy(reason)) => {
+                let result = json!({ "ok": false, "end": "busy", "data": { "reason": reason } });
+                let verdict = Verdict::Waits(self.in_ms(BUSY_DELAY_MS));
+                return self.finish(job, &request, result, verdict);
             }
             Err(error) => return Err(error.to_string()),
         };
         let state = &self.parts.paths.state;
         let log = keep_log(&self.parts.store, state, &progress.header.run_id)?;
-        let verdict = verdict(&job, &request, &end, known);
-        let mut result = ended_json(&progress, known, &log);
-        if let Verdict::PutOff(delay_ms) = verdict {
-            result["next_run_at_ms"] = json!(self.now().0 + delay_ms);
-        }
+        let verdict = self.verdict(&job, &request, &end, known);
+        let result = ended_json(&progress, known, &log);
         self.finish(job, &request, result, verdict)
     }
 
@@ -183,20 +200,20 @@ impl Worker<'_> {
         request: &RunRequest,
     ) -> Result<(Progress, RunEnd, bool), PilotError> {
         let begun = !self.pilot.gate.store().pilot_events(&job.run)?.is_empty();
-        let (mut progress, known) = if begun {
-            (self.pilot.find(&job.run)?, false)
-        } else {
-            let taken = self.pilot.take(request, job.run.clone())?;
-            (taken.progress, taken.known)
+        let mut taken = match begun {
+            true => self.pilot.take_up(&job.run)?,
+            false => self.pilot.take(request, job.run.clone())?,
         };
+        let known = taken.known && !begun;
+        let progress = &mut taken.progress;
         // Of a run that was there before, the job's first try is none: only what it failed at
         // itself is tried again.
         let tried = if known { 1 } else { progress.attempt };
         let ended = progress.end.is_some();
-        let resumed = self.pilot.resume(&mut progress, job.attempt > tried)?;
+        let resumed = self.pilot.resume(progress, job.attempt > tried)?;
         let told_again = known && ended && !resumed;
-        let end = self.pilot.drive(&mut progress).await?;
-        Ok((progress, end, told_again))
+        let end = self.pilot.drive(progress).await?;
+        Ok((taken.progress, end, told_again))
     }
 
     fn refuse(&self, job: Job, reason: &str) -> Result<(), String> {
@@ -221,42 +238,71 @@ impl Worker<'_> {
         result["job"] = json!(job.base);
         result["attempt"] = json!(job.attempt);
         result["max_attempts"] = json!(max);
-        result["scheduled_retry"] = json!(matches!(verdict, Verdict::PutOff(_)));
+        result["scheduled_retry"] = json!(verdict.due().is_some());
+        if let Some(due) = verdict.due() {
+            result["next_run_at_ms"] = json!(due.0);
+        }
         result["deadletter"] = json!(matches!(verdict, Verdict::Shelved(Shelf::DeadLetters)));
         result
     }
 
+    /// Tells what came of a job and puts it where it belongs. That it waits is told once.
     fn put(&self, job: Job, result: &Value, verdict: Verdict) -> Result<(), String> {
-        let fail = |error: callgate_store::StoreError| chain(&error);
-        self.queue
-            .tell(&job, &format!("{result}\n"))
-            .map_err(fail)?;
+        let is_news = match verdict {
+            Verdict::Waits(_) => self.waiting.borrow_mut().insert(job.run.clone()),
+            Verdict::Shelved(_) | Verdict::PutOff(_) => {
+                self.waiting.borrow_mut().remove(&job.run);
+                true
+            }
+        };
+        if is_news {
+            self.tell(&job, result)?;
+        }
+        let put = match verdict {
+            Verdict::Shelved(shelf) => self.queue.shelve(job, shelf),
+            Verdict::PutOff(due) => self.queue.put_off(job, due),
+            Verdict::Waits(due) => self.queue.put_back(job, due),
+        };
+        put.map_err(|error| chain(&error))
+    }
+
+    fn tell(&self, job: &Job, result: &Value) -> Result<(), String> {
+        let told = self.queue.tell(job, &format!("{result}\n"));
+        told.map_err(|error| chain(&error))?;
         if self.place.json {
             show::json(result);
         } else {
             let end = result["end"].as_str().unwrap_or_default();
             show::say(&format!("{} (try {}): {end}", job.base, job.attempt));
         }
-        let put = match verdict {
-            Verdict::Shelved(shelf) => self.queue.shelve(job, shelf),
-            Verdict::PutOff(delay_ms) => {
-                let due = Timestamp(self.now().0.saturating_add(delay_ms));
-                self.queue.put_off(job, due)
-            }
-        };
-        put.map_err(fail)
+        Ok(())
+    }
+
+    /// A run that failed is tried again, unless nobody knows what it did.
+    fn verdict(&self, job: &Job, request: &RunRequest, end: &RunEnd, known: bool) -> Verdict {
+        let unknown = matches!(end, RunEnd::ToolError { unknown: true, .. });
+        if end.is_good() || known {
+            Verdict::Shelved(Shelf::Done)
+        } else if unknown || job.attempt >= request.max_attempts {
+            Verdict::Shelved(Shelf::DeadLetters)
+        } else {
+            let jitter_ms = getrandom::u32().unwrap_or(0) as u64 % (JITTER_MS_MAX + 1);
+            let delay_ms = request.delay_ms(job.attempt).saturating_add(jitter_ms);
+            Verdict::PutOff(self.in_ms(delay_ms))
+        }
     }
 }
 
-/// A run that failed is tried again, unless nobody knows what it did.
-fn verdict(job: &Job, request: &RunRequest, end: &RunEnd, known: bool) -> Verdict {
-    let unknown = matches!(end, RunEnd::ToolError { unknown: true, .. });
-    if end.is_good() || known {
-        Verdict::Shelved(Shelf::Done)
-    } else if unknown || job.attempt >= request.max_attempts {
-        Verdict::Shelved(Shelf::DeadLetters)
-    } else {
-        let jitter_ms = getrandom::u32().unwrap_or(0) as u64 % (JITTER_MS_MAX + 1);
-        Verdict::PutOff(request.delay_ms(job.attempt) + jitter_ms)
+/// What a job asks for, or why it can not be worked on.
+fn request_of(job: &Job) -> Result<RunRequest, String> {
+    if !job.name_fits {
+        return Err(format!(
+            "the file's name is {BASE_BYTES_MAX} bytes at most, without `.json`"
+        ));
+    }
+    let read = job.read(MAX_STDIN_BYTES as u64);
+    match read.map_err(|error| chain(&error))? {
+        None => Err("a request is 10 MiB at most".to_owned()),
+        Some(bytes) => RunRequest::parse(&bytes).map_err(|error| error.to_string()),
     }
 }

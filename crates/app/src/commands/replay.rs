@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use callgate_call::{Caller, Cancel};
+use callgate_doors::pilot::replay::Halt;
 use callgate_doors::pilot::{Progress, log};
 use callgate_gate::PilotEvent;
 use callgate_tools::runs::RunKind;
@@ -74,7 +75,11 @@ pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
     super::close(&parts);
     let (events, rerun, taken) = match replayed {
         Ok(replayed) => (replayed.events, replayed.rerun, replayed.taken),
-        Err(found) => {
+        Err(Halt::NotRun { aid, step, fault }) => {
+            let words = format!("step {step}: {aid} could not be run again: {fault}");
+            return Err(Failure::from(fault).in_words(words));
+        }
+        Err(Halt::Differs(found)) => {
             let shown = json!({
                 "event": found.event,
                 "step": found.step,

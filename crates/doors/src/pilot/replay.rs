@@ -10,6 +10,7 @@
 mod kept;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use callgate_call::{Call, Document, Fault, Output, Slots, Tier, Tool, Wire};
 use callgate_gate::{Entry, Gate, PilotEvent};
@@ -29,6 +30,9 @@ use kept::Kept;
 
 /// Faults of a deterministic tool that come again: its own words, and what it gives.
 const FAULTS_AGAIN: [&str; 2] = ["tool_failed", "bad_output"];
+/// How long a call waits for its tool's rate, all in all, and how long at a time at least.
+const RATE_WAIT_MAX: Duration = Duration::from_secs(60);
+const RATE_WAIT_MIN: Duration = Duration::from_millis(1);
 /// Why a tool can not be called now.
 const NOT_NOW: [&str; 3] = ["breaker_open", "rate_limited", "unavailable"];
 
@@ -60,6 +64,28 @@ pub struct Difference {
     pub found: Value,
 }
 
+/// Why a replay did not come to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Halt {
+    /// Something is not as recorded.
+    Differs(Box<Difference>),
+    /// A tool can not be had now, which says nothing of the run.
+    NotRun {
+        /// Which.
+        aid: String,
+        /// The step that called it.
+        step: u32,
+        /// Why it can not.
+        fault: Fault,
+    },
+}
+
+impl From<Box<Difference>> for Halt {
+    fn from(difference: Box<Difference>) -> Self {
+        Self::Differs(difference)
+    }
+}
+
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const SHOWN_CHARS_MAX: usize = 200;
@@ -75,7 +101,7 @@ impl std::fmt::Display for Difference {
 
 impl Pilot<'_> {
     /// Replays a run from its events.
-    pub async fn replay(&self, events: &[PilotEvent]) -> Result<Replayed, Box<Difference>> {
+    pub async fn replay(&self, events: &[PilotEvent]) -> Result<Replayed, Halt> {
         let broken = |index: usize, reason: String| {
             let step = events.get(index).map_or(0, |happened| happened.step);
             Box::new(Difference {
@@ -119,11 +145,7 @@ impl Pilot<'_> {
     }
 
     /// Whether an event is what comes of those before it.
-    async fn follows(
-        &self,
-        place: Place<'_>,
-        progress: &Progress,
-    ) -> Result<Followed, Box<Difference>> {
+    async fn follows(&self, place: Place<'_>, progress: &Progress) -> Result<Followed, Halt> {
         if place.before.is_none() {
             place.begins(progress)?;
             return Ok(Followed::Plainly);
@@ -145,7 +167,7 @@ impl Pilot<'_> {
                     place.says(&trip_doc(reason))?;
                 }
                 None if name == event::SELECTED => self.reselect(place, progress)?,
-                None => return Err(place.is_not(event::SELECTED)),
+                None => return Err(place.is_not(event::SELECTED).into()),
             },
         }
         Ok(Followed::Plainly)
@@ -176,7 +198,7 @@ impl Pilot<'_> {
         place: Place<'_>,
         progress: &Progress,
         chosen: &Chosen,
-    ) -> Result<Followed, Box<Difference>> {
+    ) -> Result<Followed, Halt> {
         match chosen.deed() {
             Deed::Noop => {
                 place.is(event::NOOP)?;
@@ -202,7 +224,7 @@ impl Pilot<'_> {
         place: Place<'_>,
         progress: &Progress,
         chosen: &Chosen,
-    ) -> Result<Followed, Box<Difference>> {
+    ) -> Result<Followed, Halt> {
         let catalog = self.gate.catalog();
         let entry = catalog.find(&chosen.aid);
         let entry = entry.map_err(|_| place.differs("tool", json!(chosen.aid), Value::Null))?;
@@ -234,7 +256,7 @@ impl Pilot<'_> {
                 let kind = reason.strip_suffix(&tail).unwrap_or_default();
                 if !NOT_NOW.contains(&kind) {
                     let found = json!(format!("none of {}", NOT_NOW.join(", ")));
-                    return Err(place.differs("reason", json!(reason), found));
+                    return Err(place.differs("reason", json!(reason), found).into());
                 }
                 place.says(&trip_doc(reason))?;
                 Ok(Followed::Taken)
@@ -247,7 +269,7 @@ impl Pilot<'_> {
                 )?;
                 Ok(Followed::Taken)
             }
-            _ => Err(place.is_not(event::TOOL_OK)),
+            _ => Err(place.is_not(event::TOOL_OK).into()),
         }
     }
 
@@ -258,7 +280,7 @@ impl Pilot<'_> {
         progress: &Progress,
         chosen: &Chosen,
         entry: &Entry,
-    ) -> Result<Followed, Box<Difference>> {
+    ) -> Result<Followed, Halt> {
         let tool = &entry.tool;
         place.same("aid", json!(chosen.aid))?;
         place.same("status", json!(Status::Ok.as_str()))?;
@@ -267,7 +289,7 @@ impl Pilot<'_> {
         let again = may_rerun(self.gate, &self.caller, tool);
         let slots = match again {
             true => {
-                let output = self.once_more(progress, chosen).await;
+                let output = self.once_more(progress, chosen).await?;
                 let output = output.map_err(|fault| {
                     place.differs("status", json!("OK"), json!(fault.to_string()))
                 })?;
@@ -297,16 +319,16 @@ impl Pilot<'_> {
         progress: &Progress,
         chosen: &Chosen,
         (entry, again): (&Entry, bool),
-    ) -> Result<Followed, Box<Difference>> {
+    ) -> Result<Followed, Halt> {
         let again = again && may_rerun(self.gate, &self.caller, &entry.tool);
         let result = match entry.check_input(&chosen.input) {
             Err(fault) => Err(fault),
-            Ok(()) if again => self.once_more(progress, chosen).await,
+            Ok(()) if again => self.once_more(progress, chosen).await?,
             Ok(()) => return Ok(Followed::Taken),
         };
         let status = &place.happened.doc["status"];
         let fault = match result {
-            Ok(_) => return Err(place.differs("status", status.clone(), json!("OK"))),
+            Ok(_) => return Err(place.differs("status", status.clone(), json!("OK")).into()),
             Err(fault) => fault,
         };
         let found = status_of(&fault).unwrap_or(Status::ToolError);
@@ -321,15 +343,50 @@ impl Pilot<'_> {
         })
     }
 
-    async fn once_more(&self, progress: &Progress, chosen: &Chosen) -> Result<Output, Fault> {
+    /// Runs a tool again. A rate is waited out, for what a run did over an hour is replayed at once.
+    async fn once_more(
+        &self,
+        progress: &Progress,
+        chosen: &Chosen,
+    ) -> Result<Result<Output, Fault>, Halt> {
+        let mut patience = RATE_WAIT_MAX;
+        loop {
+            let fault = match self.rerun(progress, chosen).await {
+                Err(fault) if status_of(&fault) == Some(Status::BreakerTrip) => fault,
+                result => return Ok(result),
+            };
+            let Some(wait) = rate_wait(&fault, patience) else {
+                return Err(Halt::NotRun {
+                    aid: chosen.aid.clone(),
+                    step: progress.step,
+                    fault,
+                });
+            };
+            patience -= wait;
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn rerun(&self, progress: &Progress, chosen: &Chosen) -> Result<Output, Fault> {
         let (id, caller) = (self.gate.next_id(), self.caller.clone());
         let input = Document::from_value(chosen.input.clone());
         let cancel = Arc::clone(&self.cancel);
         let mut call = Call::new(id, &chosen.aid, input, caller, Wire::Pilot, cancel);
         call.slots = progress.slots.clone();
         call.fits = |_, output| fits(output);
+        call.is_rerun = true;
         self.gate.call(&call).await.result
     }
+}
+
+/// How long a rate is waited for, if there is patience for it. One that gives no time to wait for
+/// is asked again a little later.
+fn rate_wait(fault: &Fault, patience: Duration) -> Option<Duration> {
+    let Fault::RateLimited { retry_after } = fault else {
+        return None;
+    };
+    let wait = RATE_WAIT_MIN.max(*retry_after);
+    (wait <= patience).then_some(wait)
 }
 
 /// How an event was found to follow.
@@ -423,8 +480,13 @@ impl Place<'_> {
         self.says(&json!({ "header": header.to_value(), "request": request }))
     }
 
-    /// A run that ended was taken up again.
+    /// A run that ended was taken up again, or its person was asked anew.
     fn resumes(self, progress: &Progress, end: &RunEnd) -> Result<(), Box<Difference>> {
+        if let (RunEnd::AskSup { approval }, None) = (end, &progress.pending)
+            && self.happened.event == event::ASK_SUP
+        {
+            return self.asks_anew(approval);
+        }
         self.is(event::RESUMED)?;
         let recorded = self.happened.doc["attempt"].as_u64();
         let next = u64::from(progress.attempt) + 1;
@@ -437,6 +499,16 @@ impl Place<'_> {
             RunEnd::AskSup { .. } => self.same("attempt", json!(next - 1)),
             RunEnd::ToolError { .. } | RunEnd::Breaker { .. } => self.same("attempt", json!(next)),
         }
+    }
+
+    /// Nobody answered the ask before, so there is another.
+    fn asks_anew(self, before: &str) -> Result<(), Box<Difference>> {
+        let approval = &self.happened.doc["approval"];
+        if approval == before {
+            let found = json!("another approval");
+            return Err(self.differs("approval", approval.clone(), found));
+        }
+        self.says(&json!({ "approval": approval }))
     }
 
     /// What the policy program said, or why it said nothing that counts.
@@ -497,5 +569,26 @@ impl Place<'_> {
         self.same("output_digest", json!(output.json.digest().to_hex()))?;
         let slots = after(&progress.slots, tool, &output);
         self.same("tx_patch", patch_value(&patch(&progress.slots, &slots)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waiting for a rate has an end, also where it gives no time to wait for.
+    #[test]
+    fn patience_for_a_rate_ends() {
+        for (retry_after, waits) in [
+            (Duration::ZERO, 60_000),
+            (RATE_WAIT_MAX, 1),
+            (RATE_WAIT_MAX + RATE_WAIT_MIN, 0),
+        ] {
+            let fault = Fault::RateLimited { retry_after };
+            let next = |patience: &Duration| Some(*patience - rate_wait(&fault, *patience)?);
+            let left = std::iter::successors(Some(RATE_WAIT_MAX), next);
+            assert_eq!(left.take(waits + 2).count(), waits + 1, "{retry_after:?}");
+        }
+        assert_eq!(rate_wait(&Fault::Cancelled, RATE_WAIT_MAX), None);
     }
 }

@@ -7,8 +7,54 @@ use callgate_call::{Artifact, Call, Fault, Output, SlotChange, Slots};
 use callgate_wires::json;
 use callgate_wires::toolhost::{self as wire, REPLY_BYTES_MAX, StateMessage};
 
-/// The slots a request leaves before its tool runs.
-pub(super) fn merge(slots: &Slots, message: StateMessage) -> Slots {
+/// The slots of a pipe. What tools changed can be taken back until it is settled; what the caller
+/// sent stays (TH-89).
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    now: Slots,
+    /// Without what tools changed since the last settling; nothing if none did.
+    sent: Sent,
+}
+
+/// What `Held` keeps for the case that tools' changes must be taken back.
+pub(super) type Sent = Option<Slots>;
+
+impl Held {
+    pub(super) fn now(&self) -> &Slots {
+        &self.now
+    }
+
+    /// The slots a request leaves before its tool runs. They count once the call was taken.
+    pub(super) fn merge(&self, message: StateMessage) -> (Slots, Sent) {
+        let sent = self.sent.as_ref();
+        let sent = sent.map(|sent| merge(sent, message.clone()));
+        (merge(&self.now, message), sent)
+    }
+
+    /// A call was taken whose tool changed nothing.
+    pub(super) fn keep(&mut self, merged: Slots, sent: Sent) {
+        (self.now, self.sent) = (merged, sent);
+    }
+
+    /// A call was taken whose tool changed them.
+    pub(super) fn change(&mut self, merged: Slots, sent: Sent, after: Slots) {
+        (self.now, self.sent) = (after, sent.or(Some(merged)));
+    }
+
+    /// All that was answered is recorded.
+    pub(super) fn settle(&mut self) {
+        self.sent = None;
+    }
+
+    /// What was answered since the last settling is not recorded, and is told as failed.
+    pub(super) fn take_back(&mut self) {
+        if let Some(sent) = self.sent.take() {
+            self.now = sent;
+        }
+    }
+}
+
+fn merge(slots: &Slots, message: StateMessage) -> Slots {
     match message {
         StateMessage::Keep => slots.clone(),
         StateMessage::Replace(all) => Slots(from_wire(all)),
@@ -25,16 +71,14 @@ pub(super) fn merge(slots: &Slots, message: StateMessage) -> Slots {
 }
 
 /// The slots after a call, and what the call itself changed.
-pub(super) fn after(before: &Slots, change: Option<&SlotChange>) -> (Slots, SlotChange) {
+pub(super) fn after(before: &Slots, change: &SlotChange) -> (Slots, SlotChange) {
     let mut after = before.clone();
-    match change {
-        Some(change) if !change.is_empty() => {
-            after.apply(change.clone());
-            let really = after.since(before);
-            (after, really)
-        }
-        _ => (after, SlotChange::default()),
+    if change.is_empty() {
+        return (after, SlotChange::default());
     }
+    after.apply(change.clone());
+    let really = after.since(before);
+    (after, really)
 }
 
 fn from_wire(slots: BTreeMap<u8, wire::Artifact>) -> BTreeMap<u8, Artifact> {
@@ -86,7 +130,7 @@ fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
     {
         return Ok(());
     }
-    let (after, change) = after(&call.slots, Some(&output.slots));
+    let (after, change) = after(&call.slots, &output.slots);
     let mut state = Vec::new();
     if delta {
         let put = to_wire(&change.put);

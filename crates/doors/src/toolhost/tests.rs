@@ -1,7 +1,8 @@
 //! How each fault reads on this wire, and which replies fit a line. What it takes to provoke
 //! them is in the vectors.
 
-use callgate_call::{Digest, LeaseRefusal};
+use callgate_call::{Artifact, Digest, LeaseRefusal};
+use callgate_wires::toolhost::{Delta, StateMessage};
 use serde_json::json;
 
 use super::*;
@@ -218,4 +219,73 @@ fn lease_refusals_say_why() {
         ];
         assert_eq!(rejected(refusal), wanted);
     }
+}
+
+/// T-17, TH-89: what could not be recorded is told as failed, so what tools did to the slots since
+/// the last settling is taken back; what the caller sent meanwhile stays.
+#[test]
+fn unsettled_changes_are_taken_back() {
+    let slots = |words: &[(u8, &str)]| {
+        let artifact = |word: &str| Artifact {
+            kind: text(word),
+            ..Artifact::default()
+        };
+        Slots(
+            words
+                .iter()
+                .map(|(at, word)| (*at, artifact(word)))
+                .collect(),
+        )
+    };
+    let put = |words: &[(u8, &str)]| {
+        let slots = to_wire(&slots(words).0);
+        let removed_slots = Vec::new();
+        StateMessage::Change(Delta {
+            slots,
+            removed_slots,
+        })
+    };
+    // A call with what its caller sends and what its tool puts.
+    let call = |held: &mut Held, sends: StateMessage, puts: &[(u8, &str)]| {
+        let (merged, sent) = held.merge(sends);
+        let change = SlotChange {
+            put: slots(puts).0,
+            removed: Vec::new(),
+        };
+        let (after, change) = after(&merged, &change);
+        match change.is_empty() {
+            true => held.keep(merged, sent),
+            false => held.change(merged, sent, after),
+        }
+    };
+    let mut held = Held::default();
+    call(&mut held, put(&[(1, "sent")]), &[(2, "settled")]);
+    held.settle();
+    call(&mut held, StateMessage::Keep, &[(1, "lost")]);
+    call(&mut held, put(&[(3, "sent later")]), &[]);
+    call(&mut held, put(&[(4, "sent last")]), &[(5, "lost")]);
+    // One that was not taken leaves nothing.
+    let _ = held.merge(StateMessage::Replace(Default::default()));
+    let all = [
+        (1, "lost"),
+        (2, "settled"),
+        (3, "sent later"),
+        (4, "sent last"),
+        (5, "lost"),
+    ];
+    assert_eq!(*held.now(), slots(&all));
+    held.take_back();
+    let kept = [
+        (1, "sent"),
+        (2, "settled"),
+        (3, "sent later"),
+        (4, "sent last"),
+    ];
+    assert_eq!(*held.now(), slots(&kept));
+    held.take_back();
+    assert_eq!(*held.now(), slots(&kept), "once");
+    call(&mut held, StateMessage::Keep, &[(1, "settled")]);
+    held.settle();
+    held.take_back();
+    assert_eq!(held.now().0[&1].kind, "settled");
 }

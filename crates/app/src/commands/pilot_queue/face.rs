@@ -56,7 +56,7 @@ pub async fn serve(parts: &Parts<'_>, port: u16, work: QueueWork) -> Result<(), 
 
 impl QueueWork {
     /// True for a run that a request for it goes on with: its process died or was stopped, or a
-    /// person has since said yes. T-29.
+    /// person has since said yes, or the approval has expired. T-29.
     fn goes_on(&self, run: &str) -> Result<bool, String> {
         let found = self.store.pilot_run(run).map_err(|error| chain(&error))?;
         match found.map(|found| found.state) {
@@ -133,6 +133,6 @@ impl Work for QueueWork {
 }
 
 /// Of a request that somebody else is at.
-pub fn elsewhere() -> Value {
+fn elsewhere() -> Value {
     json!({ "ok": true, "end": "deduplicated", "deduplicated": true })
 }
