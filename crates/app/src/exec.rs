@@ -7,7 +7,7 @@ use callgate_call::{Fault, Isolation, Needs, Secrets, Sink, Tier, Tool};
 use callgate_runners::Served;
 use callgate_sandbox::{Child, Limits, scrubbed_env};
 use callgate_tools::exec::{self, ExecParts, ExecSettings, Hosts, HostsFuture, OpenHosts};
-use callgate_tools::programs::Programs;
+use callgate_tools::programs::{Allowed, Programs};
 
 use crate::compose::Parts;
 use crate::config::{Config, LimitsConfig, RunnerConfig, ToolConfig};
@@ -55,9 +55,13 @@ pub fn tool(
 /// What callers may run, by `exec/run` and on terminals.
 pub fn programs(parts: &Parts<'_>, config: &Config) -> Programs {
     let named = |name: &String| (name.clone(), name.clone());
+    let workspace = parts.paths.workspace.clone();
+    let allow = config.exec.allow.iter();
     Programs {
-        workspace: parts.paths.workspace.clone(),
-        allow: config.exec.allow.clone(),
+        allow: allow
+            .map(|program| Allowed::new(&workspace, program))
+            .collect(),
+        workspace,
         env: scrubbed_env(parts.environment.variables(), &config.exec.env),
         secret_variables: config.secrets.env.iter().map(named).collect(),
     }

@@ -42,6 +42,7 @@ impl Ground {
         let pilot = config.pilot.tool();
         let tools = config.tools.iter().chain(&planner).chain(&pilot);
         kept.extend(tools.flat_map(|tool| code(&root, tool)));
+        kept.extend(programs(&root, &config.exec.allow));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
         hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
@@ -313,6 +314,18 @@ fn code(root: &Path, config: &ToolConfig) -> Vec<PathBuf> {
         }
         RunnerConfig::Python { entry, .. } => module(root, entry),
     }
+}
+
+/// The programs of the workspace among those that callers may run, whether or not they are there:
+/// who can write one can run anything. Of a link its end too; a link on the way there is not kept,
+/// for what leads elsewhere is not run.
+fn programs(root: &Path, allow: &[String]) -> Vec<PathBuf> {
+    let paths = allow.iter().filter(|program| program.contains('/'));
+    let paths = paths.map(|program| root.join(program));
+    paths
+        .flat_map(|path| [real(&path), path])
+        .filter(|path| path.starts_with(root))
+        .collect()
 }
 
 /// The files of the workspace among the words of a command.

@@ -229,40 +229,6 @@ fn the_environment_is_clean() {
     );
 }
 
-/// JR-12, JR-89, JR-166, R-9: a program by its name is the owner's, not one of the workspace.
-#[test]
-fn programs_are_allowed_by_name() {
-    let folder = Folder::new();
-    folder.executable("git", "#!/bin/sh\necho planted\n");
-    folder.write(
-        "callgate.toml",
-        "[exec]\nallow = [\"printf\", \"./own.sh\", \"git\"]\n",
-    );
-    folder.executable("own.sh", "#!/bin/sh\necho own\n");
-    support::drive::cli(&folder, &["trust"]).good();
-    let path = format!("{}:.:/usr/bin:/bin", folder.path().display());
-    let mut host = Host::spawn(callgate(&folder).arg("rpc").env("PATH", path));
-    assert_eq!(
-        good(&mut host, json!({ "command": "printf", "args": ["x"] }))["stdout"],
-        "x"
-    );
-    assert_eq!(
-        good(&mut host, json!({ "command": "./own.sh" }))["stdout"],
-        "own\n"
-    );
-    for command in ["echo", "/usr/bin/printf", "./../own.sh", "./git"] {
-        let refused = bad(&mut host, json!({ "command": command }));
-        assert_eq!(refused, (1002, "command".to_owned()), "{command}");
-    }
-    let params = json!({ "command": "printf x", "shell": true });
-    assert_eq!(bad(&mut host, params), (1002, "shell".to_owned()));
-    let answer = ask(
-        &mut host,
-        json!({ "command": "git", "args": ["--version"] }),
-    );
-    assert_ne!(answer["result"]["stdout"], "planted\n");
-}
-
 /// A time to sleep that no process of another run has. All are as long: none is in another.
 fn forever(digits: u32) -> String {
     format!("{digits}.{:07}", std::process::id())

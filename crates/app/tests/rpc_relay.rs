@@ -10,8 +10,11 @@
 
 mod support;
 
+use std::io::Write as _;
+use std::process::Stdio;
+
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, signal, verified};
+use support::drive::{Host, Serve, chain, end_of, signal, verified};
 use support::processes::{descendants, words_of};
 use support::rpc::{Client, Line, request, rpc, rpc_alone};
 use support::workspace::{ONE, OR_HANG, SLOW, effects, started, trusted_with};
@@ -104,7 +107,7 @@ fn the_same_conversation() {
     let mut long = vec![b'x'; (16 << 20) + 2];
     long.push(b'\n');
     assert!(host.send_bytes(&long));
-    assert_eq!(host.reply()["error"]["code"], -32600);
+    assert_eq!(host.reply()["error"]["code"], 1007);
     let plan = request(
         2,
         "planner/create_plan",
@@ -136,6 +139,41 @@ fn to_the_end() {
         .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["id"].as_u64())
         .collect();
     assert_eq!(ids, (1..=50).collect());
+    assert!(serve.stop().success());
+}
+
+/// JR-7: what was asked before the end of input is answered, however long it takes, alone and
+/// attached; unless nobody can hear it any more.
+#[test]
+fn whoever_listens_is_answered() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", OR_HANG)]);
+    let serve = Serve::start(&folder);
+    let slow = json!({ "command": "sleep", "args": ["7"] });
+    let line = request(1, "exec/run", slow).to_string();
+    let answered = |args: &[&str]| {
+        let ran = support::drive::run_with(callgate(&folder).args(args), line.as_bytes()).good();
+        let reply: Value = serde_json::from_str(&ran.out).expect("one answer");
+        assert_eq!(reply["result"]["exit_code"], 0, "{args:?}: {reply}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| answered(&["rpc"]));
+        scope.spawn(|| answered(&["rpc", "--standalone"]));
+    });
+    for (count, args) in [&["rpc"][..], &["rpc", "--standalone"]].iter().enumerate() {
+        let mut child = callgate(&folder)
+            .args(*args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start it");
+        let hangs = request(1, "one", json!({ "hang": count }));
+        let mut stdin = child.stdin.take().expect("piped");
+        writeln!(stdin, "{hangs}").expect("it reads");
+        drop(stdin);
+        started(&folder, count + 1);
+        drop(child.stdout.take());
+        assert!(end_of(&mut child, "the relay").success(), "{args:?}");
+    }
     assert!(serve.stop().success());
 }
 
@@ -310,6 +348,43 @@ fn a_key_makes_a_lost_call_safe_to_repeat() {
     let outcomes = ends.iter().filter(|end| end["kind"] == "outcome");
     assert_eq!(outcomes.count(), 1);
     verified(&folder);
+}
+
+/// A client that neither reads nor asks more does not keep it from being stopped, once it serves
+/// alone.
+#[test]
+fn it_is_stopped_with_an_answer_unread() {
+    let config = format!("{ONE}idempotent = true\n");
+    let large = SLOW.replace(
+        "echo '{\"done\":true}'",
+        "printf '\"'; head -c 1000000 /dev/zero | tr '\\0' x; printf '\"'",
+    );
+    assert_ne!(large, SLOW);
+    let folder = trusted_with(&[("callgate.toml", config.as_str()), ("tool.sh", &large)]);
+    let serve = Serve::start(&folder);
+    let mut child = callgate(&folder)
+        .arg("rpc")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start it");
+    let mut call = request(1, "one", json!({}));
+    call["callgate"] = json!({ "idempotency_key": "k" });
+    let mut stdin = child.stdin.take().expect("piped");
+    writeln!(stdin, "{call}").expect("it reads");
+    drop(stdin);
+    started(&folder, 1);
+    serve.kill();
+    started(&folder, 2);
+    folder.write("go", "");
+    wait_for("the call's end", || {
+        let ends = chain(&folder);
+        ends.iter()
+            .any(|end| end["kind"] == "outcome")
+            .then_some(())
+    });
+    signal(child.id(), rustix::process::Signal::TERM);
+    assert!(end_of(&mut child, "the relay").success());
 }
 
 /// The pipe is for our own user's socket: a port does not have it.

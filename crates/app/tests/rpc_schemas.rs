@@ -79,7 +79,7 @@ fn notifications(client: &mut Client) -> Vec<(String, Value)> {
     told.iter().map(named).collect()
 }
 
-/// JR-143, JR-144, JR-162, JR-163: all there are.
+/// ST-41, JR-143, JR-144, JR-162, JR-163: all there are.
 #[test]
 fn notifications_are_discovered() {
     let told = notifications(&mut rpc(&Folder::new()));
@@ -89,6 +89,7 @@ fn notifications_are_discovered() {
         "planner/plan_updated",
         "planner/task_updated",
         "rpc/gap",
+        "runs/updated",
         "terminals/exit",
         "terminals/stream",
     ];

@@ -1,7 +1,6 @@
 //! A client as there are: ids from 1, `params` left out where there are none, one connection that
-//! stays, no ear for notifications, and every status but 200 is the end of its request. It gets
-//! through a session with every method there is, over HTTP and on pipes. How long it would wait is
-//! not looked at: that is a matter of the machine.
+//! stays, no ear for notifications, 15 s of patience, and every status but 200 is the end of its
+//! request. It gets through a session with every method there is, over HTTP and on pipes.
 
 #![expect(
     clippy::disallowed_methods,
@@ -14,16 +13,19 @@ mod support;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::Folder;
-use support::drive::{Host, PATIENCE};
+use support::drive::Host;
 use support::mcp::serve_http;
 use support::web::hear_one;
 use support::workspace::trusted;
 
-/// One request of the session. `$name` in its params is the text that an earlier result had
-/// there; a method that is not there is left out.
+/// How long it waits for each answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// One request of the session. `$name` in its params is the text that an earlier result had there.
 struct Step {
     method: &'static str,
     params: Option<Value>,
@@ -157,7 +159,9 @@ impl<T: Transport> Plain<T> {
         if let Some(params) = params {
             message["params"] = params.clone();
         }
+        let asked = Instant::now();
         let reply = self.transport.exchange(&message);
+        assert!(asked.elapsed() <= PATIENCE, "{method}: it has left");
         assert_eq!(
             (&reply["jsonrpc"], &reply["id"]),
             (&json!("2.0"), &json!(self.id))
@@ -183,9 +187,7 @@ impl<T: Transport> Plain<T> {
         let mut kept: Vec<(&str, String)> = Vec::new();
         let steps = session();
         for step in &steps {
-            if !methods.contains(step.method) {
-                continue;
-            }
+            assert!(methods.contains(step.method), "no {}", step.method);
             let params = step.params.as_ref().map(|params| filled(params, &kept));
             let result = self
                 .ask(step.method, params.as_ref())
@@ -283,7 +285,8 @@ fn over_http() {
 #[test]
 fn on_pipes() {
     let folder = Folder::new();
-    let host = Host::spawn(support::callgate(&folder).arg("rpc"));
+    let mut host = Host::spawn(support::callgate(&folder).arg("rpc"));
+    host.patience = PATIENCE;
     let mut client = Plain::new(Pipes(host));
     client.go_through();
     assert!(client.transport.0.end().success());

@@ -27,6 +27,7 @@ use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
+pub use conversation::LAST_WORDS;
 pub use errors::error_of;
 
 use self::events::Listeners;

@@ -5,7 +5,9 @@
 mod edit;
 mod entries;
 pub(crate) mod etag;
+mod heirs;
 mod lists;
+mod lock;
 mod patch;
 pub(crate) mod place;
 mod read;
@@ -14,22 +16,19 @@ mod swept;
 mod told;
 mod write;
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use callgate_call::{Clock, Fault, Job, Output, RunFuture, Runner, Tier, Tool};
+use callgate_call::{Cancel, Clock, Fault, Job, Output, RunFuture, Runner, Tier, Tool};
 use callgate_store::Store;
-use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-use crate::{builtin, closed};
+use crate::{builtin, closed, waited_for};
 use etag::Etags;
 pub use lists::Lists;
+use lock::Lock;
 use place::Ground;
 use search::SearchRunner;
-use swept::Swept;
 use told::Told;
 
 /// Bounds of what is read and written at once.
@@ -58,12 +57,10 @@ pub struct Files {
     /// What was too large for an answer can be read like a file.
     store: Arc<Store>,
     limits: FilesLimits,
-    /// Held while a name changes hands, by one of all processes of the workspace.
-    lock: Mutex<Option<File>>,
+    /// Held while a name changes hands.
+    lock: Lock,
     /// The name under which the lock's holder has new content wait for its place.
     waiting: PathBuf,
-    /// Where nothing is left of writers that were killed.
-    swept: Swept,
     /// Small files that were told of.
     told: Told,
 }
@@ -77,18 +74,14 @@ impl Files {
         (clock, store): (Arc<dyn Clock>, Arc<Store>),
         limits: FilesLimits,
     ) -> std::io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.create(true).append(true).mode(0o600);
         Ok(Self {
             ground: Ground::open(workspace, own, lists)?,
             etags: Etags::default(),
             clock,
             store,
             limits,
-            // Where there is no state there are no writes; reading needs none.
-            lock: Mutex::new(options.open(lock).ok()),
+            lock: Lock::open(lock),
             waiting: lock.with_extension("new"),
-            swept: Swept::default(),
             told: Told::default(),
         })
     }
@@ -107,29 +100,6 @@ impl Files {
     /// Where time comes from.
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.clock
-    }
-
-    fn lock(&self) -> Result<Locked<'_>, Fault> {
-        let file = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(held) = file.as_ref() else {
-            return Err(Fault::Unavailable {
-                reason: "there is no state folder to lock the workspace's files by".to_owned(),
-            });
-        };
-        flock(held, FlockOperation::LockExclusive).map_err(|error| Fault::Internal {
-            message: format!("lock the workspace's files: {error}"),
-        })?;
-        Ok(Locked(file))
-    }
-}
-
-struct Locked<'a>(MutexGuard<'a, Option<File>>);
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if let Some(held) = self.0.as_ref() {
-            let _ = flock(held, FlockOperation::Unlock);
-        }
     }
 }
 
@@ -163,7 +133,7 @@ impl Encoding {
     }
 }
 
-type Function = fn(&Files, &Value) -> Result<Value, Fault>;
+type Function = fn(&Files, &Value, &Cancel) -> Result<Value, Fault>;
 type NowFunction = fn(&Files, &Value) -> Option<Output>;
 
 /// A function over the files, off the gate's own thread: disks may be slow.
@@ -185,13 +155,8 @@ impl Runner for FileRunner {
         let (files, function) = (Arc::clone(&self.files), self.function);
         let input = job.call.input.value().clone();
         Box::pin(async move {
-            let done = tokio::task::spawn_blocking(move || function(&files, &input)).await;
-            match done {
-                Ok(done) => done.map(Output::from_value),
-                Err(_) => Err(Fault::Internal {
-                    message: "the file's task ended early".to_owned(),
-                }),
-            }
+            let work = move |stop: &Cancel| function(&files, &input, stop);
+            waited_for(&job, work).await.map(Output::from_value)
         })
     }
 
@@ -232,7 +197,7 @@ pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
             "files/read",
             "Read File",
             "Read a file from the workspace",
-            read::read,
+            |files, input, _| read::read(files, input),
             read_schemas(),
         )),
         writes(tool(
@@ -253,14 +218,14 @@ pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
             "files/list",
             "List Folder",
             "List what is in a folder",
-            entries::list,
+            |files, input, _| entries::list(files, input),
             list_schemas(),
         )),
         reads(tool(
             "files/stat",
             "Describe File",
             "Tell what a path is, how large and how old",
-            entries::stat,
+            |files, input, _| entries::stat(files, input),
             stat_schemas(),
         )),
         reads(described(

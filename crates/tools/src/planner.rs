@@ -99,7 +99,10 @@ pub fn tools(store: &Arc<Store>, secrets: &Secrets, program: Option<Program>) ->
         )
     };
     vec![
-        writes(create),
+        Tool {
+            side_effects: vec!["plan_create".to_owned()],
+            ..writes(create)
+        },
         reads(tool(
             "get_plan",
             "Get Plan",

@@ -1,6 +1,8 @@
 //! Which programs callers may have run, where those are looked for and which variables they see:
 //! the owner's word, for `exec/run` and for terminals alike.
 
+#[cfg(test)]
+pub(crate) mod mutated;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -19,18 +21,66 @@ pub struct Programs {
     /// Where they run. A real path.
     pub workspace: PathBuf,
     /// Those that may be named; none here: any.
-    pub allow: Vec<String>,
+    pub allow: Vec<Allowed>,
     /// What they see of our environment.
     pub env: Vec<(OsString, OsString)>,
     /// Which of its variables hold a secret, and the secret's name.
     pub secret_variables: BTreeMap<String, String>,
 }
 
+/// A program that the owner lists.
+#[derive(Clone, Debug)]
+pub enum Allowed {
+    /// The program of that name.
+    Name(String),
+    /// The file at a path from the workspace, and no other.
+    Path {
+        /// Where it is. What is there may be a link.
+        place: PathBuf,
+        /// Where that led when the list was read: whoever may change a link on the way there
+        /// could put any program behind it.
+        end: PathBuf,
+    },
+}
+
+impl Allowed {
+    /// As the list names it, and as things are now.
+    pub fn new(workspace: &Path, program: &str) -> Self {
+        if !is_path(program) {
+            return Self::Name(program.to_owned());
+        }
+        let place = place(workspace, program);
+        let end = real(&place);
+        Self::Path { place, end }
+    }
+
+    fn is_name(&self, name: &str) -> bool {
+        matches!(self, Self::Name(allowed) if allowed == name)
+    }
+
+    fn is_file(&self, meant: &Path) -> bool {
+        matches!(self, Self::Path { place, end } if place == meant && *end == real(meant))
+    }
+}
+
 impl Programs {
-    /// A name stands for the program of that name, a path for itself alone.
-    pub(crate) fn check_allowed(&self, field: &str, program: &str) -> Result<(), Fault> {
-        if self.allow.is_empty() || self.allow.iter().any(|allowed| allowed == program) {
-            return Ok(());
+    /// What is run where a caller in `cwd` names `program`. A name stands for the program of that
+    /// name, a path for the file there alone, if it leads where it led when the list was read.
+    /// It is run by where it was found to be: what leads there may be another's by then.
+    pub(crate) fn allowed(
+        &self,
+        field: &str,
+        program: &str,
+        cwd: &Path,
+    ) -> Result<OsString, Fault> {
+        let is_listed =
+            self.allow.is_empty() || self.allow.iter().any(|allowed| allowed.is_name(program));
+        if is_listed {
+            return Ok(program.into());
+        }
+        let meant = place(cwd, program);
+        if is_path(program) && self.allow.iter().any(|allowed| allowed.is_file(&meant)) {
+            return Ok(meant.into());
         }
         Err(
             Fault::denied(format!("`{program}` is not among exec.allow"))
@@ -81,11 +131,25 @@ impl Programs {
     /// True if what a program needs beside itself is not opened for it: only what the owner has
     /// where programs are looked for brings that along.
     pub(crate) fn comes_alone(&self, command: &str, found: &Path) -> bool {
-        command.contains('/') || self.is_in_workspace(found)
+        is_path(command) || self.is_in_workspace(found)
     }
 
     fn is_in_workspace(&self, path: &Path) -> bool {
         real(path).starts_with(&self.workspace)
+    }
+}
+
+fn is_path(program: &str) -> bool {
+    program.contains('/')
+}
+
+/// Where a path leads. A link at its end stays one: some programs are many, by the name they are
+/// called by.
+fn place(from: &Path, path: &str) -> PathBuf {
+    let path = from.join(path);
+    match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => real(folder).join(name),
+        _ => path,
     }
 }
 

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, Needs, RunFuture, RunOrder, Runner, Tier, Tool};
+use callgate_call::{Fault, Job, Needs, Notification, RunFuture, RunOrder, Runner, Tier, Tool};
 use callgate_sandbox::{Limits, Spec, resolve};
 use callgate_store::{PilotEvent, Store, StoreError};
 use serde_json::{Value, json};
@@ -23,13 +23,14 @@ use crate::programs::{Programs, bad};
 
 pub use artifact::ARTIFACT_TEMPLATE;
 pub use kept::{KeptRun, RunKind, find, page, pilot_events};
-pub use seen::{artifact as shown_artifact, run as shown_run};
+pub use seen::{RUN_TEMPLATE, artifact as shown_artifact, run as shown_run};
 
 /// Runs at the same time: each has a thread of its own.
 const CONCURRENCY_MAX: usize = 64;
-/// For a run that does not say; further while it shows progress.
-const TIMEOUT: Duration = Duration::from_secs(60 * 60);
-const TIMEOUT_CAP: Duration = Duration::from_secs(24 * 60 * 60);
+/// For a run that does not say; further while it shows progress. G-2b.
+pub const RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// And no further than this. G-2b.
+pub const RUN_TIMEOUT_CAP: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Carries runs out.
 pub trait Starts: Send + Sync {
@@ -75,8 +76,8 @@ pub fn start(settings: RunSettings) -> Tool {
         side_effects: vec!["process_spawn".to_owned(), "filesystem_write".to_owned()],
         writes: vec![".".to_owned()],
         concurrency_max: CONCURRENCY_MAX,
-        timeout: Some(TIMEOUT),
-        timeout_cap: Some(TIMEOUT_CAP),
+        timeout: Some(RUN_TIMEOUT),
+        timeout_cap: Some(RUN_TIMEOUT_CAP),
         needs: Some(needs),
         gives_resources: true,
         runs_callers_code: true,
@@ -97,7 +98,30 @@ pub fn readers(store: &Arc<Store>, tell: TellPilot) -> Vec<Tool> {
 fn titled(mut tool: Tool, title: &str) -> Tool {
     tool.face.title = Some(title.to_owned());
     tool.tags.push("runs".to_owned());
+    tool.tells = vec![updated()];
     tool
+}
+
+/// What everyone is told while a run goes on, whoever carries it out.
+fn updated() -> Notification {
+    let text = json!({ "type": "string" });
+    let artifact = json!({
+        "uri": text, "artifact_id": text, "digest": text, "name": text, "mimeType": text,
+        "size": { "type": "integer", "minimum": 0 },
+    });
+    let all = ["uri", "artifact_id", "digest", "name", "mimeType", "size"];
+    let properties = json!({
+        "run_id": text,
+        "attempt": { "type": "integer", "minimum": 0 },
+        "job_id": text,
+        "state": { "type": "string", "enum": ["started", "artifact", "ended"] },
+        "artifact": crate::closed(artifact, &all),
+        "outcome": text,
+    });
+    Notification {
+        name: "runs/updated",
+        schema: crate::closed(properties, &["run_id", "attempt", "state"]),
+    }
 }
 
 /// What a report has at least. ST-86.
@@ -122,6 +146,7 @@ fn report_schema() -> Value {
             "policy": object,
             "metrics": object,
             "resources": { "type": "array", "items": object },
+            "run": object,
         },
         "required": [
             "run_id", "attempt", "outcome", "message", "duration_ms", "event_count", "artifacts",
@@ -166,8 +191,9 @@ impl Start {
             return Err(bad("command", "holds a zero byte"));
         }
         let programs = &self.settings.programs;
-        programs.check_allowed("command", command)?;
-        let words = argv.iter().map(OsString::from).collect();
+        let program = programs.allowed("command", command, &programs.workspace)?;
+        let words = argv[1..].iter().map(OsString::from);
+        let words = std::iter::once(program).chain(words).collect();
         let mut spec = Spec::new(words, programs.workspace.clone());
         spec.search = Some(programs.search_path(command.as_ref()));
         spec.env = programs.env(&input["env"], needs.map(|needs| &**needs))?;

@@ -14,7 +14,7 @@ use callgate_call::{
     Plan, Secrets, Subscription, Timestamp, Told, Tool, Topics, Wire,
 };
 use callgate_sandbox::{Limits, Spawner};
-use callgate_tools::programs::Programs;
+use callgate_tools::programs::{Allowed, Programs};
 use callgate_tools::terminals::{
     self, ENDED_MAX, LINES_MAX, SESSIONS_MAX, TerminalBounds, TerminalSettings, Terminals,
 };
@@ -65,7 +65,10 @@ impl Bench {
         let settings = TerminalSettings {
             programs: Programs {
                 workspace: workspace.clone(),
-                allow: allow.iter().map(|&program| program.to_owned()).collect(),
+                allow: allow
+                    .iter()
+                    .map(|program| Allowed::new(&workspace, program))
+                    .collect(),
                 env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
                 ..Programs::default()
             },
@@ -464,6 +467,28 @@ async fn as_many_as_there_may_be() {
     bench.good("create", json!({ "command": "cat" })).await;
 }
 
+/// Which are forgotten is told by their end, not by their beginning: one that ends is known for a
+/// while, however old it is.
+#[tokio::test]
+async fn the_first_to_end_is_the_first_forgotten() {
+    let bench = Bench::new(&[]);
+    let old = bench.sh("read x", None).await;
+    let mut first = None;
+    for _ in 0..ENDED_MAX {
+        let short = bench.sh("exit 0", None).await;
+        assert_eq!(bench.until_over(&short).await, "exited");
+        first.get_or_insert(short);
+    }
+    let typed = json!({ "session_id": old, "data": "\n" });
+    bench.good("write", typed).await;
+    assert_eq!(bench.until_over(&old).await, "exited");
+    let listed = bench.good("list", json!({})).await;
+    let known = listed["sessions"].as_array().unwrap();
+    let is_known = |id: &str| known.iter().any(|one| one["session_id"] == id);
+    assert_eq!(known.len(), ENDED_MAX);
+    assert!(is_known(&old) && !is_known(&first.unwrap()));
+}
+
 /// Sessions end with their process, and who follows them hears of it.
 #[tokio::test]
 async fn sessions_end_with_their_engine() {
@@ -511,6 +536,18 @@ async fn only_listed_programs() {
         .ask("create", input, None)
         .await
         .expect("it is listed");
+    let bench = Bench::allowing(&[], &["./own"]);
+    for place in [".", "x"].map(|folder| bench.workspace.join(folder)) {
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::copy("/bin/true", place.join("own")).unwrap();
+    }
+    let there = |cwd: &str| json!({ "command": "./own", "cwd": cwd });
+    let elsewhere = bench.ask("create", there("x"), None).await.unwrap_err();
+    assert!(matches!(elsewhere, Fault::Denied { .. }), "{elsewhere:?}");
+    bench
+        .ask("create", there("."), None)
+        .await
+        .expect("it is listed");
     let bench = Bench::allowing(&[], &["/bin/sh"]);
     bench
         .ask("create", json!({}), None)
@@ -547,7 +584,7 @@ async fn nonsense_is_refused() {
         ("cols", json!({ "cols": 1000, "rows": 1000 })),
         ("command", json!({ "command": "" })),
         ("command", json!({ "command": "no-such-program" })),
-        ("command", json!({ "command": "true", "args": ["\u{0}"] })),
+        ("args", json!({ "command": "true", "args": ["\u{0}"] })),
         ("name", json!({ "name": "n".repeat(257) })),
     ] {
         let refused = bench.ask("create", input.clone(), None).await.unwrap_err();

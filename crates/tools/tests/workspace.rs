@@ -7,17 +7,19 @@ mod locate;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use callgate_call::{
-    Call, CallId, Caller, Cancel, Clock, Document, Fault, Job, Needs, NoSink, Patience, Plan,
-    Secrets, Timestamp, Tool, Wire,
+    Call, CallId, Caller, Cancel, Clock, Document, Fault, Job, Needs, NoSink, Partition, Patience,
+    Plan, RunEvent, RunPolicy, RunStart, Runs as _, Secrets, Timestamp, Tool, Wire,
 };
 use callgate_sandbox::{Child, Limits, Spawner};
-use callgate_store::{Options, Store};
+use callgate_store::{Options, RunKeeper, Store};
 use callgate_tools::exec::{self, ExecParts, ExecSettings, Hosts, HostsFuture, OpenHosts};
 use callgate_tools::files::{self, Files, FilesLimits, Lists};
 use callgate_tools::programs::Programs;
+use callgate_tools::runs;
 use serde_json::{Value, json};
 
 /// A clock that moves a millisecond with every look at it, and may cancel a call at one.
@@ -68,15 +70,19 @@ impl Place {
         std::fs::write(path, "text\n").unwrap();
     }
 
-    fn search(&self, clock: &Arc<dyn Clock>) -> Tool {
+    fn files(&self, clock: &Arc<dyn Clock>, lists: Lists) -> Vec<Tool> {
         let files = Files::open(
             &self.workspace(),
-            (Vec::new(), Lists::default()),
+            (Vec::new(), lists),
             &self.0.join("files.lock"),
             (Arc::clone(clock), self.store(clock)),
             FilesLimits::default(),
         );
-        let mut tools = files::tools(&Arc::new(files.unwrap())).into_iter();
+        files::tools(&Arc::new(files.unwrap()))
+    }
+
+    fn search(&self, clock: &Arc<dyn Clock>) -> Tool {
+        let mut tools = self.files(clock, Lists::default()).into_iter();
         tools.find(|tool| tool.name == "files/search").unwrap()
     }
 }
@@ -194,6 +200,181 @@ async fn a_folder_with_too_many_names() {
     );
 }
 
+/// Calls one of `tools`, which has a minute.
+async fn ask_one(tools: &[Tool], name: &str, input: Value) -> Result<Value, Fault> {
+    let tool = tools.iter().find(|tool| tool.name == name).unwrap();
+    ask(tool, input, Cancel::new(), Duration::from_secs(60)).await
+}
+
+/// JR-165, R-8: what is in a folder is held to the lists where it goes, too; and one that can not be
+/// looked into, here since its path is too long, is not taken to hold nothing.
+#[tokio::test]
+async fn moved_to_where_it_may_not_be() {
+    let place = Place::new();
+    let clock: Arc<dyn Clock> = Arc::new(Looked::default());
+    let deny = [".github/workflows/**", "**/.env"].map(str::to_owned);
+    let tools = place.files(&clock, Lists::new(&[], &deny).unwrap());
+    place.write("d/in/workflows/x.yml");
+    let to = |from: &str, to: &str| json!({ "from": from, "to": to });
+    let input = to("d/in", ".github");
+    let refused = ask_one(&tools, "files/move", input).await.unwrap_err();
+    assert!(matches!(refused, Fault::Denied { .. }), "{refused:?}");
+    assert_eq!(refused.data()["field"], "to");
+    ask_one(&tools, "files/move", to("d/in", "e"))
+        .await
+        .unwrap();
+    assert!(place.workspace().join("e/workflows/x.yml").exists());
+    // Two halves of a path that nobody can say at once.
+    let name = "n".repeat(250);
+    let half: PathBuf = std::iter::repeat_n(name.as_str(), 10).collect();
+    for folder in ["d/upper", "d/lower"] {
+        std::fs::create_dir_all(place.workspace().join(folder).join(&half)).unwrap();
+    }
+    place.write(
+        Path::new("d/lower")
+            .join(&half)
+            .join(".env")
+            .to_str()
+            .unwrap(),
+    );
+    let below = place.workspace().join("d/upper").join(&half).join("lower");
+    std::fs::rename(place.workspace().join("d/lower"), below).unwrap();
+    for (name, input) in [
+        ("files/move", to("d/upper", "d/other")),
+        (
+            "files/delete",
+            json!({ "path": "d/upper", "recursive": true }),
+        ),
+    ] {
+        let refused = ask_one(&tools, name, input).await;
+        assert!(refused.is_err(), "{refused:?}");
+    }
+    assert!(place.workspace().join("d/upper").join(&half).exists());
+}
+
+/// R-7: whoever changes names waits for another process to be done with that, though not for ever:
+/// until the call's time is over, or nobody wants it any more. Then nothing has changed.
+#[tokio::test]
+async fn who_waits_for_a_lock_has_an_end() {
+    let place = Place::new();
+    for name in ["edited", "moved", "deleted"] {
+        place.write(name);
+    }
+    let clock: Arc<dyn Clock> = Arc::new(Looked::default());
+    let tools = place.files(&clock, Lists::default());
+    let other = std::fs::File::open(place.0.join("files.lock")).unwrap();
+    other.lock().unwrap();
+    let edits = json!([{ "old": "text", "new": "other" }]);
+    let calls = [
+        ("files/write", json!({ "path": "written", "content": "x" })),
+        ("files/edit", json!({ "path": "edited", "edits": edits })),
+        ("files/move", json!({ "from": "moved", "to": "to" })),
+        ("files/delete", json!({ "path": "deleted" })),
+    ];
+    let all = async |cancel: Cancel, time: Duration| {
+        let [a, b, c, d] = calls.each_ref().map(|(name, input)| {
+            let tool = tools.iter().find(|tool| tool.name == *name).unwrap();
+            ask(tool, input.clone(), cancel.clone(), time)
+        });
+        // At once, so that those wait that are not the first of this process as well.
+        <[_; 4]>::from(tokio::join!(a, b, c, d))
+    };
+    // What is wrong by its letters is told without the lock.
+    for (name, input, field) in [
+        ("files/delete", json!({ "path": "../out" }), "path"),
+        (
+            "files/move",
+            json!({ "from": "../out", "to": "to" }),
+            "from",
+        ),
+        ("files/move", json!({ "from": "moved", "to": "/out" }), "to"),
+    ] {
+        let refused = ask_one(&tools, name, input).await;
+        let expected = Fault::bad_value("Path outside workspace")
+            .with("reason", "Path outside workspace")
+            .with("field", field);
+        assert_eq!(refused, Err(expected), "{name}");
+    }
+    let after = Duration::from_millis(30);
+    let late = all(Cancel::new(), after).await;
+    assert_eq!(late, [(); 4].map(|()| Err(Fault::Timeout { after })));
+    let (cancel, hour) = (Cancel::new(), Duration::from_secs(3600));
+    let later = async {
+        tokio::task::yield_now().await;
+        cancel.cancel();
+    };
+    let (cancelled, ()) = tokio::join!(all(cancel.clone(), hour), later);
+    assert_eq!(cancelled, [(); 4].map(|()| Err(Fault::Cancelled)));
+    let is_there = |name: &str| place.workspace().join(name).exists();
+    assert!(!is_there("written") && !is_there("to") && is_there("deleted"));
+    let later = async {
+        tokio::task::yield_now().await;
+        other.unlock().unwrap();
+    };
+    let (done, ()) = tokio::join!(all(Cancel::new(), hour), later);
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    assert!(is_there("written") && is_there("to") && !is_there("deleted"));
+}
+
+/// P-16: what root makes in somebody's folder is theirs, as far down as it is made; what is replaced
+/// stays whose it was, and what is made among root's things is root's.
+#[tokio::test]
+async fn new_files_belong_to_whose_folder_it_is() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    let (place, is_root) = (Place::new(), rustix::process::geteuid().is_root());
+    let clock: Arc<dyn Clock> = Arc::new(Looked::default());
+    let tools = place.files(&clock, Lists::default());
+    for name in ["theirs/here", "ours/here"] {
+        place.write(name);
+    }
+    let path = |name: &str| place.workspace().join(name);
+    let own = std::fs::metadata(path("ours")).unwrap();
+    let (ours, theirs, others) = match is_root {
+        true => ((0, 0), (1234, 1235), (1236, 1237)),
+        // Who can give nothing away makes all for themselves.
+        false => (
+            (own.uid(), own.gid()),
+            (own.uid(), own.gid()),
+            (own.uid(), own.gid()),
+        ),
+    };
+    if is_root {
+        chown(path("theirs"), Some(theirs.0), Some(theirs.1)).unwrap();
+        chown(path("theirs/here"), Some(others.0), Some(others.1)).unwrap();
+        // As one leaves it that is killed before a new folder has its name.
+        std::fs::create_dir(path("theirs/.callgate-0123456789abcdef.tmp")).unwrap();
+    }
+    for name in [
+        "theirs/a",
+        "theirs/b/c/d",
+        "theirs/b/e",
+        "theirs/here",
+        "ours/b/c",
+    ] {
+        let input = json!({ "path": name, "content": "x", "overwrite": true });
+        ask_one(&tools, "files/write", input).await.unwrap();
+    }
+    let input = json!({ "from": "ours/here", "to": "theirs/f/g" });
+    ask_one(&tools, "files/move", input).await.unwrap();
+    for (name, owner) in [
+        ("theirs/a", theirs),
+        ("theirs/b", theirs),
+        ("theirs/b/c", theirs),
+        ("theirs/b/c/d", theirs),
+        ("theirs/b/e", theirs),
+        ("theirs/here", others),
+        ("theirs/f", theirs),
+        ("theirs/f/g", ours),
+        ("ours/b", ours),
+        ("ours/b/c", ours),
+    ] {
+        let about = std::fs::metadata(path(name)).unwrap();
+        assert_eq!((about.uid(), about.gid()), owner, "{name}");
+    }
+    let names = std::fs::read_dir(path("theirs")).unwrap();
+    assert_eq!(names.count(), 4, "nothing else is left");
+}
+
 struct Nobody;
 
 impl Hosts for Nobody {
@@ -272,4 +453,114 @@ fn runs_self(line: &Path) -> bool {
     let line = std::fs::read(line).unwrap();
     let first = line.split(|byte| *byte == 0).next().unwrap();
     runs(std::str::from_utf8(first).unwrap())
+}
+
+/// A run with so many events.
+fn run_with_events(store: &Arc<Store>, count: u64) {
+    let start = RunStart {
+        run_id: "r1".to_owned(),
+        call: CallId(1),
+        attempt: 1,
+        job_id: None,
+        parent_run_id: None,
+        partition: Partition {
+            dataset: "d".to_owned(),
+            source: "s".to_owned(),
+            category: "c".to_owned(),
+            day: "2026-11-15".to_owned(),
+        },
+        policy: RunPolicy::Strict,
+    };
+    let mut log = RunKeeper::new(Arc::clone(store)).begin(&start).unwrap();
+    for seq in 1..=count {
+        let line = json!({ "seq": seq }).to_string();
+        let event = RunEvent {
+            seq,
+            kind: "item",
+            line: line.as_bytes(),
+        };
+        log.event(&event).unwrap();
+    }
+    log.seal().unwrap();
+}
+
+fn run_readers(store: &Arc<Store>) -> Vec<Tool> {
+    runs::readers(store, |_| Err("no run of a pilot".to_owned()))
+}
+
+/// A run may have gigabytes of events: looking at runs is not done on the thread that all calls
+/// share. The only thread there is beside that one is taken until the look was asked for.
+#[test]
+fn a_look_at_runs_holds_nobody_up() {
+    let place = Place::new();
+    let clock: Arc<dyn Clock> = Arc::new(Looked::default());
+    let store = place.store(&clock);
+    run_with_events(&store, 1);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    for tool in run_readers(&store) {
+        runtime.block_on(async {
+            let (go, wait) = std::sync::mpsc::sync_channel::<()>(1);
+            let taken = tokio::task::spawn_blocking(move || wait.recv());
+            let input = json!({ "run_id": "r1", "artifact_id": "a", "events_from": 0 });
+            let time = Duration::from_secs(60);
+            let mut asked = std::pin::pin!(ask(&tool, input, Cancel::new(), time));
+            let waits =
+                std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending())).await;
+            assert!(waits, "{}", tool.name);
+            go.send(()).unwrap();
+            taken.await.unwrap().unwrap();
+            let _ = asked.await;
+        });
+        assert!(
+            tool.runner.only_reads() && !tool.runner.is_pure(),
+            "{}",
+            tool.name
+        );
+    }
+}
+
+/// R-4: pages of events go on at the byte that the page before named; one that is no event's
+/// beginning is refused.
+#[tokio::test]
+async fn pages_of_events() {
+    let place = Place::new();
+    let clock: Arc<dyn Clock> = Arc::new(Looked::default());
+    let store = place.store(&clock);
+    run_with_events(&store, 5);
+    let mut tools = run_readers(&store).into_iter();
+    let get = tools.find(|tool| tool.name == "runs/get").unwrap();
+    let asks = async |from: &Value, offset: &Value| {
+        let mut input = json!({ "run_id": "r1", "events_from": from, "events_limit": 2 });
+        if !offset.is_null() {
+            input["events_offset"] = offset.clone();
+        }
+        ask(&get, input, Cancel::new(), Duration::from_secs(60)).await
+    };
+    let (mut from, mut offset, mut seen) = (json!(0), Value::Null, Vec::new());
+    while !from.is_null() {
+        let page = asks(&from, &offset).await.unwrap();
+        let counted = asks(&from, &Value::Null).await.unwrap();
+        assert_eq!(page, counted, "the same without the offset");
+        let seqs = page["events"].as_array().unwrap().iter();
+        seen.push(seqs.map(|event| event["seq"].clone()).collect::<Vec<_>>());
+        (from, offset) = (page["events_next"].clone(), page["events_offset"].clone());
+    }
+    assert_eq!(json!(seen), json!([[1, 2], [3, 4], [5]]));
+    let after = asks(&json!(5), &offset).await.unwrap();
+    assert_eq!(after["events"], json!([]));
+    assert_eq!(
+        after["events_offset"], offset,
+        "whoever follows goes on here"
+    );
+    for wrong in [1, 2, 1_000_000] {
+        let refused = asks(&json!(1), &json!(wrong)).await.unwrap_err();
+        assert!(
+            matches!(&refused, Fault::BadInput { field, .. } if field == "events_offset"),
+            "{refused:?}"
+        );
+    }
 }

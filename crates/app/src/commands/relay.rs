@@ -6,8 +6,9 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::time::Duration;
 
-use callgate_doors::mcp::stdio::{GRACE, LINE_BYTES_MAX};
+use callgate_doors::mcp::stdio::LINE_BYTES_MAX;
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_wires::line::{Line, LineSplitter};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -25,6 +26,9 @@ pub const RELAYED_BYTES: usize = 64 * 1024;
 
 /// What was said and not answered yet, as a wire knows it.
 pub trait Book: Default {
+    /// How long a client that asks nothing more may wait for its answers, and leave them unread.
+    const GRACE: Duration;
+
     /// Notes what the client said.
     fn said(&mut self, line: &[u8]);
 
@@ -219,7 +223,10 @@ impl<B: Book> Relay<B> {
     /// Tells the client of the calls that were lost with their gate.
     async fn tell_lost(&mut self) -> io::Result<()> {
         let told = self.book.get_mut().lost();
-        self.stdout.write_to_client(&told, &self.asks, GRACE).await
+        let patience = B::GRACE;
+        self.stdout
+            .write_to_client(&told, &self.asks, patience)
+            .await
     }
 }
 
@@ -297,7 +304,7 @@ impl<B: Book> Heard<'_, B> {
                 tokio::select! {
                     () = self.all_answered() => {}
                     () = self.stdout.unheard() => {}
-                    () = tokio::time::sleep(GRACE) => {}
+                    () = tokio::time::sleep(B::GRACE) => {}
                 }
                 self.book.borrow_mut().forget();
                 return to.shutdown().await;
@@ -325,7 +332,7 @@ impl<B: Book> Heard<'_, B> {
                 }
             }
             self.stdout
-                .write_to_client(&batch, self.asks, GRACE)
+                .write_to_client(&batch, self.asks, B::GRACE)
                 .await?;
             batch.clear();
         }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use callgate_call::{Caller, Cancel, Wire};
 use callgate_doors::http::Closing;
-use callgate_doors::mcp::stdio::{Socket, Stdio};
+use callgate_doors::mcp::stdio::Socket;
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_doors::rpc::http::PIPE_PROTOCOL;
+use callgate_doors::rpc::stdio::Stdio;
 use callgate_doors::rpc::{self, Peer, Rpc as Methods};
 use clap::Args;
 use tokio_util::task::TaskTracker;
@@ -121,5 +122,14 @@ async fn talk(
     };
     let (near, far) = tokio::io::duplex(RELAYED_BYTES);
     let served = rpc::stdio::serve(methods, peer, Socket(far), stop);
-    tokio::join!(served, relay.carry(near)).0
+    let carried = async { tokio::join!(served, relay.carry(near)).0 };
+    // The relay has all patience with a client that asks nothing more; who stops us has not.
+    let given_up = async {
+        stop.cancelled().await;
+        tokio::time::sleep(rpc::LAST_WORDS).await;
+    };
+    tokio::select! {
+        ended = carried => ended,
+        () = given_up => Err(io::ErrorKind::BrokenPipe.into()),
+    }
 }

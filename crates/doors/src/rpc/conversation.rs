@@ -23,6 +23,9 @@ const GATHERED_BYTES: usize = 64 * 1024;
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// How long a write may still take once all is to end.
 const LAST_WRITE: Duration = Duration::from_secs(1);
+/// How long a conversation that was stopped may take altogether.
+pub const LAST_WORDS: Duration = Duration::from_secs(7);
+const _: () = assert!(LAST_WORDS.as_secs() > LAST_ANSWER.as_secs() + LAST_WRITE.as_secs());
 
 /// Where a conversation's messages come from and go to.
 pub(super) trait Ends: Send {
@@ -33,6 +36,9 @@ pub(super) trait Ends: Send {
 
     /// The next thing that came. Nothing is lost where this is given up.
     fn receive(&mut self) -> impl Future<Output = io::Result<Received>> + Send;
+
+    /// Ready once nobody is left to be answered, where that can be known.
+    fn unheard(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Appends a message as it is written.
     fn put(&self, message: &[u8], out: &mut Vec<u8>);
@@ -140,17 +146,18 @@ impl<E: Ends> Conversation<'_, E> {
         }
     }
 
-    /// What still runs has a while, or all it takes where it is we who stop; whatever is left then
-    /// has nobody to tell, and ends as it is dropped.
+    /// What still runs has as long as the ends allow while somebody hears it, or all it takes
+    /// where it is we who stop; whatever is left then has nobody to tell, and ends as it is dropped.
     async fn finish(&mut self, why: Why) -> io::Result<()> {
         let end = self.rpc.closing.end.clone();
         let late = async {
+            let stopped = async {
+                end.cancelled().await;
+                tokio::time::sleep(LAST_ANSWER).await;
+            };
             match why {
-                Why::End => tokio::time::sleep(E::GRACE).await,
-                Why::Stop => {
-                    end.cancelled().await;
-                    tokio::time::sleep(LAST_ANSWER).await;
-                }
+                Why::End => drop(timeout(E::GRACE, stopped).await),
+                Why::Stop => stopped.await,
             }
         };
         let mut late = std::pin::pin!(late);
@@ -162,6 +169,7 @@ impl<E: Ends> Conversation<'_, E> {
                     self.flush().await?;
                     continue;
                 }
+                () = self.ends.unheard() => None,
                 () = &mut late => None,
             };
             match done {

@@ -36,6 +36,7 @@ pub fn error_of(fault: &Fault) -> RpcError {
         Fault::NotFound { .. } => (NOT_FOUND, None),
         Fault::Denied { .. }
         | Fault::NeedsApproval { .. }
+        | Fault::NeedsInput { .. }
         | Fault::Unenforceable { .. }
         | Fault::GuaranteeBlocked { .. } => (PERMISSION_DENIED, None),
         Fault::LeaseRequired { .. } => (PERMISSION_DENIED, Some(("reason", "lease_required"))),
@@ -45,8 +46,7 @@ pub fn error_of(fault: &Fault) -> RpcError {
         Fault::RateLimited { .. } => (RATE_LIMITED, None),
         Fault::BreakerOpen { .. } | Fault::Unavailable { .. } => (TOOL_UNAVAILABLE, None),
         Fault::TooLarge { .. } => (CONTENT_TOO_LARGE, None),
-        Fault::NeedsInput { .. }
-        | Fault::Timeout { .. }
+        Fault::Timeout { .. }
         | Fault::Crash { .. }
         | Fault::BadOutput { .. }
         | Fault::ToolFailed { .. }

@@ -1,19 +1,46 @@
-//! JSON-RPC over a pair of pipes: one message, or one batch, a line. The end of input ends what
-//! still runs after a while.
+//! JSON-RPC over a pair of pipes: one message, or one batch, a line. What was asked before the end
+//! of input is answered for as long as somebody can hear it.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::Cancel;
-use callgate_wires::jsonrpc::{self, INVALID_REQUEST, RpcError};
+use callgate_call::{Cancel, Fault};
+use callgate_wires::jsonrpc;
 use callgate_wires::line::{Line, LineSplitter};
 
 use super::conversation::{self, Received, converse};
+use super::errors::error_of;
 use super::{Peer, Reached, Rpc};
 use crate::mcp::stdio::{Ends, LINE_BYTES_MAX};
+use crate::pipe::{PipeReader, PipeWriter};
 
 const READ_BYTES: usize = 64 * 1024;
+
+/// Standard input and output. Whoever ends the one and holds the other waits for all answers,
+/// however late they read them.
+pub struct Stdio {
+    /// Requests.
+    pub stdin: PipeReader,
+    /// Answers.
+    pub stdout: PipeWriter,
+}
+
+impl Ends for Stdio {
+    const GRACE: Duration = Duration::MAX;
+
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stdin.read(buffer).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stdout.write_all(bytes).await
+    }
+
+    async fn unheard(&mut self) {
+        self.stdout.unheard().await;
+    }
+}
 
 /// Serves one conversation until its end, or until `stop`.
 pub async fn serve<E: Ends>(rpc: &Arc<Rpc>, peer: Peer, ends: E, stop: &Cancel) -> io::Result<()> {
@@ -63,6 +90,10 @@ impl<E: Ends> conversation::Ends for Lines<E> {
         }
     }
 
+    async fn unheard(&mut self) {
+        self.ends.unheard().await;
+    }
+
     fn put(&self, message: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(message);
         out.push(b'\n');
@@ -77,7 +108,7 @@ impl<E: Ends> conversation::Ends for Lines<E> {
 
 fn too_long() -> Vec<u8> {
     let mut line = Vec::new();
-    let error = RpcError::new(INVALID_REQUEST, "the message is longer than 16 MiB");
+    let error = error_of(&Fault::too_large("request", LINE_BYTES_MAX as u64));
     jsonrpc::write_error(None, &error, &mut line);
     line.push(b'\n');
     line

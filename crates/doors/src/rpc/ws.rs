@@ -167,6 +167,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Frames<S> {
     const GRACE: Duration = GRACE;
     const PATIENCE: Option<Duration> = Some(PATIENCE);
 
+    async fn unheard(&mut self) {
+        std::future::pending().await
+    }
+
     async fn receive(&mut self) -> io::Result<Received> {
         loop {
             if self.ended {

@@ -30,13 +30,13 @@ impl Exec {
         }
         let shell = input["shell"].as_bool().unwrap_or(false);
         let programs = &self.settings.programs;
-        match shell {
-            true => programs.check_allowed("shell", "sh")?,
-            false => programs.check_allowed("command", command)?,
-        }
+        let cwd = self.cwd(input)?;
         let mut argv: Vec<OsString> = match shell {
-            true => [SHELL, "-c", command, "sh"].map(OsString::from).to_vec(),
-            false => vec![command.into()],
+            true => {
+                programs.allowed("shell", "sh", &cwd)?;
+                [SHELL, "-c", command, "sh"].map(OsString::from).to_vec()
+            }
+            false => vec![programs.allowed("command", command, &cwd)?],
         };
         let args = input["args"].as_array().into_iter().flatten();
         argv.extend(args.filter_map(Value::as_str).map(OsString::from));
@@ -49,7 +49,7 @@ impl Exec {
             return Err(bad(field, "holds a zero byte"));
         }
         let search = programs.search_path(&argv[0]);
-        let mut spec = Spec::new(argv, self.cwd(input)?);
+        let mut spec = Spec::new(argv, cwd);
         spec.search = Some(search);
         spec.env = programs.env(&input["env"], needs.map(|needs| &**needs))?;
         spec.limits = self.settings.limits.clone();
@@ -116,5 +116,104 @@ pub(crate) fn not_started(error: &SpawnError) -> Fault {
         SpawnError::NoProcesses { .. } | SpawnError::Step { .. } | SpawnError::Spawner { .. } => {
             Fault::Unavailable { reason: text }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::{ExecParts, ExecSettings, Hosts, HostsFuture, OpenHosts};
+    use crate::files::Lists;
+    use crate::files::place::Ground;
+    use crate::programs::Allowed;
+    use crate::programs::mutated::{Scene, check_refusal, params};
+    use crate::random::Random;
+    use callgate_call::{Clock, ManualClock, Secrets, Tier, Timestamp};
+    use callgate_sandbox::{Child, Limits, Spawner};
+    use callgate_store::{Options, Store};
+
+    struct Nobody;
+
+    impl Hosts for Nobody {
+        fn open<'a>(
+            &'a self,
+            _: &'a mut Child,
+            _: &'a Needs,
+        ) -> HostsFuture<'a, Result<Option<Box<dyn OpenHosts>>, Fault>> {
+            Box::pin(std::future::ready(Ok(None)))
+        }
+    }
+
+    fn exec(scene: &Scene) -> Exec {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp(1)));
+        let state = scene.root.join("state");
+        let store = Store::open(&state, Options::default(), Arc::clone(&clock)).unwrap();
+        let programs = scene.programs.clone();
+        Exec {
+            ground: Ground::open(&programs.workspace, scene.own.clone(), Lists::default()).unwrap(),
+            settings: ExecSettings {
+                programs,
+                own: scene.own.clone(),
+                limits: Limits::default(),
+                tier: Tier::System,
+                needs: Arc::default(),
+            },
+            parts: ExecParts {
+                // It makes nothing before it is asked to.
+                spawner: Spawner::new("/nowhere".into()),
+                hosts: Box::new(Nobody),
+                store: Arc::new(store),
+                secrets: Secrets::default(),
+                clock,
+            },
+        }
+    }
+
+    /// 100,000 changed params: what is taken is what was asked for, in the workspace, by a
+    /// program that is allowed, and what is refused is told with its field.
+    #[test]
+    fn mutated_commands() {
+        let mut scene = Scene::new("commands");
+        let listed = ["tool", "sh", "bin/inside", "nothing"];
+        let workspace = &scene.programs.workspace;
+        scene.programs.allow = listed
+            .map(|program| Allowed::new(workspace, program))
+            .into();
+        let inside = scene.programs.workspace.join("bin/inside");
+        let inside = inside.to_str().unwrap().to_owned();
+        let exec = exec(&scene);
+        let mut random = Random::new("mutated commands");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let asked = params(&mut random);
+            let spec = match exec.spec(&asked, None) {
+                Ok(spec) => spec,
+                Err(fault) => {
+                    check_refusal(&asked, &fault);
+                    continue;
+                }
+            };
+            scene.check(&asked, &spec.cwd, &spec.env);
+            scene.check_search(&asked, spec.search.as_ref().unwrap());
+            let command = asked["command"].as_str().unwrap();
+            let mut argv = match asked["shell"] == true {
+                true => vec!["/bin/sh", "-c", command, "sh"],
+                false => vec![command],
+            };
+            // A path is run by where it leads, from wherever it is named.
+            if argv[0].contains('/') && asked["shell"] != true {
+                argv[0] = &inside;
+            }
+            assert!(listed.iter().any(|known| argv[0].ends_with(known)));
+            let args = asked["args"].as_array().into_iter().flatten();
+            argv.extend(args.filter_map(Value::as_str));
+            assert_eq!(spec.argv, argv, "{asked}");
+            assert!(
+                !argv.concat().contains('\0') && resolve(&spec).is_ok(),
+                "{asked}"
+            );
+            taken += 1;
+        }
+        assert!(taken > 0 && taken < 100_000);
     }
 }

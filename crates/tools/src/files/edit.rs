@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use callgate_call::Fault;
+use callgate_call::{Cancel, Fault};
 use serde_json::{Value, json};
 
 use super::Files;
@@ -11,7 +11,7 @@ use super::patch;
 use super::place::{Outside, errno, fault, shown};
 use super::write::{Terms, existing, replace, stale};
 
-pub fn edit(files: &Files, input: &Value) -> Result<Value, Fault> {
+pub fn edit(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or_default();
     let path = files.ground.within(asked, Outside::BadValue)?;
     let spot = files.ground.spot(&path, false)?;
@@ -48,7 +48,7 @@ pub fn edit(files: &Files, input: &Value) -> Result<Value, Fault> {
         etag: Some(&etag),
         mode: None,
     };
-    let written = replace(files, &spot, after.as_bytes(), &terms)?;
+    let written = replace(files, &spot, after.as_bytes(), &terms, stop)?;
     Ok(json!({
         "path": shown(&written.path),
         "size": size(&written.about),

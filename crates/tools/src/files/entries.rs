@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use callgate_call::{Fault, natural_number};
+use callgate_call::{Cancel, Fault, natural_number};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, RenameFlags, Stat, statat};
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -137,19 +137,20 @@ pub fn stat(files: &Files, input: &Value) -> Result<Value, Fault> {
     Ok(answer)
 }
 
-pub fn delete(files: &Files, input: &Value) -> Result<Value, Fault> {
+pub fn delete(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or_default();
     let path = files.ground.within(asked, Outside::BadValue)?;
+    // Now, so that nothing changes its place once it was looked at.
+    let _lock = files.lock.take(stop)?;
     let spot = files.ground.spot(&path, false)?;
-    files.ground.check_holds_none(&spot.path, &path)?;
-    let _lock = files.lock()?;
+    files.ground.check_holds_none(&spot.path, &path, stop)?;
     let about = look(&spot)?.ok_or_else(|| fault(Errno::NOENT, &path))?;
     if let Some(etag) = input["etag"].as_str() {
         check_etag(files, &spot, etag)?;
     }
     match kind(&about) {
         "directory" if input["recursive"] == json!(true) => {
-            remove_folder(&spot.folder, spot.name.as_os_str(), 0)
+            remove_folder(&spot.folder, spot.name.as_os_str(), 0, stop)
         }
         "directory" => rustix::fs::unlinkat(&spot.folder, &spot.name, AtFlags::REMOVEDIR),
         _ => rustix::fs::unlinkat(&spot.folder, &spot.name, AtFlags::empty()),
@@ -160,6 +161,7 @@ pub fn delete(files: &Files, input: &Value) -> Result<Value, Fault> {
             path.display()
         ))
         .with("field", "recursive"),
+        Errno::CANCELED => Fault::Cancelled,
         other => fault(other, &path),
     })?;
     sync_folder(&spot).map_err(|error| fault(error, &path))?;
@@ -168,7 +170,7 @@ pub fn delete(files: &Files, input: &Value) -> Result<Value, Fault> {
 
 /// Removes a folder by its own descriptor, so that a link swapped in for it is removed and not
 /// followed.
-fn remove_folder(parent: &OwnedFd, name: &OsStr, depth: usize) -> Result<(), Errno> {
+fn remove_folder(parent: &OwnedFd, name: &OsStr, depth: usize, stop: &Cancel) -> Result<(), Errno> {
     if depth > DEPTH_MAX {
         return Err(Errno::NAMETOOLONG);
     }
@@ -185,10 +187,13 @@ fn remove_folder(parent: &OwnedFd, name: &OsStr, depth: usize) -> Result<(), Err
         if inner == c"." || inner == c".." {
             continue;
         }
+        if stop.is_cancelled() {
+            return Err(Errno::CANCELED);
+        }
         use std::os::unix::ffi::OsStrExt as _;
         let inner = OsStr::from_bytes(inner.to_bytes());
         match rustix::fs::unlinkat(&folder, inner, AtFlags::empty()) {
-            Err(Errno::ISDIR | Errno::PERM) => remove_folder(&folder, inner, depth + 1)?,
+            Err(Errno::ISDIR | Errno::PERM) => remove_folder(&folder, inner, depth + 1, stop)?,
             Err(Errno::NOENT) => {}
             removed => removed?,
         }
@@ -196,24 +201,31 @@ fn remove_folder(parent: &OwnedFd, name: &OsStr, depth: usize) -> Result<(), Err
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-pub fn rename(files: &Files, input: &Value) -> Result<Value, Fault> {
-    let spot_of = |field: &str, make: bool| -> Result<(Spot, PathBuf), Fault> {
+pub fn rename(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
+    let path_of = |field: &str| {
         let asked = input[field].as_str().unwrap_or_default();
+        let path = files.ground.within(asked, Outside::BadValue);
+        path.map_err(|fault| fault.with("field", field))
+    };
+    let (from_path, to_path) = (path_of("from")?, path_of("to")?);
+    // Now, so that nothing changes its place once it was looked at.
+    let _lock = files.lock.take(stop)?;
+    let spot_of = |field: &str, path: &Path, make: bool| -> Result<Spot, Fault> {
         let named = |fault: Fault| fault.with("field", field);
-        let path = files
-            .ground
-            .within(asked, Outside::BadValue)
-            .map_err(named)?;
-        let spot = files.ground.spot(&path, make).map_err(named)?;
+        let spot = files.ground.spot(path, make).map_err(named)?;
         files
             .ground
-            .check_holds_none(&spot.path, &path)
+            .check_holds_none(&spot.path, path, stop)
             .map_err(named)?;
-        Ok((spot, path))
+        Ok(spot)
     };
-    let (from, from_path) = spot_of("from", false)?;
-    let (to, _) = spot_of("to", input["mkdirs"].as_bool().unwrap_or(true))?;
-    let _lock = files.lock()?;
+    let from = spot_of("from", &from_path, false)?;
+    let mkdirs = input["mkdirs"].as_bool().unwrap_or(true);
+    let to = spot_of("to", &to_path, mkdirs)?;
+    files
+        .ground
+        .check_may_be((&from.path, &to.path), &to_path, stop)
+        .map_err(|fault| fault.with("field", "to"))?;
     look(&from)?.ok_or_else(|| fault(Errno::NOENT, &from_path))?;
     if let Some(etag) = input["etag"].as_str() {
         check_etag(files, &from, etag)?;

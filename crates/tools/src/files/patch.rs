@@ -24,11 +24,12 @@ pub fn apply(text: &str, patch: &str) -> Result<(String, usize), Fault> {
         false => format!("{patch}\n").into(),
     };
     let hunks = hunks(&patch)?;
-    let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
-    // What was added so far, less what was removed.
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let mut made = Vec::with_capacity(lines.len());
+    // How far from where it says the last hunk was found.
     let mut shift = 0_isize;
+    // The first line behind it.
     let mut least = 0;
-    let mut spans = Vec::new();
     for (index, hunk) in hunks.iter().enumerate() {
         let guess = hunk.at.saturating_add_signed(shift).max(least);
         let at = find(&lines, &hunk.old, guess, least).ok_or_else(|| {
@@ -38,16 +39,15 @@ pub fn apply(text: &str, patch: &str) -> Result<(String, usize), Fault> {
             ))
         })?;
         shift = at.cast_signed() - hunk.at.cast_signed();
+        made.extend_from_slice(&lines[least..at]);
+        made.extend_from_slice(&hunk.new);
         least = at + hunk.old.len();
-        spans.push(at);
     }
-    for (at, hunk) in spans.into_iter().zip(&hunks).rev() {
-        lines.splice(at..at + hunk.old.len(), hunk.new.iter().copied());
-    }
-    if lines.iter().rev().skip(1).any(|line| !line.ends_with('\n')) {
+    made.extend_from_slice(&lines[least..]);
+    if made.iter().rev().skip(1).any(|line| !line.ends_with('\n')) {
         return Err(bad("a line without an end would not be the last"));
     }
-    Ok((lines.concat(), hunks.len()))
+    Ok((made.concat(), hunks.len()))
 }
 
 /// The place of `old` nearest to `guess`, not before `least`.
@@ -217,6 +217,20 @@ mod tests {
     #[test]
     fn something_new_into_nothing() {
         assert_eq!(apply("", "@@ -0,0 +1,2 @@\n+a\n+b\n").unwrap().0, "a\nb\n");
+    }
+
+    /// Each line is moved once, however many hunks there are: were it once for each, this would
+    /// take minutes.
+    #[test]
+    fn many_hunks() {
+        const HUNKS: usize = 100_000;
+        const BETWEEN: usize = 20;
+        let text = "a\n".repeat(HUNKS * BETWEEN);
+        let hunk = |number: usize| format!("@@ -{},0 +1 @@\n+b\n", number * BETWEEN);
+        let patch: String = (0..HUNKS).map(hunk).collect();
+        let made = format!("b\n{}", "a\n".repeat(BETWEEN)).repeat(HUNKS);
+        let (patched, hunks) = apply(&text, &patch).unwrap();
+        assert!(patched == made && hunks == HUNKS);
     }
 
     #[test]

@@ -7,11 +7,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use callgate_call::Fault;
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
+use callgate_call::{Cancel, Fault};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
 use rustix::io::Errno;
 
+use super::heirs::make_folder;
 use super::lists::Lists;
+use super::lock::go_on;
+use super::swept::Swept;
 
 /// Times that a walk is begun anew when somebody renames folders under it.
 const WALKS_MAX: usize = 64;
@@ -33,6 +36,8 @@ pub struct Ground {
     own_roots: Vec<OsString>,
     /// What the owner lets be reached.
     lists: Lists,
+    /// Where nothing is left of writers that were killed.
+    swept: Swept,
 }
 
 /// Why a path is refused differs by method, since the contract gives each its own codes.
@@ -59,11 +64,13 @@ impl Ground {
         let path = path.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = open(&path, flags, Mode::empty())?;
-        // Links on the way to our own things must not hide them.
-        let own: Vec<PathBuf> = own
-            .into_iter()
-            .map(|own| own.canonicalize().unwrap_or(own))
-            .collect();
+        // Links on the way to our own things must not hide them, nor be replaced.
+        let ends = own.iter().filter_map(|own| own.canonicalize().ok());
+        let mut own: Vec<PathBuf> = ends.chain(own.iter().cloned()).collect();
+        own.sort_unstable();
+        own.dedup();
+        // No path from the root leads to others.
+        own.retain(|own| own.starts_with(&path) || path.starts_with(own));
         let inside = own.iter().filter_map(|own| own.strip_prefix(&path).ok());
         let own_roots = inside.filter_map(|own| own.iter().next().map(OsStr::to_owned));
         Ok(Self {
@@ -72,7 +79,13 @@ impl Ground {
             path,
             own,
             lists,
+            swept: Swept::default(),
         })
+    }
+
+    /// Where nothing is left of writers that were killed.
+    pub fn swept(&self) -> &Swept {
+        &self.swept
     }
 
     /// A caller's path as one from the root that does not climb out of it by its letters.
@@ -140,6 +153,18 @@ impl Ground {
         Some((found, real))
     }
 
+    /// Opens what is there if no link is on the way to it: `path` is where it is.
+    pub fn find_straight(&self, path: &Path, flags: OFlags) -> Option<OwnedFd> {
+        // As in `find_now`; what can not be had this way may be told apart by the other.
+        if self.open_to_all(path).is_some_and(|real| real == path)
+            && let Ok(found) = self.walk_by(path, flags, ResolveFlags::NO_SYMLINKS)
+        {
+            return Some(found);
+        }
+        let (found, real) = self.find(path, flags).ok()?;
+        (real == path).then_some(found)
+    }
+
     /// Where a path leads if there is no link on it; `None` if by another spelling, which some
     /// file systems take, it could mean what may not be reached.
     fn open_to_all(&self, path: &Path) -> Option<PathBuf> {
@@ -205,7 +230,7 @@ impl Ground {
             }
             walked.push(part);
             if let Component::Normal(name) = part {
-                match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
+                match make_folder(&folder, name, &self.swept) {
                     // So that it outlives a loss of power, as what will be in it does.
                     Ok(()) => {
                         rustix::fs::fsync(&folder).map_err(|error| fault(error, &walked))?;
@@ -232,13 +257,17 @@ impl Ground {
     }
 
     fn walk(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Fault> {
+        self.walk_by(path, flags, ResolveFlags::empty())
+    }
+
+    fn walk_by(&self, path: &Path, flags: OFlags, how: ResolveFlags) -> Result<OwnedFd, Fault> {
         // A pipe that nobody writes to must not hold us up.
         let quick = match flags.contains(OFlags::PATH) {
             true => OFlags::CLOEXEC,
             false => OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
         };
         let flags = flags | quick;
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..WALKS_MAX {
             match openat2(&self.root, path, flags, Mode::empty(), how) {
                 // Something on the way was renamed meanwhile.
@@ -296,23 +325,54 @@ impl Ground {
 
     /// A folder with something of the gate's in it, or with something that may not be reached, is
     /// neither moved nor removed.
-    pub fn check_holds_none(&self, real: &Path, asked: &Path) -> Result<(), Fault> {
+    pub fn check_holds_none(&self, real: &Path, asked: &Path, stop: &Cancel) -> Result<(), Fault> {
         let whole = self.path.join(real);
         if self.own.iter().any(|own| own.starts_with(&whole)) {
             return Err(gates_own(asked));
         }
+        self.check_may_be((real, real), asked, stop)
+    }
+
+    /// Whether all that is in a folder could be reached if the folder were called `named`.
+    pub fn check_may_be(
+        &self,
+        (real, named): (&Path, &Path),
+        asked: &Path,
+        stop: &Cancel,
+    ) -> Result<(), Fault> {
         if self.lists.is_empty() {
             return Ok(());
         }
         let mut left = HELD_MAX;
-        self.check_lists_in(real, asked, &mut left)
+        self.check_lists_in((real, named), asked, &mut left, stop)
     }
 
-    /// Looks at all that is in a folder; one with too much in it is not known to be free.
-    fn check_lists_in(&self, real: &Path, asked: &Path, left: &mut usize) -> Result<(), Fault> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let Ok(folder) = self.walk(real, flags) else {
+    /// What lists say of a name they say of where it is: its folder must not have been moved since.
+    pub fn check_still_there(&self, spot: &Spot) -> Result<(), Fault> {
+        if self.lists.is_empty() {
             return Ok(());
+        }
+        let folder = self.real(&spot.folder, &spot.path)?;
+        match folder.as_deref() == spot.path.parent() {
+            true => Ok(()),
+            false => Err(restless(&spot.path)),
+        }
+    }
+
+    /// Looks at all that is in a folder; one with too much in it is not known to be free, nor is
+    /// one that can not be looked into.
+    fn check_lists_in(
+        &self,
+        (real, named): (&Path, &Path),
+        asked: &Path,
+        left: &mut usize,
+        stop: &Cancel,
+    ) -> Result<(), Fault> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let folder = match self.walk(real, flags) {
+            // No folder, or no longer there.
+            Err(Fault::NotFound { .. }) => return Ok(()),
+            folder => folder?,
         };
         for entry in rustix::fs::Dir::read_from(&folder).map_err(|error| fault(error, asked))? {
             let entry = entry.map_err(|error| fault(error, asked))?;
@@ -320,14 +380,18 @@ impl Ground {
             if name == "." || name == ".." {
                 continue;
             }
-            let path = real.join(name);
-            let is_folder = entry.file_type() == rustix::fs::FileType::Directory;
-            let denied = self.lists.denies(&path) || !is_folder && !self.lists.allows(&path);
+            go_on(stop)?;
+            let named = named.join(name);
+            let is_folder = entry.file_type() == FileType::Directory;
+            let denied = self.lists.denies(&named) || !is_folder && !self.lists.allows(&named);
             *left = left.saturating_sub(1);
             if denied || *left == 0 {
                 return Err(not_listed(asked));
             }
-            self.check_lists_in(&path, asked, left)?;
+            // Not every file system says what its names are.
+            if is_folder || entry.file_type() == FileType::Unknown {
+                self.check_lists_in((&real.join(name), &named), asked, left, stop)?;
+            }
         }
         Ok(())
     }
@@ -366,9 +430,7 @@ fn restless(path: &Path) -> Fault {
 }
 
 fn is_folder(found: &OwnedFd) -> bool {
-    fstat(found).is_ok_and(|about| {
-        rustix::fs::FileType::from_raw_mode(about.st_mode) == rustix::fs::FileType::Directory
-    })
+    fstat(found).is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Directory)
 }
 
 fn not_listed(asked: &Path) -> Fault {
@@ -453,9 +515,9 @@ pub fn errno(error: &std::io::Error) -> Errno {
 /// Refuses everything but plain files.
 pub fn plain(found: &OwnedFd, path: &Path) -> Result<rustix::fs::Stat, Fault> {
     let about = fstat(found).map_err(|error| fault(error, path))?;
-    match rustix::fs::FileType::from_raw_mode(about.st_mode) {
-        rustix::fs::FileType::RegularFile => Ok(about),
-        rustix::fs::FileType::Directory => Err(fault(Errno::ISDIR, path)),
+    match FileType::from_raw_mode(about.st_mode) {
+        FileType::RegularFile => Ok(about),
+        FileType::Directory => Err(fault(Errno::ISDIR, path)),
         _ => Err(
             Fault::bad_value(format!("{} is no plain file", path.display()))
                 .with("field", "path")
@@ -508,6 +570,38 @@ mod tests {
         let odd = Path::new("a (deleted)");
         let (_, at) = ground.find(odd, OFlags::RDONLY).unwrap();
         assert_eq!(at, odd);
+        std::fs::remove_dir_all(&ground.path).unwrap();
+    }
+
+    /// JR-165: a name in a folder that was moved since is another name.
+    #[test]
+    fn folders_that_are_moved() {
+        let ground = ground("moved", &["b/**"]);
+        std::fs::create_dir(ground.path.join("a")).unwrap();
+        let spots = ["a/x", "x"].map(|path| ground.spot(Path::new(path), false).unwrap());
+        for spot in &spots {
+            ground.check_still_there(spot).unwrap();
+        }
+        std::fs::rename(ground.path.join("a"), ground.path.join("b")).unwrap();
+        let moved = ground.check_still_there(&spots[0]);
+        assert!(matches!(moved, Err(Fault::Unavailable { .. })), "{moved:?}");
+        ground.check_still_there(&spots[1]).unwrap();
+        std::fs::remove_dir_all(&ground.path).unwrap();
+    }
+
+    /// Who looks at all that is in a folder holds up every writer, and so ends when it is told to.
+    #[test]
+    fn looking_into_a_folder_has_an_end() {
+        let ground = ground("looked", &["**/secret"]);
+        let (folder, stop) = (Path::new("a"), Cancel::new());
+        std::fs::create_dir_all(ground.path.join("a/b")).unwrap();
+        std::fs::write(ground.path.join("a/b/c"), "").unwrap();
+        let check = || ground.check_holds_none(folder, folder, &stop);
+        check().unwrap();
+        std::fs::write(ground.path.join("a/b/secret"), "").unwrap();
+        assert!(matches!(check(), Err(Fault::Denied { .. })));
+        stop.cancel();
+        assert_eq!(check(), Err(Fault::Cancelled));
         std::fs::remove_dir_all(&ground.path).unwrap();
     }
 

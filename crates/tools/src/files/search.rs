@@ -18,6 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, natural_number};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::Searcher;
 use ignore::overrides::{Override, OverrideBuilder};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
 use serde_json::{Value, json};
@@ -96,6 +97,7 @@ struct Search<'a> {
     files: &'a Files,
     from: PathBuf,
     pattern: Option<RegexMatcher>,
+    searcher: Searcher,
     globs: Override,
     hidden: bool,
     ignored: bool,
@@ -132,6 +134,7 @@ impl<'a> Search<'a> {
             files,
             from: files.ground.within(asked, Outside::BadValue)?,
             pattern: pattern.transpose()?,
+            searcher: lines::searcher(),
             globs: globs(input)?,
             hidden: flag("hidden"),
             ignored: flag("ignored"),
@@ -285,8 +288,7 @@ impl<'a> Search<'a> {
             None => OFlags::PATH | OFlags::NOFOLLOW,
             Some(_) => OFlags::RDONLY | OFlags::NOFOLLOW,
         };
-        if let Ok((found, real)) = self.files.ground.find(path, flags)
-            && real == path
+        if let Some(found) = self.files.ground.find_straight(path, flags)
             && let Ok(about) = rustix::fs::fstat(&found)
             && FileType::from_raw_mode(about.st_mode) == FileType::RegularFile
         {
@@ -298,7 +300,7 @@ impl<'a> Search<'a> {
                     let after = self.after.as_ref().filter(|after| after.path == path);
                     let room = self.limit + 1 - self.found.len();
                     let lines = Lines::new(pattern, after.map_or(0, |after| after.line), room);
-                    let lines = lines.of(&File::from(found)).into_iter();
+                    let lines = lines.of(&File::from(found), &mut self.searcher).into_iter();
                     let place = |line| Place {
                         path: path.to_owned(),
                         line,

@@ -1,5 +1,5 @@
 //! Names that writers make for a moment, where there is no other way to give content a name that
-//! is taken. One that is killed in that moment leaves its name behind; who next needs one in the
+//! is taken, or a folder its owner before its name. One that is killed in that moment leaves its name behind; who next needs one in the
 //! folder removes it. A lock on the content tells the living from the dead.
 
 use std::collections::BTreeSet;
@@ -17,6 +17,9 @@ const DIGITS: usize = 16;
 /// Folders that are remembered as swept; after so many we begin anew.
 const FOLDERS_MAX: usize = 1024;
 
+/// Passing names that are made before it is said that there are none to be had.
+pub const NAMES_TRIED: usize = 8;
+
 /// A name that nobody else has.
 pub fn passing_name() -> Result<String, Errno> {
     let random = getrandom::u64().map_err(|_| Errno::IO)?;
@@ -30,7 +33,7 @@ fn is_passing_name(name: &[u8]) -> bool {
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Says that whoever gives this file a passing name lives, for as long as it is open. False if
+/// Says that whoever gives this file or folder a passing name lives, for as long as it is open. False if
 /// somebody else has it already, which is not waited for.
 pub fn keep(file: impl AsFd) -> bool {
     // Where a file system has no locks nothing is swept either.
@@ -38,7 +41,7 @@ pub fn keep(file: impl AsFd) -> bool {
 }
 
 /// The folders that this process has swept.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Swept(Mutex<BTreeSet<(u64, u64)>>);
 
 impl Swept {
@@ -67,11 +70,14 @@ impl Swept {
 fn remove_if_dead(folder: &OwnedFd, name: &std::ffi::CStr) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(folder, name, flags, Mode::empty())?;
-    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Ok(());
-    }
+    let how = match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => AtFlags::empty(),
+        // Only an empty one goes, and ours had nothing in them.
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => return Ok(()),
+    };
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    rustix::fs::unlinkat(folder, name, AtFlags::empty())
+    rustix::fs::unlinkat(folder, name, how)
 }
 
 #[cfg(test)]
@@ -104,17 +110,28 @@ mod tests {
         others.iter().for_each(|other| drop(make(other)));
         let file = make(&living);
         keep(&file);
+        // And folders: one of the dead, one of the living, one that somebody uses.
+        let folders = [(); 3].map(|()| passing_name().unwrap());
+        folders
+            .iter()
+            .for_each(|name| std::fs::create_dir(root.join(name)).unwrap());
+        let [_, living_folder, full] = &folders;
+        make(&format!("{full}/a"));
+        let kept_folder = File::open(root.join(living_folder)).unwrap();
+        keep(&kept_folder);
         let folder = OwnedFd::from(File::open(&root).unwrap());
         let swept = Swept::default();
         swept.sweep(&folder);
-        let kept = others.iter().copied().chain([&*living]);
+        let living_all = [&*living, living_folder, full];
+        let kept = others.iter().copied().chain(living_all);
         assert_eq!(names(), kept.map(str::to_owned).collect());
         // Once it is dead its name goes too, by another process.
-        drop(file);
+        drop((file, kept_folder));
         swept.sweep(&folder);
         assert!(names().contains(&living));
         Swept::default().sweep(&folder);
-        assert_eq!(names(), others.map(str::to_owned).into());
+        let kept = others.iter().copied().chain([&**full]);
+        assert_eq!(names(), kept.map(str::to_owned).collect());
         std::fs::remove_dir_all(&root).unwrap();
     }
 }

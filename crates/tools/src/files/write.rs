@@ -8,22 +8,21 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::{Fault, natural_number};
+use callgate_call::{Cancel, Fault, natural_number};
 use callgate_store::failpoint;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fstat, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::etag::{modified, size};
+use super::heirs::Heir;
 use super::place::{Outside, Spot, errno, fault, plain, shown};
-use super::swept::{keep, passing_name};
+use super::swept::{NAMES_TRIED, keep, passing_name};
 use super::{Encoding, Files};
 
 /// Mode of a file that has none yet, before the umask.
 const MODE_NEW: u32 = 0o666;
 const MODE_MAX: u64 = 0o777;
-/// Passing names that are made before it is said that there are none to be had.
-const NAMES_TRIED: usize = 8;
 
 /// How a file is to be written.
 pub struct Terms<'a> {
@@ -42,7 +41,7 @@ pub struct Written {
     pub created: bool,
 }
 
-pub fn write(files: &Files, input: &Value) -> Result<Value, Fault> {
+pub fn write(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or_default();
     let path = files.ground.within(asked, Outside::BadValue)?;
     let content = content(input)?;
@@ -64,7 +63,7 @@ pub fn write(files: &Files, input: &Value) -> Result<Value, Fault> {
         Err(Fault::NotFound { .. }) if terms.etag.is_some() => return Err(gone(&path)),
         spot => spot?,
     };
-    let written = replace(files, &spot, &content, &terms)?;
+    let written = replace(files, &spot, &content, &terms, stop)?;
     Ok(json!({
         "path": shown(&written.path),
         "size": size(&written.about),
@@ -81,6 +80,7 @@ pub fn replace(
     spot: &Spot,
     content: &[u8],
     terms: &Terms<'_>,
+    stop: &Cancel,
 ) -> Result<Written, Fault> {
     let path = spot.path.as_path();
     let failed = |error: Errno| fault(error, path);
@@ -90,12 +90,15 @@ pub fn replace(
     (&fresh.file)
         .write_all(content)
         .map_err(|error| failed(errno(&error)))?;
-    fresh.dress(before.as_ref(), terms.mode).map_err(failed)?;
+    fresh
+        .dress(spot, before.as_ref(), terms.mode)
+        .map_err(failed)?;
     fresh
         .file
         .sync_all()
         .map_err(|error| failed(errno(&error)))?;
-    let _lock = files.lock()?;
+    let _lock = files.lock.take(stop)?;
+    files.ground.check_still_there(spot)?;
     let before = check(files, spot, terms)?;
     let created = before.is_none();
     fresh
@@ -252,7 +255,7 @@ impl<'a> Fresh<'a> {
             }),
             // The file system, or the kernel, knows no files without a name.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {
-                files.swept.sweep(&spot.folder);
+                files.ground.swept().sweep(&spot.folder);
                 Self::make_named(spot)
             }
             Err(error) => Err(error),
@@ -276,14 +279,15 @@ impl<'a> Fresh<'a> {
     }
 
     /// As what it replaces was dressed, or as asked.
-    fn dress(&self, before: Option<&Stat>, mode: Option<u32>) -> Result<(), Errno> {
-        if let Some(before) = before {
-            let own = fstat(&self.file)?;
-            if (own.st_uid, own.st_gid) != (before.st_uid, before.st_gid) {
-                // Only root can give files away.
-                let (uid, gid) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
-                let _ = rustix::fs::fchown(&self.file, Some(uid), Some(gid));
-            }
+    fn dress(&self, spot: &Spot, before: Option<&Stat>, mode: Option<u32>) -> Result<(), Errno> {
+        let heir = match before {
+            Some(before) => Some(Heir::of(before)),
+            None => Heir::of_new_in(&spot.folder)?,
+        };
+        if let Some(heir) = heir
+            && heir != Heir::of(&fstat(&self.file)?)
+        {
+            heir.inherit(&self.file);
         }
         // Neither setuid nor setgid outlives a change of content.
         let mode = mode.or(before.map(|before| before.st_mode & 0o777));
@@ -301,7 +305,7 @@ impl<'a> Fresh<'a> {
             None if is_new => self.link(&spot.folder, &spot.name)?,
             None => {
                 if !self.replaces(spot, &files.waiting)? {
-                    files.swept.sweep(&spot.folder);
+                    files.ground.swept().sweep(&spot.folder);
                     // Before it has a name that could be swept; nobody else has it open.
                     let _ = keep(&self.file);
                     let named = Temporary::new(spot)?;

@@ -57,6 +57,8 @@ pub(super) fn refusal(name: &str, value: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
 
     #[test]
     fn loaders_are_refused() {
@@ -90,5 +92,30 @@ mod tests {
         ] {
             assert_eq!(refusal(name, ""), None, "{name}");
         }
+    }
+    /// 100,000 changed variables: what may be set is one variable, and none that loads code.
+    #[test]
+    fn mutated_variables() {
+        const VALUES: [&[u8]; 3] = [b"", b"a=b", b"\xc3\xa9"];
+        const WORDS: [&[u8]; 7] = [b"LD_", b"_", b"=", b"\0", b"ENV", b"X", b"\xff"];
+        let seeds = NAMES.iter().chain(&PREFIXES).chain(&["A", "PATH"]);
+        let seeds: Vec<&[u8]> = seeds.map(|name| name.as_bytes()).collect();
+        let mut random = Random::new("mutated variables");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let [name, value] = [&seeds[..], &VALUES].map(|seeds| {
+                String::from_utf8_lossy(&mutant(&mut random, seeds, &WORDS)).into_owned()
+            });
+            if refusal(&name, &value).is_some() {
+                continue;
+            }
+            let whole = format!("{name}={value}");
+            assert_eq!(whole.split_once('='), Some((&*name, &*value)));
+            assert!(!whole.contains('\0') && !name.is_empty());
+            assert!(!name.starts_with("LD_") && !name.starts_with("CALLGATE_"));
+            assert!(NAMES.iter().all(|known| name != *known), "{name}");
+            taken += 1;
+        }
+        assert!(taken > 0 && taken < 100_000);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::{Digest, Fault, Job, Output, Tool, natural_number};
+use callgate_call::{Cancel, Digest, Fault, Output, Tool, natural_number};
 use callgate_store::{KeptArtifact, Store};
 use serde_json::{Value, json};
 
@@ -39,13 +39,13 @@ pub fn read(store: Arc<Store>) -> Tool {
         }),
         &[],
     );
-    let function = move |job: &Job<'_>| given(&store, job.call.input.value());
+    let look = move |input: &Value, _: &Cancel| given(&store, input);
     reader(
         "artifacts/read",
         "AID.ARTIFACTS.READ.v1",
         "Read bytes of an artifact, by its digest or by its run and id",
         schema,
-        function,
+        look,
     )
 }
 

@@ -1,14 +1,18 @@
-//! `runs/list` and `runs/get`: what the store knows of runs.
+//! `runs/list` and `runs/get`: what the store knows of runs, for callers and, at
+//! `callgate://runs/…`, for MCP clients as a resource.
 
 use std::sync::Arc;
 
-use callgate_call::{Fault, Job, Output, Tool, natural_number};
+use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, Tool, natural_number};
 use callgate_store::{KeptArtifact, PilotRun, Run, RunCursor, RunFilter, RunState, Store};
 use serde_json::{Value, json};
 
 use super::kept::{self, KeptRun, RunKind, pilot_events};
 use super::{TellPilot, unread};
-use crate::{Builtin, builtin};
+use crate::{builtin, waited_for};
+
+/// Where runs are, for those who fill in places.
+pub const RUN_TEMPLATE: &str = "callgate://runs/{run_id}";
 
 /// Runs of one page.
 const RUNS_DEFAULT: u64 = 50;
@@ -39,13 +43,13 @@ pub fn list(store: Arc<Store>) -> Tool {
         }),
         &[],
     );
-    let function = move |job: &Job<'_>| listed(&store, job.call.input.value());
+    let look = move |input: &Value, _: &Cancel| listed(&store, input);
     reader(
         "runs/list",
         "AID.RUNS.LIST.v1",
         "List streamed runs and those of the pilot, the newest first",
         schema,
-        function,
+        look,
     )
 }
 
@@ -56,35 +60,56 @@ pub fn get(store: Arc<Store>, tell: TellPilot) -> Tool {
             "run_id": { "type": "string", "minLength": 1 },
             "events_from": { "type": "integer", "minimum": 0,
                 "description": "Also the events from this one on, counted from 0" },
+            "events_offset": { "type": "integer", "minimum": 0,
+                "description": "The `events_offset` of the page before: where that event begins" },
             "events_limit": { "type": "integer", "minimum": 1, "maximum": EVENTS_MAX,
                 "default": EVENTS_MAX },
+            "uri": { "type": "string", "description": "It is read as this resource" },
         }),
         &["run_id"],
     );
-    let function = move |job: &Job<'_>| shown(&store, tell, job.call.input.value());
+    let look = move |input: &Value, stop: &Cancel| given(&store, tell, input, stop);
     reader(
         "runs/get",
         "AID.RUNS.GET.v1",
         "Show a run: its state, its artifacts or slots, its report, and some of its events",
         schema,
-        function,
+        look,
     )
 }
 
-pub(super) fn reader<F>(name: &str, aid: &str, about: &str, schema: Value, function: F) -> Tool
+/// A look at what was kept, off the gate's own thread: a run may have gigabytes of events.
+struct Look<F>(Arc<F>);
+
+impl<F> Runner for Look<F>
 where
-    F: Fn(&Job<'_>) -> Result<Output, Fault> + Send + Sync + 'static,
+    F: Fn(&Value, &Cancel) -> Result<Output, Fault> + Send + Sync + 'static,
 {
-    let pure = true;
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        let look = Arc::clone(&self.0);
+        let input = job.call.input.value().clone();
+        Box::pin(async move {
+            let work = move |stop: &Cancel| look(&input, stop);
+            waited_for(&job, work).await
+        })
+    }
+
+    fn only_reads(&self) -> bool {
+        true
+    }
+
+    fn kind(&self) -> &'static str {
+        "builtin"
+    }
+}
+
+pub(super) fn reader<F>(name: &str, aid: &str, about: &str, schema: Value, look: F) -> Tool
+where
+    F: Fn(&Value, &Cancel) -> Result<Output, Fault> + Send + Sync + 'static,
+{
     Tool {
         idempotent: true,
-        ..builtin(
-            name,
-            aid,
-            about,
-            schema,
-            Arc::new(Builtin { function, pure }),
-        )
+        ..builtin(name, aid, about, schema, Arc::new(Look(Arc::new(look))))
     }
 }
 
@@ -109,11 +134,25 @@ fn listed(store: &Store, input: &Value) -> Result<Output, Fault> {
     })))
 }
 
-fn shown(store: &Store, tell: TellPilot, input: &Value) -> Result<Output, Fault> {
+/// A run: as it is, or as clients of MCP have resources.
+fn given(store: &Store, tell: TellPilot, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
+    let told = shown(store, tell, input, stop)?;
+    let Some(uri) = input["uri"].as_str() else {
+        return Ok(told);
+    };
+    let content = json!({
+        "uri": uri,
+        "mimeType": "application/json",
+        "text": told.json.text(),
+    });
+    Ok(Output::from_value(json!({ "contents": [content] })))
+}
+
+fn shown(store: &Store, tell: TellPilot, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
     let run_id = input["run_id"].as_str().unwrap_or_default();
     let found = kept::find(store, run_id).map_err(|error| unread(&error))?;
     match found {
-        Some(KeptRun::Streamed(run)) => streamed(store, &run, input),
+        Some(KeptRun::Streamed(run)) => streamed(store, &run, input, stop),
         Some(KeptRun::Piloted(run)) => piloted(store, tell, run, input),
         None => Err(Fault::NotFound {
             message: format!("there is no run {run_id:?}"),
@@ -138,7 +177,7 @@ fn piloted(store: &Store, tell: TellPilot, run: PilotRun, input: &Value) -> Resu
     Ok(Output::from_value(told))
 }
 
-fn streamed(store: &Store, found: &Run, input: &Value) -> Result<Output, Fault> {
+fn streamed(store: &Store, found: &Run, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
     let run_id = &found.run_id;
     let artifacts = store
         .run_artifacts(run_id)
@@ -153,9 +192,11 @@ fn streamed(store: &Store, found: &Run, input: &Value) -> Result<Output, Fault> 
     }
     if let Some(from) = natural_number(&input["events_from"]) {
         let mut page = Page::new(from, input);
-        let whole = fill(store, run_id, &mut page)?;
+        let offset = natural_number(&input["events_offset"]);
+        let (whole, offset) = fill(store, run_id, offset, &mut page, stop)?;
         told["events"] = json!(page.events);
         told["events_next"] = json!((!whole).then_some(page.at));
+        told["events_offset"] = json!(offset);
     }
     Ok(Output::from_value(told))
 }
@@ -196,22 +237,44 @@ impl Page {
     }
 }
 
-/// Fills a page with events of a streamed run; true if it has its last one.
-fn fill(store: &Store, run_id: &str, page: &mut Page) -> Result<bool, Fault> {
+/// Fills a page with events of a streamed run, from where its first one is said to begin: what was
+/// read for the pages before is not read again. True if it has the last one, and where the one
+/// after it begins.
+fn fill(
+    store: &Store,
+    run_id: &str,
+    offset: Option<u64>,
+    page: &mut Page,
+    stop: &Cancel,
+) -> Result<(bool, u64), Fault> {
     let lost = |error: std::io::Error| Fault::Internal {
         message: format!("the events of a run: {error}"),
     };
     let Some(mut all) = store.run_events(run_id).map_err(|error| unread(&error))? else {
-        return Ok(true);
+        return Ok((true, 0));
     };
-    while let Some(line) = all.next_line().map_err(lost)? {
-        if !page.takes(line.len(), || {
-            serde_json::from_slice(line).unwrap_or_default()
-        }) {
-            return Ok(false);
+    if let Some(offset) = offset {
+        if !all.go_to(offset).map_err(lost)? {
+            return Err(Fault::BadInput {
+                field: "events_offset".to_owned(),
+                reason: "no event begins there".to_owned(),
+            });
+        }
+        page.at = page.from;
+    }
+    loop {
+        if stop.is_cancelled() {
+            return Err(Fault::Cancelled);
+        }
+        let at = all.offset();
+        let Some(line) = all.next_line().map_err(lost)? else {
+            return Ok((true, at));
+        };
+        let event = || serde_json::from_slice(line).unwrap_or_default();
+        if !page.takes(line.len(), event) {
+            return Ok((false, at));
         }
     }
-    Ok(true)
 }
 
 /// A run, as callers see it.

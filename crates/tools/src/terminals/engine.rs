@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Topics};
+use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Timestamp, Topics};
 use callgate_sandbox::{Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize, resolve};
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
@@ -24,7 +24,7 @@ use crate::programs::{Programs, bad};
 /// Sessions that run at the same time; more are refused.
 pub const SESSIONS_MAX: usize = 512;
 
-/// Sessions that have ended and are still known; the oldest are forgotten first.
+/// Sessions that have ended and are still known; whichever ended first is forgotten first.
 pub const ENDED_MAX: usize = 128;
 
 /// How long they are known.
@@ -222,25 +222,23 @@ impl Shared {
         running.iter().for_each(|session| session.shrink_log(level));
     }
 
-    /// Forgets those that ended long ago, and of the others that ended as many as are too many.
+    /// Forgets those that ended long ago, and of the others that ended as many as are too many,
+    /// whichever ended first.
     fn sweep(&self, table: &mut Table) {
         let now = self.clock.now();
-        let ended = table
-            .sessions
-            .iter()
-            .filter(|session| session.end().is_some());
-        let mut too_many = ended.count().saturating_sub(ENDED_MAX);
-        table.sessions.retain(|session| {
-            let Some(end) = session.end() else {
-                return true;
-            };
-            let forgotten = too_many > 0 || now.since(end.at) > ENDED_LIFE;
-            too_many = too_many.saturating_sub(1);
-            if forgotten {
-                self.topics.close(&session.id);
-            }
-            !forgotten
-        });
+        let ended = table.sessions.iter();
+        let ended = ended.filter_map(|session| Some((session.end()?.at, Arc::clone(session))));
+        let mut forgotten: Vec<(Timestamp, Arc<Session>)> = ended.collect();
+        forgotten.sort_by_key(|(at, _)| *at);
+        let too_old = forgotten.partition_point(|(at, _)| now.since(*at) > ENDED_LIFE);
+        let too_many = forgotten.len().saturating_sub(ENDED_MAX);
+        forgotten.truncate(too_old.max(too_many));
+        for (_, gone) in forgotten {
+            self.topics.close(&gone.id);
+            table
+                .sessions
+                .retain(|session| !Arc::ptr_eq(session, &gone));
+        }
     }
 }
 

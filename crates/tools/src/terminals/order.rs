@@ -59,7 +59,8 @@ impl Order {
         let env = environment(settings, needs, &input["env"])?;
         let is_dumb = input["env"]["TERM"] == "dumb";
         let size = size(&input["cols"], &input["rows"])?;
-        let argv = argv(input, settings)?;
+        let cwd = folder(input["cwd"].as_str(), settings)?;
+        let argv = argv(input, settings, &cwd)?;
         Ok(Self {
             name,
             search: settings.programs.search_path(&argv[0]),
@@ -68,28 +69,31 @@ impl Order {
                 .as_str()
                 .filter(|_| input["shell"] != true)
                 .map(str::to_owned),
-            cwd: folder(input["cwd"].as_str(), settings)?,
+            cwd,
             env,
             size: (!is_dumb).then_some(size),
         })
     }
 }
 
-fn argv(input: &Value, settings: &TerminalSettings) -> Result<Vec<OsString>, Fault> {
+fn argv(input: &Value, settings: &TerminalSettings, cwd: &Path) -> Result<Vec<OsString>, Fault> {
     let words = input["args"].as_array().into_iter().flatten();
     let words: Vec<&str> = words.filter_map(Value::as_str).collect();
     let command = input["command"].as_str();
-    if words.iter().chain(&command).any(|word| word.contains('\0')) {
-        return Err(bad("command", "a zero byte ends a text early"));
+    for (field, words) in [("command", command.as_slice()), ("args", &words)] {
+        if words.iter().any(|word| word.contains('\0')) {
+            return Err(bad(field, "a zero byte ends a text early"));
+        }
     }
     let shell = settings.shell.to_string_lossy();
-    settings.programs.check_allowed(
+    let program = settings.programs.allowed(
         "command",
         match command {
             None => &shell,
             Some(_) if input["shell"] == true => "sh",
             Some(command) => command,
         },
+        cwd,
     )?;
     let mut argv: Vec<OsString> = match command {
         None => vec![settings.shell.clone()],
@@ -98,7 +102,7 @@ fn argv(input: &Value, settings: &TerminalSettings) -> Result<Vec<OsString>, Fau
         Some(command) if input["shell"] == true => {
             ["sh", "-c", command, "sh"].map(Into::into).to_vec()
         }
-        Some(command) => vec![command.into()],
+        Some(_) => vec![program],
     };
     argv.extend(words.into_iter().map(Into::into));
     Ok(argv)
@@ -150,11 +154,12 @@ fn environment(
 
 /// A size that a terminal can have.
 pub fn size(cols: &Value, rows: &Value) -> Result<TerminalSize, Fault> {
+    let field = if cols.is_null() { "rows" } else { "cols" };
     let cols = side("cols", cols, USUAL.cols)?;
     let rows = side("rows", rows, USUAL.rows)?;
     if i64::from(cols) * i64::from(rows) > CELLS_MAX {
         let reason = format!("{cols} by {rows} is more than {CELLS_MAX} characters");
-        return Err(bad("cols", reason));
+        return Err(bad(field, reason));
     }
     Ok(TerminalSize { cols, rows })
 }
@@ -166,4 +171,85 @@ fn side(field: &str, value: &Value, usual: u16) -> Result<u16, Fault> {
     let asked = whole_number(value).filter(|asked| (1..=SIDE_MAX).contains(asked));
     let asked = asked.and_then(|asked| u16::try_from(asked).ok());
     asked.ok_or_else(|| bad(field, format!("must be 1 to {SIDE_MAX}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::programs::mutated::{Scene, check_refusal, params};
+    use crate::random::Random;
+    use callgate_call::Secrets;
+    use callgate_sandbox::Limits;
+    use std::sync::Arc;
+
+    /// A side of a terminal: a number as JSON has them, or none.
+    fn side(random: &mut Random) -> Value {
+        const SEEDS: [&[u8]; 6] = [b"1", b"80", b"1000", b"65", b"66.0", b"1e3"];
+        const WORDS: [&[u8]; 8] = [b"0", b"9", b".", b"e", b"-", b"1001", b"4294967376", b"e99"];
+        let number = serde_json::from_slice(&mutant(random, &SEEDS, &WORDS)).ok();
+        number.filter(Value::is_number).unwrap_or_default()
+    }
+
+    /// 100,000 changed params: a session that is made begins in the workspace, with a screen
+    /// that can be kept; what is refused is told with its field.
+    #[test]
+    fn mutated_orders() {
+        let scene = Scene::new("orders");
+        let settings = TerminalSettings {
+            programs: scene.programs.clone(),
+            own: scene.own.clone(),
+            shell: "/bin/sh".into(),
+            secrets: Secrets::default(),
+            limits: Limits::default(),
+            needs: Arc::default(),
+        };
+        let mut random = Random::new("mutated orders");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let mut asked = params(&mut random);
+            if random.one_in(2) {
+                (asked["cols"], asked["rows"]) = (side(&mut random), side(&mut random));
+            }
+            if random.one_in(4) {
+                asked["name"] = "é".repeat(250 + random.below(13)).into();
+            }
+            if random.one_in(4) {
+                asked["command"] = Value::Null;
+            }
+            let order = match Order::read(&asked, &settings, None) {
+                Ok(order) => order,
+                Err(fault) => {
+                    check_refusal(&asked, &fault);
+                    continue;
+                }
+            };
+            scene.check(&asked, &order.cwd, &order.env);
+            scene.check_search(&asked, &order.search);
+            let args = asked["args"].as_array().into_iter().flatten();
+            let args: Vec<&str> = args.filter_map(Value::as_str).collect();
+            let argv = match asked["command"].as_str() {
+                None => vec!["/bin/sh"],
+                Some(command) if asked["shell"] == true => vec!["sh", "-c", command, "sh"],
+                Some(command) => vec![command],
+            };
+            assert_eq!(order.argv, [argv, args].concat(), "{asked}");
+            assert!(order.name.is_none_or(|name| name.chars().count() <= 256));
+            assert_eq!(
+                order.size.is_none(),
+                asked["env"]["TERM"] == "dumb",
+                "{asked}"
+            );
+            if let Some(TerminalSize { cols, rows }) = order.size {
+                let sides = [cols, rows].map(i64::from);
+                assert!(
+                    sides.iter().all(|side| (1..=1000).contains(side)),
+                    "{asked}"
+                );
+                assert!(sides[0] * sides[1] <= CELLS_MAX, "{asked}");
+            }
+            taken += 1;
+        }
+        assert!(taken > 0 && taken < 100_000);
+    }
 }

@@ -62,7 +62,8 @@ impl Screen {
     }
 
     fn show(&mut self, text: &str) {
-        let (before, after) = self.parts(text);
+        let control = last_control(text.as_bytes());
+        let (before, after) = self.parts(text, control);
         let parser = &mut self.parser;
         // What a program prints must not end us: a screen that it broke begins anew.
         let fed = catch_unwind(AssertUnwindSafe(|| {
@@ -72,19 +73,21 @@ impl Screen {
         if fed.is_err() {
             self.parser = Parser::new(self.size.rows, self.size.cols, 0);
         }
-        self.keep_unfinished(text);
+        self.keep_unfinished(text, control);
     }
 
     /// What of `text` is worth looking at. Plain lines that others push off the screen at once are
     /// not: what is printed fast is mostly those, and looking at them is what costs.
-    fn parts<'a>(&mut self, text: &'a str) -> (&'a str, &'a str) {
-        self.margins |= self.margins_in(text);
+    fn parts<'a>(&mut self, text: &'a str, control: Option<usize>) -> (&'a str, &'a str) {
+        if control.is_some() || !self.unfinished.is_empty() {
+            self.margins |= self.margins_in(text);
+        }
         // Where a sequence has begun, what looks plain may belong to it.
         if self.margins || !self.unfinished.is_empty() {
             return (text, "");
         }
         // The sequence that begins there ends within its line.
-        let plain = last_control(text.as_bytes()).map_or(0, |at| at + 1);
+        let plain = control.map_or(0, |at| at + 1);
         let plain = plain + text[plain..].find('\n').map_or(0, |at| at + 1);
         // Once to push off what was there, once to be there.
         let lines = 2 * usize::from(self.size.rows);
@@ -130,9 +133,10 @@ impl Screen {
     }
 
     /// Who attaches in the middle of a control sequence needs its beginning to make sense of the
-    /// rest.
-    fn keep_unfinished(&mut self, text: &str) {
-        let kept = match text.rfind('\x1b') {
+    /// rest. Nothing begins behind the last byte that is a control.
+    fn keep_unfinished(&mut self, text: &str, control: Option<usize>) {
+        let begun = control.and_then(|at| text[..=at].rfind('\x1b'));
+        let kept = match begun {
             Some(at) => text[at..].to_owned(),
             None if self.unfinished.is_empty() => return,
             None => std::mem::take(&mut self.unfinished) + text,
@@ -242,7 +246,11 @@ mod tests {
                     text.push_str(["\r\n", "\r\n", "\r\n", "\n"][next(4) as usize]);
                 }
                 text.push_str(&"z".repeat(next(30) as usize));
-                skipped += usize::from(!Screen::parts(&mut screen, &text).1.is_empty());
+                skipped += usize::from(
+                    !Screen::parts(&mut screen, &text, last_control(text.as_bytes()))
+                        .1
+                        .is_empty(),
+                );
                 screen.show(&text);
                 whole.process(text.as_bytes());
                 let (mine, theirs) = (screen.parser.screen(), whole.screen());

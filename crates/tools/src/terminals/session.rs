@@ -49,7 +49,7 @@ pub struct Session {
 /// What changes while a session lives.
 pub struct State {
     log: Log,
-    /// None where it has pipes instead of a terminal.
+    /// None where it has pipes instead of a terminal, and after its end.
     screen: Option<Screen>,
     /// We have sent SIGKILL.
     killed: bool,
@@ -147,6 +147,8 @@ impl Session {
             at: self.clock.now(),
             killed: by_us,
         });
+        // Nobody attaches any more, so nobody sees it.
+        state.screen = None;
         if self.topics.is_followed(&self.id) {
             let (code, signal) = match ending {
                 Ending::Code(code) => (json!(code), Value::Null),
@@ -327,4 +329,39 @@ fn signal_name(signal: i32) -> String {
         other => return format!("SIG{other}"),
     };
     name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use callgate_call::ManualClock;
+
+    use super::*;
+
+    /// A screen takes memory, and sessions that ended are many.
+    #[tokio::test]
+    async fn what_ended_keeps_no_screen() {
+        let (input, _far) = pipe::pipe().unwrap();
+        let (signals, _asked) = tokio::sync::mpsc::channel(1);
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let size = TerminalSize { cols: 80, rows: 24 };
+        let session = Session {
+            id: "s".into(),
+            name: None,
+            cwd: ".".to_owned(),
+            pid: 1,
+            times: SessionClock::now(&*clock),
+            input,
+            turn: tokio::sync::Mutex::new(()),
+            signals,
+            topics: Topics::default(),
+            clock,
+            state: Mutex::new(State::new(Some(size), Arc::new(Space::new(1 << 20)))),
+        };
+        session.printed(Stream::Stdout, "words");
+        assert!(session.state().screen.is_some());
+        session.ended(Ending::Code(0));
+        assert!(session.state().screen.is_none());
+        assert!(!session.resize(size) && !session.follow(None));
+        assert_eq!(session.logs(0, None)["logs"][0]["data"], "words");
+    }
 }

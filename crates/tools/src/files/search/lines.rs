@@ -32,6 +32,14 @@ impl Line {
     }
 }
 
+/// Who finds them. One for many files: it has a buffer that is not made for each.
+pub fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .line_number(true)
+        .binary_detection(BinaryDetection::quit(0))
+        .build()
+}
+
 /// Collects them.
 pub struct Lines<'a> {
     pattern: &'a RegexMatcher,
@@ -52,11 +60,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Those of a file; none of one that is not text, or that can not be read.
-    pub fn of(mut self, file: &File) -> Vec<Line> {
-        let mut searcher = SearcherBuilder::new()
-            .line_number(true)
-            .binary_detection(BinaryDetection::quit(0))
-            .build();
+    pub fn of(mut self, file: &File, searcher: &mut Searcher) -> Vec<Line> {
         let pattern = self.pattern;
         let _ = searcher.search_file(pattern, file, &mut self);
         self.found
