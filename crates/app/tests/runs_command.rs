@@ -206,6 +206,101 @@ fn a_killed_run_is_lost() {
     verified(&theatre.folder);
 }
 
+/// S-15, S-16: the command line says where events are kept, and how long they may wait: this one is
+/// there while the run goes on.
+#[test]
+fn where_and_when_events_are_kept() {
+    let theatre = theatre();
+    let options = [
+        "--dataset",
+        "pages",
+        "--source",
+        "shop",
+        "--category",
+        "books",
+        "--policy",
+        "streaming",
+        "--flush-interval",
+        "20ms",
+        "--json",
+    ];
+    let mut command = theatre.command(&options, &json!([item(1), { "wait_for": "go" }, done()]));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let child = child.expect("start it");
+    let run = wait_for("the run", || theatre.runs().into_iter().next());
+    let text = |name: &str| run[name].as_str().expect("a word");
+    let path = format!(
+        "state/datasets/pages/partitions/source=shop/category=books/day={}/run_id={}/events.jsonl",
+        text("day"),
+        text("run_id")
+    );
+    let kept = wait_for("its event", || {
+        let kept = theatre.folder.read(&path)?;
+        kept.ends_with('\n').then_some(kept)
+    });
+    assert_eq!(lines(&kept)[0]["payload"]["data"], 1, "{kept}");
+    theatre.folder.write("go", "");
+    let ended = child.wait_with_output().expect("its report");
+    let report: Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+    assert_eq!(report["outcome"], "success", "{report}");
+    assert_eq!(report["policy"]["name"], "streaming");
+    let by_time = &report["policy"]["flush_triggers"]["interval"];
+    assert!(by_time.as_u64().is_some_and(|times| times >= 1), "{report}");
+    for (name, value) in [
+        ("dataset", "pages"),
+        ("source", "shop"),
+        ("category", "books"),
+    ] {
+        assert_eq!(text(name), value);
+    }
+    assert_eq!(lines(&theatre.folder.read(&path).expect("events")).len(), 2);
+}
+
+/// S-14, S-15: bounds of the command line, just below, at and past what comes.
+#[test]
+fn bounds_of_the_command_line() {
+    let theatre = theatre();
+    let reports = |options: &[&str], acts: &Value| {
+        let ran = theatre.run(&[options, &["--json", "-q"]].concat(), acts);
+        (ran.code(), ran.json())
+    };
+    for (text, code) in [("four", 0), ("fives", 0), ("sixsix", 2)] {
+        let [chunk, commit] = artifact("a", text);
+        let acts = json!([chunk, commit, done()]);
+        let (exited, report) = reports(&["--artifact-max", "5"], &acts);
+        assert_eq!(exited, code, "{report}");
+        let message = report["message"].as_str().expect("a message");
+        assert_eq!(
+            message.contains("at most 5 are taken"),
+            code != 0,
+            "{message}"
+        );
+        assert_eq!(report["artifacts"]["committed"], u8::from(code == 0));
+    }
+
+    let acts = json!([item("of some bytes"), done()]);
+    let held = |bytes: u64| {
+        let bytes = bytes.to_string();
+        reports(&["--policy", "buffered", "--buffer-bytes", &bytes], &acts)
+    };
+    let (code, report) = held(1 << 20);
+    assert_eq!(code, 0, "{report}");
+    assert_eq!(report["policy"]["name"], "buffered");
+    let bytes = theatre.runs()[0]["events_bytes"].as_u64().expect("bytes");
+    for (max, code, outcome) in [
+        (bytes + 1, 0, "success"),
+        (bytes, 0, "success"),
+        (bytes - 1, 3, "policy_failure"),
+    ] {
+        let (exited, report) = held(max);
+        assert_eq!(
+            (exited, &report["outcome"]),
+            (code, &json!(outcome)),
+            "{report}"
+        );
+    }
+}
+
 /// Artifacts are listed, given whole or not at all, and damage is seen.
 #[test]
 fn artifacts() {

@@ -27,6 +27,7 @@ use callgate_call::{
     RunProxy, RunStart, RunVerdict, RunWatch, Runner, Runs, Secrets, Topics,
 };
 use callgate_sandbox::{Child, Exit, Limits, Spawner, Spec};
+use callgate_wires::mcp::resource_links;
 use callgate_wires::stream::{
     ARTIFACT_BYTES_MAX, BadRequest, ProxyEndpoint, ProxyProtocol, REQUEST_BYTES_MAX, Rules,
     RunRequest, Session, Storage,
@@ -39,7 +40,7 @@ use crate::egress::Outlet;
 use crate::ending;
 use crate::process::{KILL_GRACE, born, confine, stop};
 use acks::Acks;
-use ingest::{Ingested, ingest};
+use ingest::{Ingested, apart, ingest};
 use keep::Keeper;
 use news::News;
 use report::{End, Ended, conclude};
@@ -440,18 +441,18 @@ async fn attend(
     let (logs, mut heard) = mpsc::channel::<Log>(LOGS_MAX);
     keeper.logs = run.job.call.sink.is_some().then_some(logs);
     keeper.strides = Arc::clone(&leash.strides);
-    let (done, mut reading) = oneshot::channel();
     let thread = std::thread::Builder::new().name("callgate-run".to_owned());
-    // It ends by its leash, and by the end of the stream; whoever waits hears of it by `done`.
-    let reader = thread.spawn(move || {
-        let ingested = ingest(&stdout, &collar, keeper);
-        let _ = done.send(ingested);
+    // It ends by its leash, and by the end of the stream.
+    let reader = apart(thread, keeper, move |keeper| {
+        ingest(&stdout, &collar, keeper)
     });
+    let mut reading = match reader {
+        Ok(reading) => reading,
+        Err((error, keeper)) => {
+            return Life::not_started(format!("start a thread: {error}"), keeper);
+        }
+    };
     let mut life = Life::default();
-    if let Err(error) = reader {
-        life.not_started = Some(format!("start a thread: {error}"));
-        return (life, None);
-    }
     let mut beside = Beside::new(&mut stderr, &mut heard, &leash, run.job.sink);
     let ingested = oversee(run, child, &mut reading, &mut beside, &mut life).await;
     // Those of its tree are gone; one that escaped and holds the pipe is not waited for. S-13.
@@ -562,19 +563,11 @@ fn told(ended: Ended, stopped: Option<Fault>) -> Result<Output, Fault> {
     })
 }
 
-/// The report as content blocks, and a link to each artifact that is there all the same.
+/// The report as content blocks, and a link to each artifact that is there all the same, and to
+/// the run.
 fn content(report: &Value) -> Value {
     let mut blocks = vec![json!({ "type": "text", "text": report.to_string() })];
-    let resources = report["resources"].as_array().into_iter().flatten();
-    blocks.extend(resources.map(|resource| {
-        json!({
-            "type": "resource_link",
-            "uri": resource["uri"],
-            "name": resource["name"],
-            "mimeType": resource["mimeType"],
-            "size": resource["size"],
-        })
-    }));
+    blocks.extend(resource_links(report));
     Value::Array(blocks)
 }
 

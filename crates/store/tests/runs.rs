@@ -312,6 +312,40 @@ fn events_can_be_followed() {
     }
 }
 
+/// What was read of a run once need not be read again: one goes on at the byte where a line begins,
+/// and nowhere else.
+#[test]
+fn events_from_the_middle() {
+    let folder = Folder::new("runs-middle");
+    let store = Arc::new(open(&folder));
+    let mut log = begin(&store, "r1", RunPolicy::Strict);
+    let mut events = store.run_events("r1").unwrap().unwrap();
+    assert!(events.go_to(0).unwrap(), "the first will begin there");
+    assert!(!events.go_to(1).unwrap());
+    for seq in 1..=3 {
+        emit(&mut *log, seq, "item").unwrap();
+    }
+    log.seal().unwrap();
+    let line_bytes = 1 + line(1).len() as u64;
+    let mut starts = Vec::new();
+    for at in 0..=3 * line_bytes + 1 {
+        if !events.go_to(at).unwrap() {
+            continue;
+        }
+        starts.push(at);
+        let mut seqs = Vec::new();
+        assert_eq!(events.offset(), at);
+        while let Some(line) = events.next_line().unwrap() {
+            let event: Value = serde_json::from_slice(line).unwrap();
+            seqs.push(event["seq"].as_u64().unwrap());
+        }
+        let wanted: Vec<u64> = (at / line_bytes + 1..=3).collect();
+        assert_eq!(seqs, wanted, "from {at}");
+        assert_eq!(events.offset(), 3 * line_bytes);
+    }
+    assert_eq!(starts, [0, 1, 2, 3].map(|line| line * line_bytes));
+}
+
 /// Lists and looks say the same before and after folds, in every process and without the index.
 #[test]
 fn folding_changes_nothing() {

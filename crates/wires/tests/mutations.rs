@@ -25,7 +25,8 @@ use callgate_wires::tool_protocol::{
     HandshakeReply, HandshakeRequest, LocalRequest, Reply, ServiceRequest, Told, write_local,
 };
 use callgate_wires::toolhost::{
-    LeaseCommand, Manifest, Request, RequestInput, StateMessage, write_delta, write_snapshot,
+    LeaseCommand, Manifest, Request, RequestInput, RunRequest, Selection, SelectionKind,
+    StateMessage, patch_value, read_patch, write_delta, write_snapshot,
 };
 use callgate_wires::ws::{self, Broken, Came, Decoder};
 use mutate::mutant;
@@ -219,6 +220,71 @@ fn manifests() {
         let value = json::parse(bytes, json::DEPTH_MAX).unwrap();
         let again = Manifest::parse(value.to_string().as_bytes()).unwrap();
         assert_eq!(format!("{again:?}"), format!("{manifest:?}"));
+        true
+    });
+}
+
+/// TH-140 to TH-142: a selector's answers. The text is kept, only a pick has an entry, and a patch
+/// is an object. What is no UTF-8 never gets here.
+#[test]
+fn selections() {
+    const SELECTIONS: [&[u8]; 5] = [
+        b"<ASK_SUP><END>",
+        b" <NOOP><END>\n",
+        br#"<PICK><SID0007> as it fits <INP>{"a":{"b":[1,null]},"_queue":1}</INP><END>"#,
+        b"<PICK><SID0001><INP64>eyJhIjoxfQ==</INP64><END>",
+        b"<PICK><SID9999><INP64> eyJh IjoxfQ </INP64><INP>{}</INP><END>",
+    ];
+    cases("selections", &SELECTIONS, |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let selection = Selection::parse(&text);
+        assert_eq!(selection.raw, text);
+        let is_pick = selection.kind == SelectionKind::Pick;
+        assert_eq!(selection.sid.is_some(), is_pick, "{text}");
+        if let Some(patch) = &selection.input_patch_json {
+            assert!(is_pick, "{text}");
+            let read = json::parse(patch.as_bytes(), 32).unwrap();
+            assert_eq!(read, Value::Object(selection.patch()), "{text}");
+        }
+        assert_eq!(Selection::parse(&selection.raw), selection, "{text}");
+        selection.kind != SelectionKind::Invalid
+    });
+}
+
+/// TH-135: requests for runs, recorded and read again.
+#[test]
+fn run_requests() {
+    const RUN_REQUESTS: [&[u8]; 3] = [
+        br#"{"goal_id":"g","candidate_tags":["tag.a","tag.meta"],"inputs":{"n":[1,null]},"control_mode":"BLENDED","request_id":"r"}"#,
+        br#"{"goal_id":"g","_capabilities":{"allowed_tools":["AID.*"],"blocked_tools":["x"]},"_queue":{"max_attempts":3,"base_delay_ms":250}}"#,
+        br#"{"goal_id":"g","candidate_tags":[],"control_mode":"POLICY_ONLY","other":{}}"#,
+    ];
+    cases("run requests", &RUN_REQUESTS, |bytes| {
+        let Ok(request) = RunRequest::parse(bytes) else {
+            return false;
+        };
+        let text = request.to_value().to_string();
+        assert_eq!(RunRequest::parse(text.as_bytes()), Ok(request), "{text}");
+        true
+    });
+}
+
+/// TH-91: state patches, all of one or nothing.
+#[test]
+fn patches() {
+    const PATCHES: [&[u8]; 3] = [
+        br#"[{"op":"add","path":"/slots/6","value":{"type":"t","content_json":"{}","size_bytes":2}}]"#,
+        br#"[{"op":"replace","path":"/slots/0","value":{"type":"x","provenance":"p","content_json":"1","size_bytes":1}},{"op":"remove","path":"/slots/7"}]"#,
+        br#"[{"op":"remove","path":"/slots/1"}]"#,
+    ];
+    cases("patches", &PATCHES, |bytes| {
+        let Ok(value) = json::parse(bytes, 32) else {
+            return false;
+        };
+        let Ok(patch) = read_patch(&value) else {
+            return false;
+        };
+        assert_eq!(read_patch(&patch_value(&patch)), Ok(patch), "{value}");
         true
     });
 }

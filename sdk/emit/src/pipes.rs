@@ -64,12 +64,17 @@ impl Output {
 /// Where the request and acknowledgements come from.
 pub struct Input {
     reader: BufReader<File>,
+    /// An acknowledgement has come, of whichever write.
+    answered: bool,
 }
 
 impl Input {
     pub fn new(fd: OwnedFd) -> Self {
         let reader = BufReader::new(File::from(fd));
-        Self { reader }
+        Self {
+            reader,
+            answered: false,
+        }
     }
 
     /// The first line; one byte more than is allowed at most.
@@ -82,13 +87,20 @@ impl Input {
     }
 
     /// Waits for the answer on a write: nothing, or why it was refused. Answers on others are
-    /// passed over, and so are frames that are none.
+    /// passed over, and so are frames that are none. A runtime that closes the pipe without one
+    /// answer is one from before there were any, and keeps files all the same. S-11b.
     pub fn answer(&mut self, write_id: u32) -> io::Result<Result<(), String>> {
         loop {
-            let payload = self.frame()?;
+            let payload = match self.frame() {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !self.answered => {
+                    return Ok(Ok(()));
+                }
+                payload => payload?,
+            };
             let Ok(ack) = Ack::parse(&payload) else {
                 continue;
             };
+            self.answered = true;
             if ack.write_id == write_id {
                 let reason = || ack.error.unwrap_or("no reason given").to_owned();
                 return Ok(if ack.ok { Ok(()) } else { Err(reason()) });

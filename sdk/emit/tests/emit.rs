@@ -12,7 +12,7 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
 use callgate_emit::{EmitError, Level, Run, StartError};
-use callgate_wires::stream::{CHUNK_BYTES_MAX, StreamFault};
+use callgate_wires::stream::{Ack, CHUNK_BYTES_MAX, StreamFault};
 use serde_json::{Value, json};
 use support::{Stream, serve};
 
@@ -300,20 +300,38 @@ fn files_and_their_answers() {
     }
 }
 
-/// A runtime that goes away without an answer is an error of `put`, and no wait for ever.
+/// S-11b: a runtime that never answers is one from before there were answers, and files are kept
+/// all the same; one that has answered and goes away is an error of `put`, and no wait for ever.
 #[test]
 fn no_answer() {
-    let (requests, request) = pipe();
-    let (stream, output) = pipe();
-    let mut request = File::from(request);
-    writeln!(request, "{REQUEST}").unwrap();
-    drop(request);
-    let mut run = Run::from_pipes(requests, output).unwrap();
-    let error = run.put("a", "b", b"c").unwrap_err();
-    assert!(matches!(error, EmitError::NoAnswer { .. }));
-    run.item("after", &json!(1)).unwrap();
-    assert_exit(run.finish(), 0);
-    assert_eq!(serve(File::from(stream), None, |_| None).end, None);
+    for (answers, puts) in [(0, [true, true]), (1, [true, false])] {
+        let (requests, request) = pipe();
+        let (stream, output) = pipe();
+        let mut request = File::from(request);
+        writeln!(request, "{REQUEST}").unwrap();
+        for write_id in 1..=answers {
+            let mut frame = Vec::new();
+            let ack = Ack {
+                write_id,
+                ok: true,
+                error: None,
+            };
+            ack.write(&mut frame);
+            request.write_all(&frame).unwrap();
+        }
+        drop(request);
+        let mut run = Run::from_pipes(requests, output).unwrap();
+        for is_kept in puts {
+            match run.put("a", "b", b"c") {
+                Ok(()) => assert!(is_kept, "{answers} answers"),
+                Err(EmitError::NoAnswer { .. }) => assert!(!is_kept, "{answers} answers"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        run.item("after", &json!(1)).unwrap();
+        assert_exit(run.finish(), 0);
+        assert_eq!(serve(File::from(stream), None, |_| None).end, None);
+    }
 }
 
 /// ST-42, ST-43: after the terminal event every emit is an error, whichever it was, and none is

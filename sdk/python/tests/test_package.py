@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import glob
 import json
 import os
 import subprocess
@@ -38,6 +40,20 @@ class ImportTest(Workspace):
 
     def test_every_public_name_is_there(self) -> None:
         self.assertEqual(self.check("import callgate\n[getattr(callgate, name) for name in callgate.__all__]\nprint(hasattr(callgate, 'absent'))"), "False")
+
+    def test_its_syntax_is_that_of_python_3_9(self) -> None:
+        modules = sorted(glob.glob(os.path.join(SDK, "callgate", "**", "*.py"), recursive=True))
+        self.assertGreater(len(modules), 20)
+        for module in modules:
+            with open(module, encoding="utf-8") as file:
+                tree = ast.parse(file.read(), module, feature_version=(3, 9))
+            # A union of types is one only where annotations are not evaluated.
+            if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body):
+                continue
+            for node in ast.walk(tree):
+                hints = [getattr(node, name, None) for name in ("annotation", "returns")]
+                unions = [hint for hint in hints if hint is not None and "BitOr" in ast.dump(hint)]
+                self.assertEqual(unions, [], module)
 
     def test_no_dependency(self) -> None:
         with open(os.path.join(SDK, "pyproject.toml"), encoding="utf-8") as file:

@@ -1,13 +1,17 @@
 //! The thread that reads a run's stream. It never waits for anybody but the executor and the
 //! store: while it is in the store it does not read, and the executor's pipe fills up.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::thread::Builder;
 use std::time::Duration;
 
 use callgate_wires::stream::Decoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use tokio::sync::oneshot;
 
 use super::keep::{Halt, Keeper};
 use super::leash::{Collar, Order};
@@ -32,6 +36,29 @@ impl Ingested {
             halt: None,
             is_over: true,
         }
+    }
+}
+
+/// Has `work` done on a thread of its own. What it works on comes back if there can be no thread.
+pub(super) fn apart<K: Send + 'static, T: Send + 'static>(
+    thread: Builder,
+    keeper: K,
+    work: impl FnOnce(K) -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>, (io::Error, K)> {
+    let (hand, take) = sync_channel(1);
+    let (done, ended) = oneshot::channel();
+    let started = thread.spawn(move || {
+        if let Ok(keeper) = take.recv() {
+            let _ = done.send(work(keeper));
+        }
+    });
+    match started {
+        Ok(_) => {
+            // There is room for it.
+            let _ = hand.send(keeper);
+            Ok(ended)
+        }
+        Err(error) => Err((error, keeper)),
     }
 }
 
@@ -150,5 +177,25 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a thread nothing is lost: a run whose reader can not be started can still be told
+    /// as one that was not.
+    #[tokio::test]
+    async fn what_was_handed_over_comes_back() {
+        let more_than_there_is = 1 << 47;
+        let refused = apart(
+            Builder::new().stack_size(more_than_there_is),
+            "kept",
+            str::len,
+        );
+        assert_eq!(refused.expect_err("no such stack").1, "kept");
+        let done = apart(Builder::new(), "kept", str::len).expect("a thread");
+        assert_eq!(done.await, Ok(4));
     }
 }

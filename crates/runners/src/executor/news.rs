@@ -45,6 +45,15 @@ impl News {
     }
 }
 
+/// A run as its report names it, in the words of MCP for what can be read.
+pub(super) fn shown_run(run_id: &str) -> Value {
+    json!({
+        "uri": format!("callgate://runs/{run_id}"),
+        "name": run_id,
+        "mimeType": "application/json",
+    })
+}
+
 /// An artifact as reports list it, in the words of MCP for what can be read.
 pub(super) fn shown(kept: &Kept) -> Value {
     let digest = format!("b3-{}", kept.digest.to_hex());

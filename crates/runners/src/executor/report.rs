@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::ingest::Ingested;
 use super::keep::{Halt, Keeper};
-use super::news::shown;
+use super::news::{shown, shown_run};
 
 /// The longest message; what an executor says may be as long as it likes.
 const MESSAGE_CHARS_MAX: usize = 4096;
@@ -165,6 +165,7 @@ fn ended(
         "policy": policy(end.order.policy.as_str(), counts),
         "metrics": metrics(verdict, halt, counts, end),
         "resources": keeper.kept.iter().map(shown).collect::<Vec<_>>(),
+        "run": shown_run(&end.run_id),
     });
     if let Some(parent) = &end.order.parent_run_id {
         report["parent_run_id"] = json!(parent);

@@ -61,10 +61,17 @@ pub fn tagged(tag: &str) -> Vec<u32> {
     .collect()
 }
 
-/// True if none of them is left, not even dying or dead.
+/// True if none of them is left, not even dead and unburied. Those that outlived their parent are
+/// buried by the machine's first process, in its own time.
 pub fn gone(pids: &[u32]) -> bool {
-    pids.iter()
-        .all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+    let is_left = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| {
+            let state = stat.rsplit(") ").next().unwrap_or_default();
+            !state.starts_with("Z 1 ")
+        })
+    };
+    !pids.iter().any(is_left)
 }
 
 /// Waits for a state, not for time.

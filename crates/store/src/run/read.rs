@@ -2,7 +2,8 @@
 //! beside them.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 
 use callgate_call::Digest;
 
@@ -24,6 +25,8 @@ pub struct RunEvents {
     /// Not before the first event.
     file: Option<File>,
     buffer: Vec<u8>,
+    /// Where the buffer begins in the file.
+    buffer_at: u64,
     /// What of the buffer was handed out.
     start: usize,
     /// What of the buffer was searched for a line's end.
@@ -48,9 +51,46 @@ impl RunEvents {
         }
     }
 
+    /// Where the next line begins, in bytes.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.buffer_at + self.start as u64
+    }
+
+    /// Goes on with the line that begins at this byte, or will. False, and nothing else, if none
+    /// does.
+    pub fn go_to(&mut self, offset: u64) -> io::Result<bool> {
+        self.open()?;
+        let before = offset.checked_sub(1);
+        if let Some(before) = before {
+            let mut byte = [0];
+            let file = self.file.as_ref();
+            let read = file.map(|file| file.read_at(&mut byte, before));
+            if read.transpose()? != Some(1) || byte != *b"\n" {
+                return Ok(false);
+            }
+        }
+        if let Some(mut file) = self.file.as_ref() {
+            file.seek(SeekFrom::Start(offset))?;
+        }
+        self.buffer.clear();
+        (self.buffer_at, self.start, self.searched) = (offset, 0, 0);
+        Ok(true)
+    }
+
+    fn open(&mut self) -> io::Result<()> {
+        if self.file.is_none()
+            && let Some(folder) = &self.folder
+        {
+            self.file = folder.read(EVENTS)?;
+        }
+        Ok(())
+    }
+
     /// Reads on. False at the end.
     fn fill(&mut self) -> io::Result<bool> {
         self.buffer.drain(..self.start);
+        self.buffer_at += self.start as u64;
         self.searched -= self.start;
         self.start = 0;
         if self.buffer.len() > RUN_LINE_BYTES_MAX {
@@ -59,11 +99,7 @@ impl RunEvents {
                 "no line is so long",
             ));
         }
-        if self.file.is_none()
-            && let Some(folder) = &self.folder
-        {
-            self.file = folder.read(EVENTS)?;
-        }
+        self.open()?;
         let Some(file) = &self.file else {
             return Ok(false);
         };
@@ -82,6 +118,7 @@ impl Store {
             folder: self.run_folder_of(&run)?,
             file: None,
             buffer: Vec::new(),
+            buffer_at: 0,
             start: 0,
             searched: 0,
         }))
