@@ -1,11 +1,14 @@
-//! The bridge's two files: where they are, and how the schema file is written and read. Not
-//! durable state: whoever owns the socket makes both anew at its start.
+//! The bridge's files: where they are, and how schema files are written and read. Not durable
+//! state: whoever owns the socket makes them anew at its start. What is kept is which tools
+//! somebody asked a schema file of their own for.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use callgate_call::Digest;
+use callgate_store::{StoreError, keep_newest, write_owner_file};
 use callgate_wires::bridge::limits::SCHEMA_FILE_BYTES_MAX;
 use callgate_wires::bridge::{SchemaFileError, ToolSchema, read_schemas, write_schemas};
 use rustix::fs::OFlags;
@@ -38,12 +41,90 @@ impl Place {
             schema: beside("bridge-schema.json"),
         }
     }
+
+    /// The schema file of a list.
+    pub fn schema_of(&self, list: &List) -> PathBuf {
+        let stem = self.schema.file_stem().unwrap_or_default();
+        let name = format!("{}-{}.json", stem.display(), list.id);
+        self.schema.with_file_name(name)
+    }
+
+    /// Removes the schema files of all lists, and what interrupted writers left of any.
+    pub fn sweep(&self) {
+        let stem = self.schema.file_stem().unwrap_or_default();
+        let name = self.schema.file_name().unwrap_or_default();
+        let starts = [
+            format!("{}-", stem.display()),
+            format!("{}.", name.display()),
+        ];
+        let folder = self.schema.parent().unwrap_or(Path::new("/"));
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if starts.iter().any(|start| name.starts_with(start)) {
+                let _ = remove(&entry.path());
+            }
+        }
+    }
+}
+
+/// Lists that are kept; the oldest leave first.
+const LISTS_MAX: usize = 64;
+
+/// Tools that one client is to be shown, by the names they were asked for. B-10.
+#[derive(Debug, Clone, PartialEq)]
+pub struct List {
+    id: String,
+    /// Sorted, each once.
+    pub tools: Vec<String>,
+}
+
+impl List {
+    /// The same tools are the same list, however often they are asked for.
+    pub fn new(tools: &[String]) -> Self {
+        let mut tools = tools.to_vec();
+        tools.sort_unstable();
+        tools.dedup();
+        let digest = Digest::of_bytes(tools.join("\n").as_bytes()).to_hex();
+        let id = digest[..16].to_owned();
+        Self { id, tools }
+    }
+
+    /// Keeps it, so that whoever serves the workspace next writes its schema file.
+    pub fn keep(&self, state: &Path) -> Result<(), StoreError> {
+        let folder = lists(state);
+        write_owner_file(&folder.join(&self.id), &self.tools.join("\n"))?;
+        keep_newest(&folder, LISTS_MAX);
+        Ok(())
+    }
+
+    /// All that are kept.
+    pub fn all(state: &Path) -> Vec<Self> {
+        let entries = std::fs::read_dir(lists(state)).into_iter().flatten();
+        let texts = entries
+            .flatten()
+            .filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+        let read = |text: String| Self::new(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+        texts.map(read).collect()
+    }
+}
+
+fn lists(state: &Path) -> PathBuf {
+    state.join("lists")
+}
+
+/// A list as its schema file has it: by name, each tool once.
+pub fn in_order(mut tools: Vec<ToolSchema>) -> Vec<ToolSchema> {
+    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    tools.dedup_by(|a, b| a.name == b.name);
+    tools
 }
 
 /// Writes a schema file: 0600 from its first byte, and whole or not at all.
 pub fn write_schema_file(path: &Path, tools: &[ToolSchema]) -> io::Result<()> {
     let unfinished = unfinished(path);
-    // One that is left over may have another mode, or be a link.
+    // One that is left over by another of our number may have another mode, or be a link.
     remove(&unfinished)?;
     let mut file = File::options()
         .write(true)
@@ -59,19 +140,15 @@ pub fn write_schema_file(path: &Path, tools: &[ToolSchema]) -> io::Result<()> {
     written
 }
 
-/// Removes a schema file and what an interrupted writer left of it.
-pub fn remove_schema_file(path: &Path) -> io::Result<()> {
-    remove(&unfinished(path))?;
-    remove(path)
-}
-
+/// A name for each writer: `bridge-config` may write a list while whoever serves does.
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
+    name.push(format!(".{}.new", std::process::id()));
     path.with_file_name(name)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+/// Removes a file, if it is there.
+pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -139,6 +216,23 @@ pub fn read_schema_file(path: &Path, uid: u32) -> Result<Vec<ToolSchema>, Refuse
 mod tests {
     use super::*;
 
+    /// B-10: what another writer has begun is its own.
+    #[test]
+    fn two_writers() {
+        let name = format!("callgate-schemas-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let [schema, theirs] = ["s.json", "s.json.1.new"].map(|name| folder.join(name));
+        std::fs::write(&theirs, "half").unwrap();
+        write_schema_file(&schema, &[]).unwrap();
+        let left = std::fs::read_to_string(&theirs).unwrap();
+        let count = std::fs::read_dir(&folder).unwrap().count();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((left.as_str(), count), ("half", 2));
+    }
+
     /// B-7: two gates in one folder have bridges of their own.
     #[test]
     fn places() {
@@ -150,6 +244,16 @@ mod tests {
         assert_eq!(
             place.schema,
             Path::new("/run/x/other.sock.bridge-schema.json")
+        );
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            List::new(&names)
+        };
+        let list = named(&["b", "a", "b"]);
+        assert_eq!(list, named(&["a", "b"]));
+        assert_eq!(
+            place.schema_of(&list),
+            PathBuf::from(format!("/run/x/other.sock.bridge-schema-{}.json", list.id))
         );
     }
 }

@@ -15,6 +15,7 @@ use callgate_runners::{
     ProcessRunner, ProcessSettings, PythonSettings, interpreter, node, node_pool, python_pool,
 };
 use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
+use callgate_tools::runs::{RUN_TIMEOUT, RUN_TIMEOUT_CAP};
 use callgate_wires::toolhost::tier_of_side_effects;
 
 use crate::config::{
@@ -100,6 +101,7 @@ impl Workshop<'_> {
             (Some(_), Err(reason)) => Arc::new(NoRunner::new(reason.clone())),
             (None, _) => Arc::new(NoRunner::default()),
         };
+        let [timeout, timeout_cap] = timeouts(&config).map_err(about)?;
         let bound = config.bound.map(|bound| *bound);
         let rate_limit = config
             .rate_limit
@@ -116,13 +118,13 @@ impl Workshop<'_> {
             gives_content: config.gives_content,
             gives_resources: matches!(config.runner, Some(RunnerConfig::Executor(_))),
             tasks: config.tasks.into(),
-            timeout_cap: timeout(config.timeout_max_ms).map_err(about)?,
+            timeout_cap,
             description: config.description,
             input_schema: schema(config.input_schema).unwrap_or_else(any_object),
             output_schema: schema(config.output_schema),
             tags: config.tags,
             tier,
-            timeout: timeout(config.timeout_ms).map_err(about)?,
+            timeout,
             rate_limit,
             concurrency_max: config.concurrency_max.unwrap_or(CONCURRENCY_MAX_DEFAULT),
             idempotent: config.idempotent,
@@ -452,6 +454,17 @@ pub fn program_of(
 /// The longest a tool may be given.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The longest a call may take, and one that shows progress. A run that does not say has what runs
+/// have on every wire (G-2b); any other tool has the wire's.
+fn timeouts(config: &ToolConfig) -> Result<[Option<Duration>; 2], String> {
+    let usual = match config.runner {
+        Some(RunnerConfig::Executor(_)) => [Some(RUN_TIMEOUT), Some(RUN_TIMEOUT_CAP)],
+        _ => [None, None],
+    };
+    let said = [timeout(config.timeout_ms)?, timeout(config.timeout_max_ms)?];
+    Ok([said[0].or(usual[0]), said[1].or(usual[1])])
+}
+
 fn timeout(ms: Option<u64>) -> Result<Option<Duration>, String> {
     match ms.map(Duration::from_millis) {
         Some(timeout) if timeout.is_zero() || timeout > TIMEOUT_MAX => Err(format!(
@@ -584,5 +597,32 @@ impl Runner for NoRunner {
 
     fn kind(&self) -> &'static str {
         "none"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    /// G-2b: a tool that is a run has what runs have, and any other what its wire says, unless it
+    /// says itself.
+    #[test]
+    fn how_long_tools_may_take() {
+        let hours = |hours: u64| Some(Duration::from_secs(hours * 60 * 60));
+        let second = Some(Duration::from_secs(1));
+        for (says, kind, times) in [
+            ("", "executor", [hours(1), hours(24)]),
+            ("timeout_ms = 1000", "executor", [second, hours(24)]),
+            ("timeout_max_ms = 1000", "executor", [hours(1), second]),
+            ("", "process", [None, None]),
+            ("timeout_max_ms = 1000", "process", [None, second]),
+        ] {
+            let text = format!(
+                "[[tool]]\nname = \"t\"\n{says}\nrunner = {{ kind = \"{kind}\", command = [\"x\"] }}\n"
+            );
+            let config = parse(&text).unwrap();
+            assert_eq!(timeouts(&config.tools[0]).unwrap(), times, "{text}");
+        }
     }
 }

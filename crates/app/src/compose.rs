@@ -134,6 +134,7 @@ impl<'a> Parts<'a> {
             may_lack_folder: no_state == NoState::Borne,
             ..store_options(config)
         };
+        let durability = options.durability;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new(environment));
         let store = Arc::new(Store::open(&paths.state, options, Arc::clone(&clock))?);
         let spawner =
@@ -142,7 +143,8 @@ impl<'a> Parts<'a> {
         let topics = Topics::default();
         let terminals = Terminals::new(Arc::clone(&spawner), topics.clone(), Arc::clone(&clock));
         let model = model_folder(environment);
-        let engine = Arc::new(Engine::new(&paths.state, model, Arc::clone(&clock)));
+        let engine = Engine::new(&paths.state, model, Arc::clone(&clock)).keeping(durability);
+        let engine = Arc::new(engine);
         let notes = Arc::new(engine.beside(&paths.state.join("memory")));
         Ok(Self {
             environment,
@@ -303,15 +305,17 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The workspace's files as the configuration lets them be reached, if that is trusted.
-    pub fn workspace_files(&self) -> Result<Arc<Files>, SetupError> {
+    /// The workspace's files as the configuration lets them be reached, if that is trusted, and
+    /// what of them is secret.
+    pub fn workspace_files(&self) -> Result<(Arc<Files>, Secrets), SetupError> {
         let found = Found::look(self.environment, &self.paths, &self.store)?;
         let (config, files) = match found {
             Found::Trusted(source) => (source.config, source.files),
             _ => (Config::default(), Vec::new()),
         };
         let ground = Ground::new(&self.paths, &config, &files);
-        self.files(&ground, &config.files)
+        let secrets = self.printed_secrets(&self.secrets(&config));
+        Ok((self.files(&ground, &config.files)?, secrets))
     }
 
     /// The workspace's files, without what is the gate's own.

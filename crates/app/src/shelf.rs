@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use callgate_call::{Face, Prompt, PromptArgument, Resource, Shelf, Source};
 use callgate_gate::Catalog;
-use callgate_tools::runs::ARTIFACT_TEMPLATE;
+use callgate_tools::runs::{ARTIFACT_TEMPLATE, RUN_TEMPLATE};
 use serde_json::{Value, json};
 
 use crate::config::{Config, MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
@@ -35,6 +35,7 @@ pub fn shelf(config: &mut Config, catalog: &Catalog) -> Result<Shelf, String> {
         }
     }
     shelf.templates.extend(artifacts(catalog));
+    shelf.templates.extend(runs(catalog));
     Ok(shelf)
 }
 
@@ -51,6 +52,23 @@ fn artifacts(catalog: &Catalog) -> Option<Resource> {
             ..Face::default()
         },
         mime_type: None,
+        source: Source::Tool(tool),
+    })
+}
+
+/// The runs themselves, where they can be looked at.
+fn runs(catalog: &Catalog) -> Option<Resource> {
+    let tool = "runs/get".to_owned();
+    catalog.find(&tool).ok()?;
+    Some(Resource {
+        uri: RUN_TEMPLATE.to_owned(),
+        name: "run".to_owned(),
+        description: "A run by its id: its state, its artifacts or slots, its report".to_owned(),
+        face: Face {
+            title: Some("Runs".to_owned()),
+            ..Face::default()
+        },
+        mime_type: Some("application/json".to_owned()),
         source: Source::Tool(tool),
     })
 }

@@ -158,6 +158,16 @@ fn other_wires_say_what_is_asked() {
     );
     assert!(toolhost.end().success());
 
+    let mut rpc = support::rpc::rpc(&folder);
+    let error = rpc.ask("commit", input())["error"].clone();
+    assert_eq!(
+        (&error["code"], &error["message"]),
+        (&json!(1002), &json!(words))
+    );
+    let requests = error["data"]["requests"].as_object();
+    assert_eq!(requests.map(serde_json::Map::len), Some(1), "{error}");
+    assert!(rpc.end());
+
     // A client that can not ask is told so: by a result in the older era, by the capability it
     // lacks in the newer.
     let mut host = mcp(&folder, &["--standalone"]);

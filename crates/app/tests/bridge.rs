@@ -10,7 +10,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -208,6 +208,29 @@ fn nothing_is_left() {
         [""; 0],
         "after SIGKILL and the next one's end"
     );
+    // A list for one client is written as long as somebody serves, and by whoever serves next.
+    let asked = cli(&folder, &["bridge-config", "one"]).good().json();
+    let list = asked["mcpServers"]["callgate"]["args"][2].as_str().unwrap();
+    let list = Path::new(list);
+    let with_list = [&both[..], &[list.file_name().unwrap().to_str().unwrap()]].concat();
+    let with_list: BTreeSet<&str> = with_list.into_iter().collect();
+    let is_left = |wanted: &BTreeSet<&str>| {
+        let left = leftovers(&folder);
+        assert_eq!(
+            left.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+            *wanted
+        );
+    };
+    is_left(&BTreeSet::new());
+    folder.write("state/bridge-schema-0123.json", "[]");
+    let serve = Serve::start(&folder);
+    is_left(&with_list);
+    serve.kill();
+    is_left(&with_list);
+    let serve = Serve::start(&folder);
+    is_left(&with_list);
+    assert!(serve.stop().success());
+    is_left(&BTreeSet::new());
     // A gate that can not start leaves nothing either: a folder is where its socket goes.
     std::fs::create_dir(folder.join("state/gate.sock")).unwrap();
     assert_eq!(cli(&folder, &["serve"]).code(), 1);
@@ -218,7 +241,7 @@ fn nothing_is_left() {
     );
 }
 
-/// BR-34, B-7: the file lists what is served, and follows the configuration.
+/// BR-34, B-7, B-10: the file lists what is served, and follows the configuration.
 #[test]
 fn the_schema_file_follows_the_catalog() {
     let folder = trusted(APPEND);
@@ -268,12 +291,33 @@ fn the_schema_file_follows_the_catalog() {
             "vector_upsert",
         ]
     );
+    let asked = cli(&folder, &["bridge-config", "one", "builtin/echo"]);
+    let list = asked.good().json()["mcpServers"]["callgate"]["args"][2].clone();
+    let listed = || -> Vec<String> {
+        let text = std::fs::read_to_string(list.as_str().unwrap()).unwrap();
+        let tools: Vec<Value> = serde_json::from_str(&text).unwrap();
+        let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
+        tools.iter().map(name).collect()
+    };
+    assert_eq!(listed(), ["builtin_echo", "one"]);
     folder.write("callgate.toml", &ONE.replace("\"one\"", "\"two\""));
     cli(&folder, &["trust"]).good();
+    wait_for("a list without it", || {
+        (listed() == ["builtin_echo"]).then_some(())
+    });
     wait_for("the new name", || {
         names().contains(&"two".to_owned()).then_some(())
     });
     assert!(!names().contains(&"one".to_owned()));
+    // A file that can not be written keeps no other from being.
+    let schema = folder.join("state/bridge-schema.json");
+    std::fs::remove_file(&schema).unwrap();
+    std::fs::create_dir(&schema).unwrap();
+    folder.write("callgate.toml", ONE);
+    cli(&folder, &["trust"]).good();
+    wait_for("the list", || {
+        (listed() == ["builtin_echo", "one"]).then_some(())
+    });
     assert!(serve.stop().success());
 }
 

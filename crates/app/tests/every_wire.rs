@@ -137,6 +137,7 @@ fn the_same_rules_on_every_wire() {
             json!({ "query": "x", "k": "0" }),
             "bad_value",
         ),
+        ("files/read", json!({ "path": "missing.txt" }), "not_found"),
     ];
     for wire in WIRES {
         for (tool, input, kind) in &faults {
@@ -242,6 +243,9 @@ fn the_same_rules_on_every_wire() {
     same_records(&records, &with_pilot, |start| {
         start.get("key").is_some() && start["tool"] == "work" && is_good(&records, start)
     });
+    for (tool, _, kind) in &faults {
+        same_faults(&records, tool, kind);
+    }
 }
 
 /// The wires by their names in records; both eras of MCP have one.
@@ -376,6 +380,11 @@ fn cancel(folder: &support::Folder, wires: &mut Wires<'_>, wire: &str) {
             runs();
             drop(open);
         }
+        "mcp-http-legacy" => {
+            let open = wires.post_legacy(&legacy_call(9, "work", &input, &json!({})));
+            runs();
+            drop(open);
+        }
         "bridge" => {
             let mut frames = Frames::connect(&folder.join("state/bridge.sock"));
             let request = support::bridge::request("work", &input);
@@ -445,11 +454,11 @@ fn cancelled_on_every_wire() {
     });
     // Both eras are one wire.
     let once = [
-        "bridge", "gate", "mcp-http", "rpc", "rpc-http", "service", "tool", "toolhost",
+        "bridge", "gate", "rpc", "rpc-http", "service", "tool", "toolhost",
     ];
     let once = once.map(|wire| (wire.to_owned(), 1));
-    let twice = ("mcp".to_owned(), 2);
-    assert_eq!(ended, once.into_iter().chain([twice]).collect());
+    let twice = ["mcp", "mcp-http"].map(|wire| (wire.to_owned(), 2));
+    assert_eq!(ended, once.into_iter().chain(twice).collect());
 
     let mut host = mcp(&folder, &["--standalone"]);
     let input = json!({ "do": "hang" });
@@ -490,19 +499,43 @@ fn internal_on_every_wire() {
     assert_eq!(effects(&folder), WIRES.len());
 }
 
-/// What the chain says of these calls is the same for every wire but its name and what is
-/// different for every call.
-fn same_records(records: &[Value], wanted: &[&str], of: impl Fn(&Value) -> bool) {
+/// A record without what is different for every call.
+fn shape(record: &Value) -> String {
     let own = [
         "seq", "at", "call", "wire", "took_ms", "tool", "aid", "key", "input", "output",
     ];
-    let shape = |record: &Value| {
-        let mut record = record.clone();
-        if let Some(members) = record.as_object_mut() {
-            members.retain(|name, _| !own.contains(&name.as_str()));
+    let mut record = record.clone();
+    if let Some(members) = record.as_object_mut() {
+        members.retain(|name, _| !own.contains(&name.as_str()));
+    }
+    record.to_string()
+}
+
+/// What the chain says of a call that was refused or failed is the same for every wire too, the
+/// digest of its input included. A pilot's has a key, and so may have a start of its own.
+fn same_faults(records: &[Value], tool: &str, kind: &str) {
+    let aid = callgate_call::aid_of_name(tool);
+    let mut shapes = BTreeSet::new();
+    let mut wires = BTreeSet::new();
+    for end in records.iter().filter(|record| record["fault"] == kind) {
+        let is_start = |record: &&Value| record["kind"] == "start" && record["call"] == end["call"];
+        let start = records.iter().find(is_start);
+        let first = start.unwrap_or(end);
+        let named = first["tool"] == tool || first["tool"] == aid.as_str();
+        let wire = first["wire"].as_str().unwrap_or_default();
+        if named && wire != "pilot" && first.get("key").is_none() {
+            wires.insert(wire);
+            shapes.insert((start.map(shape), shape(end), first["input"].to_string()));
         }
-        record.to_string()
-    };
+    }
+    assert_eq!(shapes.len(), 1, "{tool}, {kind}: {shapes:#?}");
+    let wanted: BTreeSet<&str> = EVERYBODY.iter().copied().collect();
+    assert_eq!(wires, wanted, "{tool}, {kind}");
+}
+
+/// What the chain says of these calls is the same for every wire but its name and what is
+/// different for every call.
+fn same_records(records: &[Value], wanted: &[&str], of: impl Fn(&Value) -> bool) {
     let mut shapes = BTreeSet::new();
     let mut wires = BTreeSet::new();
     for start in records.iter().filter(|record| record["kind"] == "start") {
@@ -608,7 +641,7 @@ fn run_on_every_wire() {
         let run = report["run_id"].as_str().expect("a run id").to_owned();
         let events = cli(&folder, &["runs", "export", &run]).good().out;
         let events = events.replace(&run, "RUN");
-        for changing in ["run_id", "duration_ms", "metrics"] {
+        for changing in ["run_id", "run", "duration_ms", "metrics"] {
             report[changing] = Value::Null;
         }
         // What made a batch durable is a matter of time.

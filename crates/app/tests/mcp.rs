@@ -13,21 +13,17 @@ use std::io::Read as _;
 use serde_json::{Value, json};
 use support::drive::{Host, Serve, chain, cli, verified};
 use support::mcp::{
-    initialize, legacy_call, mcp, modern_call, modern_meta, post_mcp, post_open, read_answer,
-    serve_http,
+    initialize, legacy_call, mcp, modern_call, modern_meta, post_mcp, post_open, serve_http,
 };
 use support::processes::{descendants, resident_bytes};
 use support::wait_for;
-use support::workspace::{ONE, SLOW, effects, trusted, trusted_with};
+use support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
 
 const ASKED: &str = r#"
 [[policy]]
 tools = ["one", "builtin/echo"]
 decision = "ask"
 "#;
-
-/// Notes its start in `effects.log`, then hangs until it is ended.
-const HANGS: &str = "read -r input\necho started >> effects.log\nexec sleep 1000\n";
 
 /// Reads from a stream until it has said `words`.
 fn hear_of(stream: &mut std::net::TcpStream, words: &str) {
@@ -201,7 +197,38 @@ fn a_client_s_user_approves() {
         "{denied}"
     );
 
+    // Whoever closes the question, or answers something else, has not said no: nothing is
+    // decided, and it is not asked once more.
+    for (n, left) in [
+        json!({ "action": "cancel" }),
+        json!({ "action": "accept" }),
+        json!({ "action": "accept", "content": { "approve": "yes" } }),
+        json!("yes"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let n = 10 + n as u64;
+        let asked = host.ask(&round(50, n, json!({})));
+        let state = asked["result"]["requestState"].clone();
+        let answers = json!({ "callgate_approval": left });
+        let open = host.ask(&round(
+            51,
+            n,
+            json!({ "requestState": state, "inputResponses": answers }),
+        ));
+        let fault = &open["result"]["_meta"]["callgate/call"]["fault"];
+        assert_eq!(fault, "needs_approval", "{left}: {open}");
+    }
+
     host.ask(&initialize(6));
+    host.send(&legacy_call(59, "one", &json!({ "n": 20 }), &json!({})));
+    let question = host.reply();
+    let left = json!({ "action": "cancel" });
+    host.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": left }));
+    let open = host.reply();
+    let fault = &open["result"]["_meta"]["callgate/call"]["fault"];
+    assert_eq!(fault, "needs_approval", "{open}");
     // Also for a tool that would answer at once: the pipe goes on meanwhile.
     host.send(&legacy_call(
         60,
@@ -230,6 +257,11 @@ fn a_client_s_user_approves() {
         .map(|record| record["by"].clone())
         .collect();
     assert_eq!(by.len(), 3, "{by:?}");
+    let denied = chain(&folder)
+        .iter()
+        .filter(|record| record["kind"] == "approval.deny")
+        .count();
+    assert_eq!(denied, 1, "the one that was declined");
 }
 
 /// A tool that comes or goes is told to those who listen, in both eras.
@@ -316,67 +348,8 @@ fn a_call_s_records_are_a_resource() {
     assert!(serve.stop().success());
 }
 
-/// Refusals that are the protocol's own, and a session that outlives the gate's restart.
-#[test]
-fn http_refusals_and_sessions() {
-    let folder = trusted(ONE);
-    let (serve, port) = serve_http(&folder);
-    let list = json!({
-        "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": modern_meta() },
-    });
-    for (header, value, status) in [
-        ("host", "evil.example", 403),
-        ("origin", "http://evil.example", 403),
-        ("origin", "null", 403),
-        ("content-type", "text/plain", 415),
-        ("accept", "application/json", 406),
-        ("mcp-method", "tools/call", 400),
-        ("mcp-protocol-version", "2025-11-25", 400),
-    ] {
-        let answer = if header == "host" {
-            let bytes = "POST /mcp HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
-            let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connect");
-            std::io::Write::write_all(&mut stream, bytes.as_bytes()).expect("write");
-            read_answer(stream)
-        } else {
-            post_mcp(port, &list, &[(header, value)])
-        };
-        assert_eq!(answer.status, status, "{header}: {value}: {answer:?}");
-    }
-    let batch = json!([list]);
-    let answer = post_mcp(port, &batch, &[]);
-    assert_eq!(
-        (answer.status, answer.json()["error"]["code"].clone()),
-        (400, json!(-32600))
-    );
-    let answer = post_mcp(port, &list, &[("origin", "http://localhost:3000")]);
-    assert_eq!(answer.status, 200, "{answer:?}");
-
-    let begun = post_mcp(port, &initialize(1), &[]);
-    let session = begun
-        .header("mcp-session-id")
-        .expect("a session")
-        .to_owned();
-    let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" });
-    assert_eq!(post_mcp(port, &ping, &[]).status, 400);
-    assert_eq!(
-        post_mcp(port, &ping, &[("mcp-session-id", "made-up")]).status,
-        404
-    );
-    assert_eq!(
-        post_mcp(port, &ping, &[("mcp-session-id", &session)]).status,
-        200
-    );
-    serve.kill();
-    let (serve, port) = serve_http(&folder);
-    // The client knows nothing of our death, and need not.
-    let answer = post_mcp(port, &ping, &[("mcp-session-id", &session)]);
-    assert_eq!(answer.status, 200, "{answer:?}");
-    assert!(serve.stop().success());
-}
-
-/// Ten thousand clients that vanish and a thousand cancelled calls: no child, no descriptor
-/// and no memory is left.
+/// Ten thousand clients that vanish and a thousand cancelled calls, after some that warm it up:
+/// no child, no descriptor and no memory is left.
 #[test]
 fn vanishing_clients_leave_nothing() {
     let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
@@ -442,8 +415,8 @@ fn vanishing_clients_leave_nothing() {
     };
     settled();
     let (memory, open) = (resident_bytes(serve.pid()), descriptors());
-    churn(9000);
-    cancelled(90);
+    churn(10_000);
+    cancelled(100);
     settled();
     wait_for("descriptors", || (descriptors() <= open + 8).then_some(()));
     wait_for("memory", || {
@@ -467,8 +440,8 @@ fn vanishing_clients_leave_nothing() {
             .filter(|record| record["kind"] == kind && record["fault"] == *fault);
         found.count()
     };
-    assert_eq!(count("start", &Value::Null), 1000);
-    assert_eq!(count("outcome", &json!("cancelled")), 1000);
+    assert_eq!(count("start", &Value::Null), 1100);
+    assert_eq!(count("outcome", &json!("cancelled")), 1100);
     verified(&folder);
 }
 

@@ -9,6 +9,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
@@ -95,6 +96,47 @@ fn eras_interleave() {
     assert!(host.end().success());
 }
 
+/// Hosts ask before they let a tool destroy something, and go by what it is said to do. A tool
+/// that wants to be a task says so only where there are tasks: in the older era it is called as
+/// any other.
+#[test]
+fn what_tools_are_said_to_do() {
+    let folder = trusted(&ONE.replace("tier = 1", "tier = 1\ntasks = \"required\""));
+    let mut host = mcp(&folder, &["--standalone"]);
+    let list = |listed: Value| -> HashMap<String, Value> {
+        let tools = listed["result"]["tools"].as_array().expect("tools").clone();
+        let named = |tool: Value| (tool["name"].as_str().expect("a name").to_owned(), tool);
+        tools.into_iter().map(named).collect()
+    };
+    let new = list(host.ask(&modern(json!(1), "tools/list")));
+    for (name, reads, destroys) in [
+        ("files_read", true, false),
+        ("files_delete", false, true),
+        ("files_write", false, true),
+        ("files_move", false, true),
+        ("exec_run", false, true),
+        ("planner_delete_plan", false, true),
+        ("planner_create_plan", false, false),
+        ("memory_append", false, false),
+        ("one", false, true),
+    ] {
+        let hints = &new[name]["annotations"];
+        assert_eq!(
+            (&hints["readOnlyHint"], &hints["destructiveHint"]),
+            (&json!(reads), &json!(destroys)),
+            "{name}"
+        );
+    }
+    let old = list(host.ask(&legacy(json!(2), "tools/list")));
+    assert_eq!(new["one"]["execution"]["taskSupport"], "required");
+    assert_eq!(old["one"].get("execution"), None);
+    let refused = host.ask(&modern_call(3, "one", &json!({}), &json!({})));
+    assert_eq!(refused["error"]["code"], -32021, "{refused}");
+    let called = host.ask(&legacy_call(4, "one", &json!({}), &json!({})));
+    assert_eq!(called["result"]["isError"], false, "{called}");
+    assert!(host.end().success());
+}
+
 /// Ids come back as the bytes they were, and a message without a readable one has a null.
 #[test]
 fn ids_are_bytes() {
@@ -145,7 +187,7 @@ fn ids_are_bytes() {
     assert!(end_of(&mut child, "the server").success());
 }
 
-/// A slow call holds up no other; one pipe, answers as they come.
+/// A slow call holds up no other, and no other costs it its answer; one pipe, answers as they come.
 #[test]
 fn a_slow_call_holds_up_nothing() {
     let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
@@ -167,6 +209,13 @@ fn a_slow_call_holds_up_nothing() {
         again["error"]["code"], -32600,
         "an id that is in flight: {again}"
     );
+    // Nor does junk cost it anything: a line that is no message, and one that is too long.
+    assert!(host.send_bytes(b"nonsense\n"));
+    assert_eq!(host.reply()["error"]["code"], -32700);
+    let mut long = vec![b'x'; (16 << 20) + 2];
+    long.push(b'\n');
+    assert!(host.send_bytes(&long));
+    assert_eq!(host.reply()["error"]["code"], -32600);
     folder.write("go", "");
     let mut ids = [host.reply(), host.reply()].map(|reply| reply["id"].as_u64());
     ids.sort_unstable();

@@ -11,29 +11,11 @@
 mod support;
 
 use std::fs::OpenOptions;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use support::callgate;
-use support::drive::{Ran, cli, run, verified};
+use support::drive::{cli, script, verified};
 use support::workspace::{ONE, effects, trusted, workspace};
-
-/// A script in place of the program, in the same surroundings; `$0` is the program.
-fn script(command: &Command, script: &str) -> Ran {
-    let mut shell = Command::new("/bin/sh");
-    shell
-        .args(["-c", script])
-        .arg(command.get_program())
-        .env_clear();
-    if let Some(folder) = command.get_current_dir() {
-        shell.current_dir(folder);
-    }
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            shell.env(name, value);
-        }
-    }
-    run(&mut shell)
-}
 
 /// The folder one stands in may have been removed: that is not the root of the machine.
 #[test]

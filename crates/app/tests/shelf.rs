@@ -10,7 +10,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::drive::{Host, cli};
-use support::mcp::{mcp, modern_meta};
+use support::mcp::{initialize, mcp, modern_meta};
 use support::workspace::{ONE, trusted_with, workspace};
 
 const SHELF: &str = r#"
@@ -123,6 +123,67 @@ fn prompts_and_resources_of_a_configuration() {
     let listed = ask(&mut host, "prompts/list", json!({}));
     assert_eq!(listed["result"]["prompts"], json!([]));
     assert!(host.end().success());
+}
+
+/// G-6b: the tool behind a resource or a prompt may need approval as well. A client's user is
+/// asked in the way of its era; where nobody can be asked the request is refused, since the
+/// result of a tool is none of a resource or a prompt.
+#[test]
+fn what_a_tool_gives_is_approved_first() {
+    let asked = "[[policy]]\ntools = [\"give\"]\ndecision = \"ask\"\n";
+    let config = format!("{ONE}{SHELF}{asked}");
+    let files = [
+        ("callgate.toml", config.as_str()),
+        ("review.md", "Review this {language} code."),
+        ("give.sh", GIVE),
+    ];
+    let folder = trusted_with(&files);
+    let accept = json!({ "action": "accept", "content": { "approve": true } });
+    let wanted = |method: &str, uri: &str| match method {
+        "prompts/get" => (json!({ "name": "made" }), "messages"),
+        _ => (json!({ "uri": uri }), "contents"),
+    };
+    let mut host = mcp(&folder, &["--standalone"]);
+    for method in ["resources/read", "prompts/get"] {
+        let (params, name) = wanted(method, "notes://monday/all");
+        let round = ask(&mut host, method, params.clone());
+        assert_eq!(round["result"]["resultType"], "input_required", "{round}");
+        let mut again = params;
+        again["requestState"] = round["result"]["requestState"].clone();
+        again["inputResponses"] = json!({ "callgate_approval": accept });
+        let given = ask(&mut host, method, again);
+        assert!(given["result"][name].is_array(), "{given}");
+        // One that did not say that it can be asked.
+        let (mut params, _) = wanted(method, "notes://tuesday/all");
+        params["_meta"] = modern_meta();
+        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        let request = json!({ "jsonrpc": "2.0", "id": 2, "method": method, "params": params });
+        let refused = host.ask(&request);
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
+    assert!(host.end().success());
+    for can_be_asked in [true, false] {
+        let mut host = mcp(&folder, &["--standalone"]);
+        let mut hello = initialize(1);
+        if !can_be_asked {
+            hello["params"]["capabilities"] = json!({});
+        }
+        host.ask(&hello);
+        for method in ["resources/read", "prompts/get"] {
+            let (params, name) = wanted(method, "notes://friday/all");
+            host.send(&json!({ "jsonrpc": "2.0", "id": 2, "method": method, "params": params }));
+            let mut reply = host.reply();
+            if !can_be_asked {
+                assert_eq!(reply["error"]["code"], -32602, "{reply}");
+                continue;
+            }
+            assert_eq!(reply["method"], "elicitation/create", "{reply}");
+            host.send(&json!({ "jsonrpc": "2.0", "id": reply["id"], "result": accept }));
+            reply = host.reply();
+            assert!(reply["result"][name].is_array(), "{reply}");
+        }
+        assert!(host.end().success());
+    }
 }
 
 /// A shelf that does not hold together is refused, with the place.

@@ -52,6 +52,9 @@ pub struct Call {
     pub sink: Option<Arc<dyn Sink>>,
     /// Who hears what this call lets follow it, where the wire has a way to tell.
     pub hearer: Option<Hearer>,
+    /// It is made to see what the tool gives, by a replay: how it ends says nothing of the tool's
+    /// health.
+    pub is_rerun: bool,
     /// Ends the call early. Shared: a clone of a token takes its lock.
     pub cancel: Arc<Cancel>,
 }
@@ -97,6 +100,7 @@ impl Call {
             answers: None,
             sink: None,
             hearer: None,
+            is_rerun: false,
             cancel: cancel.into(),
         }
     }
@@ -106,6 +110,15 @@ impl Call {
     pub fn timeout(&self, own: Option<Duration>) -> Duration {
         let wanted = own.unwrap_or(self.default_timeout);
         self.timeout_max.map_or(wanted, |max| wanted.min(max))
+    }
+
+    /// True if it is the caller who gives such a tool less time than it has when nobody says
+    /// anything.
+    #[must_use]
+    pub fn is_impatient(&self, own: Option<Duration>) -> bool {
+        let usual = own.unwrap_or(self.wire.default_timeout());
+        let is_less = |max: Duration| max < usual && max == self.timeout(own);
+        self.timeout_max.is_some_and(is_less)
     }
 }
 

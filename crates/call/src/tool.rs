@@ -56,7 +56,8 @@ pub struct Tool {
     pub face: Face,
     /// Its output is a list of content blocks and more, as MCP has them, not plain JSON.
     pub gives_content: bool,
-    /// Its output lists what can be read further, as `resources`; wires that have links show them.
+    /// Its output lists what can be read further, as `resources` and `run`; wires that have links
+    /// show them.
     pub gives_resources: bool,
     /// It runs what its caller names, so that how a call ends says nothing of the tool: no breaker
     /// counts it. G-7.

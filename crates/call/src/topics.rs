@@ -123,14 +123,21 @@ impl Topics {
         ring.follows.values().any(|one| one.contains_key(subject))
     }
 
-    /// Nobody follows `subject` any more: there is nothing more to come.
+    /// Nobody follows `subject` any more: there is nothing more to come. Who followed it and has
+    /// not heard all of it is told of the gap.
     pub fn close(&self, subject: &Arc<str>) {
         let mut ring = self.ring();
+        let mut was_followed = false;
         ring.follows.retain(|_, follows| {
-            follows.remove(subject);
+            was_followed |= follows.remove(subject).is_some();
             !follows.is_empty()
         });
-        ring.forget(&Audience::Followers(Arc::clone(subject)));
+        let gone = ring.forget(&Audience::Followers(Arc::clone(subject)));
+        if let Some(last) = gone.as_ref().and_then(|share| share.events.back())
+            && was_followed
+        {
+            ring.lost_to = ring.lost_to.max(last.seq + 1);
+        }
     }
 
     /// Hears what is published from now on.
@@ -203,11 +210,11 @@ impl Ring {
     }
 
     /// Nobody will hear these.
-    fn forget(&mut self, audience: &Audience) {
-        if let Some(share) = self.shares.remove(audience) {
-            self.events -= share.events.len();
-            self.bytes -= share.bytes;
-        }
+    fn forget(&mut self, audience: &Audience) -> Option<Share> {
+        let share = self.shares.remove(audience)?;
+        self.events -= share.events.len();
+        self.bytes -= share.bytes;
+        Some(share)
     }
 
     /// The shares that `hearer` hears, each with the first event that is for it.
@@ -312,7 +319,7 @@ impl Drop for Subscription {
         if let Hearer::Connection(_) = self.hearer {
             let mut ring = self.topics.ring();
             ring.follows.remove(&self.hearer);
-            ring.forget(&Audience::One(self.hearer.clone()));
+            let _ = ring.forget(&Audience::One(self.hearer.clone()));
         }
     }
 }
@@ -377,6 +384,25 @@ mod tests {
         assert!(!topics.is_followed("s"));
         assert!(topics.ring().follows.is_empty());
         assert_eq!(topics.ring().events, 1, "only what its caller was told");
+    }
+
+    /// who was slow is told what they miss; who heard all of it, and who comes later, is not.
+    #[test]
+    fn a_closed_subject_leaves_a_gap() {
+        let topics = Topics::default();
+        let subject: Arc<str> = "s".into();
+        let [slow, quick] = [topics.connection(), topics.connection()];
+        let [mut lags, mut follows] = [&slow, &quick].map(|one| topics.listen(one.clone()));
+        for hearer in [&slow, &quick] {
+            topics.follow(hearer, &subject, ("out", "screen".into()));
+        }
+        topics.publish("out", "last", Audience::Followers(Arc::clone(&subject)));
+        topics.publish("x", "plan", Audience::Everyone);
+        assert_eq!(heard(&mut follows), ["screen", "last", "plan"]);
+        topics.close(&subject);
+        assert_eq!(heard(&mut lags), ["gap 1", "screen", "plan"]);
+        assert!(heard(&mut follows).is_empty());
+        assert!(heard(&mut topics.listen(topics.connection())).is_empty());
     }
 
     #[test]

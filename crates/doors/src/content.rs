@@ -2,6 +2,7 @@
 
 use callgate_call::{Output, Tool};
 use callgate_wires::json;
+use callgate_wires::mcp::resource_links;
 use serde_json::{Value, json};
 
 /// How a tool's output becomes content.
@@ -38,7 +39,7 @@ impl Shape {
         out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
         json::write_text(as_text(output), out);
         out.push(b'}');
-        for link in links(value).filter(|_| self.links) {
+        for link in resource_links(value).filter(|_| self.links) {
             out.push(b',');
             json::write_value(&link, out);
         }
@@ -48,20 +49,6 @@ impl Shape {
             out.extend_from_slice(text.as_bytes());
         }
     }
-}
-
-/// Links to what an output lists as `resources`.
-fn links(output: &Value) -> impl Iterator<Item = Value> {
-    let listed = output.get("resources").and_then(Value::as_array);
-    listed.into_iter().flatten().map(|resource| {
-        let mut link = json!({ "type": "resource_link" });
-        for name in ["uri", "name", "mimeType", "size"] {
-            if let Some(value) = resource.get(name) {
-                link[name] = value.clone();
-            }
-        }
-        link
-    })
 }
 
 /// A text is itself, without the quotes it has as JSON.

@@ -66,6 +66,8 @@ pub struct Server {
     settings: Settings,
     seal: Seal,
     tasks: Arc<tasks::Tasks>,
+    /// What legacy streams keep of their events.
+    logs: Arc<eventlog::EventLogs>,
     /// Every call in progress; stopping waits for them.
     pub(crate) calls: TaskTracker,
     /// Cancelled when the door closes: whatever only waits ends then.
@@ -105,6 +107,7 @@ impl Server {
             settings,
             seal,
             tasks: Arc::default(),
+            logs: Arc::default(),
             calls: TaskTracker::new(),
             stopping: Cancel::new(),
             ending: Cancel::new(),

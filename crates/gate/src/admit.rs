@@ -63,6 +63,7 @@ pub struct Traffic {
     buckets: Buckets,
     running_max: usize,
     running: AtomicUsize,
+    /// Of this process: another one that shares the workspace has its own try (G-7).
     probing: AtomicUsize,
 }
 

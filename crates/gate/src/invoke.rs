@@ -8,18 +8,18 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
-    Artifact, Call, CallId, CallIds, Caller, Changes, Clock, Enforcement, Fault, Job, LeaseToken,
-    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp,
-    Tool, Topics, Wire, chain,
+    Call, CallId, CallIds, Caller, Changes, Clock, Enforcement, Fault, Job, LeaseToken, NoSink,
+    Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp, Tool,
+    Topics, Wire, chain,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
     Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
 };
-use serde_json::{Map, Value};
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entries, Entry};
+use crate::clean::{clean, cleaned};
 use crate::metrics::Tallies;
 use crate::oversize::kept;
 use crate::policy::{Decision, Policy};
@@ -223,8 +223,8 @@ impl Gate {
             let refused = AtomicU64::new(0);
             let result = self.run(setup, call, entry, &plan, trace, &refused).await;
             trace.enter(Stage::Finish);
-            let refused = refused.into_inner();
-            let (result, ticket) = self.finish(&start, lazy, &entry.tool, result, began, refused);
+            let (refused, health) = (refused.into_inner(), health_of(call, tool, &result));
+            let (result, ticket) = self.finish(&start, lazy, health, result, began, refused);
             return Ok(Left::Ran(result, plan.enforcement, ticket));
         }
     }
@@ -376,7 +376,7 @@ impl Gate {
         &self,
         start: &Start<'_>,
         lazy: bool,
-        tool: &Tool,
+        health: Health,
         result: Result<Output, Fault>,
         began: Timestamp,
         network_refused: u64,
@@ -384,10 +384,10 @@ impl Gate {
         failpoint("finish.before");
         let (message, data);
         let slots = kept_slots(start, &result);
-        let (end, health, keep) = match &result {
+        let (end, keep) = match &result {
             Ok(output) => {
                 let (text, digest) = (output.json.text(), output.json.digest());
-                (End::Output { text, digest }, Health::Works, true)
+                (End::Output { text, digest }, true)
             }
             Err(fault) => {
                 (message, data) = (fault.to_string(), fault.data());
@@ -398,11 +398,8 @@ impl Gate {
                 };
                 // Nothing was done: a worker could not be had, or the tool asks before it does
                 // anything. The key stays free, and lease and approval are given back (G-5, G-6).
-                (
-                    end,
-                    health_of(tool, fault),
-                    !matches!(fault, Fault::Unavailable { .. } | Fault::NeedsInput { .. }),
-                )
+                let ran = !matches!(fault, Fault::Unavailable { .. } | Fault::NeedsInput { .. });
+                (end, ran)
             }
         };
         let finish = Finish {
@@ -526,12 +523,12 @@ impl Gate {
         told(outcome, self.settle_with_others(ticket).await)
     }
 
-    /// Records that a door refused a call of a known tool before it could be one: its input
-    /// was not JSON.
+    /// Records that a door refused a call before it could be one: its input was not JSON, or
+    /// there is no such tool and its input was not looked at.
     pub fn refuse(&self, tool: &str, caller: &Caller, wire: Wire, fault: &Fault) -> Ticket {
         self.store.refuse(Refusal {
             call: self.next_id(),
-            tool,
+            tool: &self.setup.load().secrets.clean(tool),
             caller,
             wire: wire.as_str(),
             input: None,
@@ -629,66 +626,18 @@ fn needs_record(start: &Start<'_>) -> bool {
         || start.wire != Wire::Toolhost.as_str()
 }
 
-fn health_of(tool: &Tool, fault: &Fault) -> Health {
-    match fault {
-        _ if tool.runs_callers_code => Health::Silent,
-        fault if fault.is_tool_trouble() => Health::Trouble,
-        Fault::Cancelled | Fault::Internal { .. } | Fault::Unavailable { .. } => Health::Silent,
-        _ => Health::Works,
+fn health_of(call: &Call, tool: &Tool, result: &Result<Output, Fault>) -> Health {
+    use Fault::{Cancelled, Internal, Timeout, Unavailable};
+    match result {
+        _ if call.is_rerun => Health::Silent,
+        Ok(_) => Health::Works,
+        Err(_) if tool.runs_callers_code => Health::Silent,
+        // Who waits for less than the tool may take has learnt nothing of it.
+        Err(Timeout { .. }) if call.is_impatient(tool.timeout) => Health::Silent,
+        Err(fault) if fault.is_tool_trouble() => Health::Trouble,
+        Err(Cancelled | Internal { .. } | Unavailable { .. }) => Health::Silent,
+        Err(_) => Health::Works,
     }
-}
-
-/// Takes known secrets out of all that a tool gave.
-fn clean(output: &mut Output, secrets: &Secrets) {
-    if secrets.is_empty() {
-        return;
-    }
-    output.json.change(|value| secrets.clean_value(value));
-    for artifact in output.slots.put.values_mut() {
-        let Artifact {
-            kind,
-            provenance,
-            content_json,
-            size_bytes: _,
-        } = artifact;
-        for text in [kind, provenance, content_json] {
-            if let Some(cleaned) = secrets.cleaned(text) {
-                *text = cleaned;
-            }
-        }
-    }
-}
-
-/// A tool's own words, without secrets and no longer than anyone reads.
-fn cleaned(fault: Fault, secrets: &Secrets) -> Fault {
-    if let Fault::NeedsInput { requests, state } = fault {
-        // Still a question when it is clean. The state goes out sealed.
-        return Fault::NeedsInput {
-            requests: cleaned_questions(requests, secrets),
-            state,
-        };
-    }
-    const MESSAGE_BYTES_MAX: usize = 16 * 1024;
-    let (message, mut data) = (fault.to_string(), fault.data());
-    let clean = secrets.cleaned(&message);
-    let found = secrets.clean_value(&mut data);
-    if clean.is_none() && !found && message.len() <= MESSAGE_BYTES_MAX {
-        return fault;
-    }
-    let mut text = clean.unwrap_or(message);
-    let cut = (0..=MESSAGE_BYTES_MAX.min(text.len()))
-        .rev()
-        .find(|&at| text.is_char_boundary(at));
-    text.truncate(cut.unwrap_or(0));
-    Fault::recorded(fault.kind(), &text, &data)
-}
-
-fn cleaned_questions(requests: Map<String, Value>, secrets: &Secrets) -> Map<String, Value> {
-    let clean = |(key, mut request): (String, Value)| {
-        secrets.clean_value(&mut request);
-        (secrets.clean(&key).into_owned(), request)
-    };
-    requests.into_iter().map(clean).collect()
 }
 
 pub(crate) fn internal(error: &StoreError) -> Fault {

@@ -6,6 +6,7 @@
 mod admit;
 mod approvals;
 mod catalog;
+mod clean;
 mod invoke;
 mod leases;
 mod metrics;
@@ -22,7 +23,8 @@ pub use admit::BreakerPolicy;
 pub use callgate_store::failpoint::failpoint;
 pub use callgate_store::{
     Approval, ApprovalId, ApprovalState, Lease, LeaseCounts, LeaseState, Nonce, PilotBegun,
-    PilotEvent, PilotFacts, PilotNote, PilotRecords, StoreError, Ticket, Token, TokenState,
+    PilotEvent, PilotFacts, PilotHold, PilotNote, PilotRecords, StoreError, Ticket, Token,
+    TokenState,
 };
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
 pub use invoke::{Answer, Gate, Setup};

@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Caller, Fault, Job, Output, RateLimit, Scope, Tier, Tool};
+use callgate_call::{Caller, Fault, Job, Output, RateLimit, Scope, Tier, Tool, Wire};
 use callgate_store::Filter;
 use serde_json::{Value, json};
 use support::{Wanted, bench};
@@ -182,5 +182,48 @@ async fn no_breaker_for_what_callers_run() {
     for _ in 0..20 {
         let ended = b.result(&b.call(json!({}))).await;
         assert!(matches!(ended, Err(Fault::Timeout { .. })), "{ended:?}");
+    }
+}
+
+/// G-7: callers who wait for less than a tool may take open its breaker for nobody, nor do they
+/// close it; at its own timeout, or past it, they count as all others.
+#[tokio::test]
+async fn no_breaker_for_the_impatient() {
+    let late = |job: &Job<'_>| {
+        Err(Fault::Timeout {
+            after: job.timeout.until(),
+        })
+    };
+    let own = Duration::from_secs(5);
+    for (own, usual) in [(Some(own), own), (None, Wire::Gate.default_timeout())] {
+        let b = bench(
+            "impatient",
+            Wanted {
+                function: Some(Box::new(late)),
+                tool: Some(match own {
+                    Some(_) => |tool: &mut Tool| tool.timeout = Some(Duration::from_secs(5)),
+                    None => |_: &mut Tool| {},
+                }),
+                ..Wanted::default()
+            },
+        );
+        let within = async |timeout: Duration| {
+            let mut call = b.call(json!({}));
+            call.default_timeout = timeout;
+            call.timeout_max = Some(timeout);
+            b.result(&call).await
+        };
+        let short = usual - Duration::from_millis(1);
+        for _ in 0..20 {
+            assert_eq!(within(short).await, Err(Fault::Timeout { after: short }));
+        }
+        for longer in [0, 0, 1, 1] {
+            let ended = within(usual + Duration::from_millis(longer)).await;
+            assert!(matches!(ended, Err(Fault::Timeout { .. })), "{ended:?}");
+        }
+        within(short).await.unwrap_err();
+        within(usual).await.unwrap_err();
+        let open = within(short).await;
+        assert!(matches!(open, Err(Fault::BreakerOpen { .. })), "{open:?}");
     }
 }

@@ -189,6 +189,21 @@ pub fn negotiate(proposed: &str) -> &'static str {
         .unwrap_or(HANDSHAKE[0])
 }
 
+/// Links to what an output lists as `resources`, and to the `run` that it tells of.
+pub fn resource_links(output: &Value) -> impl Iterator<Item = Value> {
+    let listed = output.get("resources").and_then(Value::as_array);
+    let listed = listed.into_iter().flatten();
+    listed.chain(output.get("run")).map(|resource| {
+        let mut link = json!({ "type": "resource_link" });
+        for name in ["uri", "name", "mimeType", "size"] {
+            if let Some(value) = resource.get(name) {
+                link[name] = value.clone();
+            }
+        }
+        link
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

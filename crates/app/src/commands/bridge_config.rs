@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use callgate_call::{Caller, Digest};
+use callgate_call::Caller;
 use callgate_doors::bridge::parent::{schema_of, schemas};
 use callgate_wires::bridge::ToolSchema;
 use clap::Args;
 use serde_json::json;
 
-use crate::bridge::{self, write_schema_file};
+use crate::bridge::{self, List, in_order, write_schema_file};
 use crate::cli::{Done, Place};
 use crate::compose::chain;
 use crate::environment::Environment;
@@ -30,18 +30,28 @@ pub struct BridgeConfig {
 pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Done {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
     let served = bridge::Place::beside(&paths.socket);
-    let schema = if args.tools.is_empty() && args.schema.is_none() {
-        if !served.schema.exists() {
-            show::say("`callgate serve` must run for this entry to work: it lists the tools");
+    let is_served = served.schema.exists();
+    if !is_served && args.schema.is_none() {
+        show::say("`callgate serve` must run for this entry to work: it lists the tools");
+    }
+    let schema = match &args.schema {
+        Some(path) => {
+            let path = environment.current_dir.join(path);
+            write(&path, &listed(environment, place, args)?)?;
+            path
         }
-        served.schema
-    } else {
-        let path = match &args.schema {
-            Some(path) => environment.current_dir.join(path),
-            None => paths.state.join(list_name(&args.tools)),
-        };
-        write_list(environment, place, args, &path)?;
-        path
+        None if args.tools.is_empty() => served.schema,
+        None => {
+            let listed = listed(environment, place, args)?;
+            let list = List::new(&args.tools);
+            list.keep(&paths.state).map_err(|error| chain(&error))?;
+            let path = served.schema_of(&list);
+            // Who serves next writes it.
+            if is_served {
+                write(&path, &listed)?;
+            }
+            path
+        }
     };
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
@@ -58,21 +68,12 @@ pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Don
     Ok(ExitCode::SUCCESS)
 }
 
-/// The same tools give the same file, however often they are asked for.
-fn list_name(tools: &[String]) -> String {
-    let mut names = tools.to_vec();
-    names.sort_unstable();
-    names.dedup();
-    let digest = Digest::of_bytes(names.join("\n").as_bytes()).to_hex();
-    format!("bridge-schema-{}.json", &digest[..16])
-}
-
-fn write_list(
+/// The tools that are asked for, as a schema file has them.
+fn listed(
     environment: &Environment,
     place: &Place,
     args: &BridgeConfig,
-    path: &Path,
-) -> Result<(), String> {
+) -> Result<Vec<ToolSchema>, String> {
     let parts = super::open(environment, place)?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = parts.gate(setup);
@@ -87,8 +88,9 @@ fn write_list(
         args.tools.iter().map(one).collect()
     };
     super::close(&parts);
-    let mut listed = listed?;
-    listed.sort_by(|a, b| a.name.cmp(&b.name));
-    listed.dedup_by(|a, b| a.name == b.name);
-    write_schema_file(path, &listed).map_err(|error| format!("write {}: {error}", path.display()))
+    listed.map(in_order)
+}
+
+fn write(path: &Path, listed: &[ToolSchema]) -> Result<(), String> {
+    write_schema_file(path, listed).map_err(|error| format!("write {}: {error}", path.display()))
 }

@@ -80,8 +80,47 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
 
 pub fn run(environment: &Environment, place: &Place, call: &CallTool) -> Done {
     let input = read_input(environment, place, call)?;
+    let body = carry(environment, place, call, input)?;
+    let near = || {
+        let tools = known_tools(environment, place, call).unwrap_or_default();
+        super::tools::unknown(&call.tool, &tools)
+    };
+    Ok(report(place, &body, near))
+}
+
+/// The output of a built-in tool, for a command that shows it in its own way; `Err` once the
+/// fault is shown, as `callgate call` shows it.
+pub fn output(
+    environment: &Environment,
+    place: &Place,
+    tool: &str,
+    input: Value,
+) -> Result<Result<Value, ExitCode>, String> {
+    let call = CallTool {
+        tool: tool.to_owned(),
+        input: Vec::new(),
+        key: None,
+        lease: None,
+        timeout: None,
+        trace_id: None,
+        standalone: false,
+    };
+    let mut body = carry(environment, place, &call, input)?;
+    Ok(match body["ok"] == true {
+        true => Ok(body["output"].take()),
+        false => Err(report(place, &body, || format!("there is no {tool} here"))),
+    })
+}
+
+/// Through the running gate, or else in this process.
+fn carry(
+    environment: &Environment,
+    place: &Place,
+    call: &CallTool,
+    input: Value,
+) -> Result<Value, String> {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
-    let body = runtime()?.block_on(async {
+    runtime()?.block_on(async {
         let gate = match call.standalone {
             true => None,
             false => super::running_gate(place, &paths).await?,
@@ -90,12 +129,7 @@ pub fn run(environment: &Environment, place: &Place, call: &CallTool) -> Done {
             Some(client) => ask(client, call, input).await,
             None => alone(environment, place, call, input).await,
         }
-    })?;
-    let near = || {
-        let tools = known_tools(environment, place, call).unwrap_or_default();
-        super::tools::unknown(&call.tool, &tools)
-    };
-    Ok(report(place, &body, near))
+    })
 }
 
 /// The tools that the call could have meant.

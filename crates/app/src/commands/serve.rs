@@ -116,7 +116,7 @@ async fn until_stopped(
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
     let caller = Caller::uid(environment.uid);
-    let bridge = bridge::Bridge::open(socket, &gate, &caller)?;
+    let bridge = bridge::Bridge::open(socket, &parts.paths.state, &gate, &caller)?;
     let path = http::configured(parts)?.service.path;
     let methods = Rpc::new(Arc::clone(&gate), calls.clone(), closing.clone());
     let doors = |entrance: Entrance, [mcp_wire, service_wire, rpc_wire]: [Wire; 3]| {

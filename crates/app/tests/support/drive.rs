@@ -95,6 +95,24 @@ pub fn run(command: &mut Command) -> Ran {
     run_with(command, b"")
 }
 
+/// A script in place of the program, in the same surroundings; `$0` is the program.
+pub fn script(command: &Command, script: &str) -> Ran {
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", script])
+        .arg(command.get_program())
+        .env_clear();
+    if let Some(folder) = command.get_current_dir() {
+        shell.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            shell.env(name, value);
+        }
+    }
+    run(&mut shell)
+}
+
 /// Waits for a child; kills it and panics at the deadline.
 pub fn end_of(child: &mut Child, what: &str) -> ExitStatus {
     end_within(child, what, PATIENCE)

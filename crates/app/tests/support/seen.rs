@@ -238,6 +238,7 @@ pub fn toolhost_seen(reply: &Value) -> Seen {
             ("exit 4", "tool_failed"),
             ("k must be", "bad_value"),
             ("no such thing", "not_found"),
+            ("missing.txt: no such file", "not_found"),
             ("cancelled", "cancelled"),
             ("internal", "internal"),
         ]

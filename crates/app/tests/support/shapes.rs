@@ -28,8 +28,9 @@ pub fn fitting(random: &mut Random, schema: &Value) -> Value {
         }
         "number" => json!(random.below(1000) as f64 / 8.0),
         "array" => {
-            let least = bound("minItems").map_or(0, |n| usize::try_from(n).expect("small"));
-            let count = least + random.below(3);
+            let least = size(schema, "minItems").unwrap_or(0);
+            let most = size(schema, "maxItems").unwrap_or(usize::MAX);
+            let count = (least + random.below(3)).min(most);
             (0..count)
                 .map(|_| fitting(random, &schema["items"]))
                 .collect()
@@ -67,10 +68,11 @@ fn text(random: &mut Random, schema: &Value) -> Value {
         return json!(random.below(1000).to_string());
     }
     let words = ["a", "b c", "ä", "x/y", "1", "\"", "\u{1f600}"];
-    let least = schema["minLength"].as_u64().unwrap_or(0);
-    let count = random.below(4) + usize::from(least > 0);
+    let least = size(schema, "minLength").unwrap_or(0);
+    let most = size(schema, "maxLength").unwrap_or(usize::MAX);
+    let count = random.below(4) + least;
     let text: String = (0..count).map(|_| *random.pick(&words)).collect();
-    json!(text)
+    json!(text.chars().take(most).collect::<String>())
 }
 
 /// `fits`, made wrong in one place below its top, and that place's name. `None` where nothing
@@ -99,6 +101,7 @@ fn collect(
         .any(|word| schema.get(word).is_some());
     if !path.is_empty() && says {
         ways.push((wrong(random, schema), path.to_owned()));
+        ways.extend(missized(random, schema, value).map(|value| (value, path.to_owned())));
     }
     match value {
         Value::Object(members) if schema.get("properties").is_some() => {
@@ -169,6 +172,37 @@ fn wrong(random: &mut Random, schema: &Value) -> Value {
     values.extend(schema["minimum"].as_i64().map(|least| json!(least - 1)));
     values.extend(schema["maximum"].as_i64().map(|most| json!(most + 1)));
     random.pick(&values).clone()
+}
+
+/// `fits` with less or more in it than may be, where something is said of that.
+fn missized(random: &mut Random, schema: &Value, fits: &Value) -> Option<Value> {
+    let mut values = Vec::new();
+    match fits {
+        Value::String(text) => {
+            let of = |count| text.chars().chain(std::iter::repeat('x')).take(count);
+            let one_less = size(schema, "minLength").and_then(|least| least.checked_sub(1));
+            let one_more = size(schema, "maxLength").map(|most| most + 1);
+            let counts = one_less.into_iter().chain(one_more);
+            values.extend(counts.map(|count| json!(of(count).collect::<String>())));
+        }
+        Value::Array(items) => {
+            let one_less = size(schema, "minItems").and_then(|least| least.checked_sub(1));
+            values.extend(one_less.map(|count| json!(items[..count])));
+            if let Some(most) = size(schema, "maxItems") {
+                let item = fitting(random, &schema["items"]);
+                let mut items = items.clone();
+                items.resize(most + 1, item);
+                values.push(Value::Array(items));
+            }
+        }
+        _ => {}
+    }
+    (!values.is_empty()).then(|| random.pick(&values).clone())
+}
+
+/// A bound on how much is in a value.
+fn size(schema: &Value, bound: &str) -> Option<usize> {
+    usize::try_from(schema[bound].as_u64()?).ok()
 }
 
 /// The types a schema allows; all texts where it does not say.

@@ -7,19 +7,20 @@ use serde_json::{Value, json};
 
 use super::bridge::Frames;
 use super::drive::{Host, Serve, cli, run_with};
-use super::mcp::{initialize, legacy_call, mcp, modern_call, post_mcp};
+use super::mcp::{initialize, legacy_call, mcp, modern_call, post_mcp, post_open, read_answer};
 use super::seen::{
     Seen, bridge_seen, gate_seen, mcp_seen, pilot_seen, protocol_seen, rpc_seen, toolhost_seen,
 };
 use super::web::{Request, hear};
 use super::{Folder, callgate};
 
-pub const WIRES: [&str; 10] = [
+pub const WIRES: [&str; 11] = [
     "toolhost",
     "gate",
     "mcp",
     "mcp-legacy",
     "mcp-http",
+    "mcp-http-legacy",
     "bridge",
     "tool",
     "service",
@@ -40,6 +41,8 @@ pub struct Wires<'a> {
     pub serve: Serve,
     pub port: u16,
     pub token: String,
+    /// A legacy session over HTTP, of a client that can not be asked.
+    pub session: String,
 }
 
 impl<'a> Wires<'a> {
@@ -55,8 +58,16 @@ impl<'a> Wires<'a> {
         let token = cli(folder, &["token", "owner"]).good().out;
         let mut legacy = mcp(folder, &[]);
         legacy.ask(&initialize(0));
+        let port = port.expect("a port");
+        let token = token.trim().to_owned();
+        let mut hello = initialize(0);
+        hello["params"]["capabilities"] = json!({});
+        let authorization = format!("Bearer {token}");
+        let begun = post_mcp(port, &hello, &[("authorization", &authorization)]);
+        let session = begun.header("mcp-session-id").expect("a session");
         Self {
             folder,
+            session: session.to_owned(),
             toolhost: Host::start(folder, "."),
             builtins: Host::start(folder, "builtin"),
             modern: mcp(folder, &["--standalone"]),
@@ -64,8 +75,8 @@ impl<'a> Wires<'a> {
             bridge: Frames::connect(&folder.join("state/bridge.sock")),
             rpc: Host::spawn(callgate(folder).arg("rpc")),
             serve,
-            port: port.expect("a port"),
-            token: token.trim().to_owned(),
+            port,
+            token,
         }
     }
 
@@ -87,7 +98,7 @@ impl<'a> Wires<'a> {
                 if !lease.is_empty() {
                     request["_lease_token"] = lease.into();
                 }
-                let built_in = ["memory/", "vector/", "runs/"];
+                let built_in = ["memory/", "vector/", "runs/", "files/"];
                 let host = match built_in.iter().any(|of| tool.starts_with(of)) {
                     true => &mut self.builtins,
                     false => &mut self.toolhost,
@@ -126,6 +137,11 @@ impl<'a> Wires<'a> {
                 let authorization = format!("Bearer {}", self.token);
                 let message = modern_call(1, tool, input, &no_asking(meta));
                 let answer = post_mcp(self.port, &message, &[("authorization", &authorization)]);
+                mcp_seen(&answer.json())
+            }
+            "mcp-http-legacy" => {
+                let message = legacy_call(1, tool, input, &meta);
+                let answer = read_answer(self.post_legacy(&message));
                 mcp_seen(&answer.json())
             }
             "bridge" => {
@@ -181,6 +197,17 @@ impl<'a> Wires<'a> {
         let id = report["header"]["run_id"].as_str().expect("a run id");
         let shown = cli(self.folder, &["runs", "show", id, "--json"]).good();
         pilot_seen(&shown.json())
+    }
+
+    /// `POST /mcp` in the legacy session with the owner's token, to be answered.
+    pub fn post_legacy(&self, message: &Value) -> std::net::TcpStream {
+        let authorization = format!("Bearer {}", self.token);
+        let headers = [
+            ("authorization", authorization.as_str()),
+            ("mcp-session-id", &self.session),
+            ("connection", "close"),
+        ];
+        post_open(self.port, message, &headers)
     }
 
     /// `POST /rpc` with the owner's token, to be answered.

@@ -18,6 +18,9 @@ while [ ! -e go ]; do sleep 0.02; done
 echo '{"done":true}'
 "#;
 
+/// A tool that notes its start in `effects.log`, then hangs until it is ended.
+pub const HANGS: &str = "read -r input\necho started >> effects.log\nexec sleep 1000\n";
+
 /// [`TOOL`], which hangs when its input says so.
 pub const OR_HANG: &str = r#"
 read -r input

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{
-    Answers, Call, Cancel, Document, IdempotencyKey, LeaseToken, Log, Progress, Sink, Stream, Tasks,
+    Answers, Call, Cancel, Document, IdempotencyKey, LeaseToken, Log, Progress, Sink, Stream,
+    Tasks, Tool,
 };
 use callgate_gate::{Entry, Gate};
 use callgate_wires::mcp::meta;
@@ -53,7 +54,7 @@ impl Server {
                     meta: our_meta(request),
                     cancel: Cancel::clone(&request.cancel),
                 };
-                let result = relay.call(call).await;
+                let result = Beat::new(request).while_waiting(relay.call(call)).await;
                 if request.cancel.is_cancelled() {
                     return Ok(Given::Nothing);
                 }
@@ -150,33 +151,51 @@ impl Server {
         for _ in 0..ROUNDS_MAX {
             let outcome = beat.while_waiting(gate.call(&call)).await;
             let end = told(&entry.tool, &call, outcome, modern);
-            let (requests, state) = match end {
-                Told::Ask { requests, state } if !modern => (requests, state),
-                Told::Approve(id) if !modern => {
-                    let asked = self.approve_legacy(gate, request, &call, &entry.tool, &id);
-                    match beat.while_waiting(asked).await? {
-                        true => {
-                            call = again(gate, call, None);
-                            continue;
-                        }
-                        false => return self.finish(request, &call, Told::Approve(id), None),
-                    }
-                }
-                other => return self.finish(request, &call, other, None),
-            };
-            match beat
-                .while_waiting(self.ask_legacy(request, &requests))
-                .await
-            {
-                Some(responses) => call = again(gate, call, Some(Answers { responses, state })),
-                None => {
-                    let unanswered = Told::Ask { requests, state };
-                    return self.finish(request, &call, unanswered, None);
-                }
+            let asked = self.ask_meanwhile(gate, request, &entry.tool, call, end);
+            match beat.while_waiting(asked).await? {
+                Round::Next(next) => call = next,
+                Round::Last(call, end) => return self.finish(request, &call, end, None),
             }
         }
-        Err(Refusal::invalid("the tool asked too often"))
+        Err(Refusal::asked_too_often())
     }
+
+    /// Asks a legacy client's user what a call needs. A modern client is asked by the call's end.
+    pub(super) async fn ask_meanwhile(
+        &self,
+        gate: &Arc<Gate>,
+        request: &Request,
+        tool: &Tool,
+        call: Call,
+        end: Told,
+    ) -> Result<Round, Refusal> {
+        match end {
+            Told::Approve(id) if !request.era.is_modern() => {
+                let asked = self.approve_legacy(gate, request, &call, tool, &id);
+                Ok(match asked.await? {
+                    true => Round::Next(again(gate, call, None)),
+                    false => Round::Last(call, Told::Approve(id)),
+                })
+            }
+            Told::Ask { requests, state } if !request.era.is_modern() => {
+                Ok(match self.ask_legacy(request, &requests).await {
+                    Some(responses) => {
+                        Round::Next(again(gate, call, Some(Answers { responses, state })))
+                    }
+                    None => Round::Last(call, Told::Ask { requests, state }),
+                })
+            }
+            end => Ok(Round::Last(call, end)),
+        }
+    }
+}
+
+/// What follows a round of a call.
+pub(super) enum Round {
+    /// The next one, with what was answered.
+    Next(Call),
+    /// It was the last, and ended so.
+    Last(Call, Told),
 }
 
 /// The next round of a call.
@@ -208,10 +227,21 @@ pub(super) struct Beat {
     last: Mutex<Last>,
 }
 
+#[derive(Default)]
 struct Last {
-    done: f64,
+    /// What was told last; nothing was at first.
+    told: Option<f64>,
     beats: u32,
     spoke: bool,
+}
+
+impl Last {
+    /// Progress must grow with each report: by next to nothing where the tool's does not.
+    fn grow(&mut self, done: f64) -> f64 {
+        let next = self.told.map_or(done, |told| done.max(told.next_up()));
+        self.told = Some(next);
+        next
+    }
 }
 
 impl Beat {
@@ -220,11 +250,7 @@ impl Beat {
             out: request.out.clone(),
             token: request.meta.progress_token.clone(),
             era: request.era.clone(),
-            last: Mutex::new(Last {
-                done: 0.0,
-                beats: 0,
-                spoke: false,
-            }),
+            last: Mutex::default(),
         })
     }
 
@@ -246,7 +272,7 @@ impl Beat {
         }
     }
 
-    /// Progress must grow: by next to nothing, so that the tool's own still comes after it.
+    /// What the tool says next still comes after it.
     fn beat(&self) {
         let Some(token) = &self.token else { return };
         let mut last = self.last();
@@ -254,11 +280,12 @@ impl Beat {
             return;
         }
         last.beats += 1;
-        last.done += 1e-9;
+        let told = last.told.unwrap_or_default();
+        let done = last.grow(told + 1e-9);
         let seconds = HEARTBEAT.as_secs() * u64::from(last.beats);
         let params = json!({
             "progressToken": token,
-            "progress": last.done,
+            "progress": done,
             "message": format!("still running after {seconds} s"),
         });
         self.out.offer("notifications/progress", &params);
@@ -271,9 +298,10 @@ impl Sink for Beat {
     fn progress(&self, progress: &Progress) {
         let Some(token) = &self.token else { return };
         let mut last = self.last();
-        (last.done, last.spoke) = (progress.done.max(last.done), true);
+        last.spoke = true;
+        let done = last.grow(progress.done);
         drop(last);
-        let mut params = json!({ "progressToken": token, "progress": progress.done });
+        let mut params = json!({ "progressToken": token, "progress": done });
         if let Some(total) = progress.total {
             params["total"] = total.into();
         }
@@ -361,5 +389,54 @@ mod tests {
             .collect();
         assert!(done.is_sorted_by(|one, next| one < next), "{done:?}");
         assert_eq!(said_within(json!({}), 61, &[20]).await, []);
+    }
+
+    /// A call that is passed on shows that it lives as any other does.
+    #[tokio::test(start_paused = true)]
+    async fn signs_of_life_of_what_is_passed_on() {
+        let (server, _) = rig::server();
+        let params = json!({ "name": "hangs", "_meta": { "progressToken": "p" } });
+        let (mut request, mut said) = rig::request(params);
+        request.method = "tools/call".to_owned();
+        let cancel = Arc::clone(&request.cancel);
+        let taken_back = async {
+            tokio::time::sleep(Duration::from_secs(31)).await;
+            cancel.cancel();
+        };
+        let mut answer = Vec::new();
+        let (answered, ()) = tokio::join!(server.answer(&mut request, &mut answer), taken_back);
+        assert!(answered.silent);
+        let mut heard = Vec::new();
+        while let Ok(one) = said.try_recv() {
+            heard.push(rig::message(&one)["params"]["message"].clone());
+        }
+        assert_eq!(
+            heard,
+            ["still running after 15 s", "still running after 30 s"]
+        );
+    }
+
+    /// Progress grows with each report, whatever the tool says of itself and however large its
+    /// numbers are.
+    #[tokio::test]
+    async fn progress_grows() {
+        let (request, mut said) = rig::request(json!({ "_meta": { "progressToken": "p" } }));
+        let beat = Beat::new(&request);
+        for done in [0.0, 5.0, 5.0, 3.0, 1e12] {
+            beat.progress(&Progress {
+                done,
+                total: None,
+                message: None,
+            });
+        }
+        beat.beat(); // the tool spoke
+        beat.beat();
+        let mut heard = Vec::new();
+        while let Ok(one) = said.try_recv() {
+            heard.extend(rig::message(&one)["params"]["progress"].as_f64());
+        }
+        assert_eq!(heard.len(), 6);
+        assert_eq!((heard[0], heard[1], heard[4]), (0.0, 5.0, 1e12));
+        assert!(heard.is_sorted_by(|one, next| one < next), "{heard:?}");
     }
 }

@@ -37,6 +37,10 @@ impl Refusal {
         Self::with_status(error, 404)
     }
 
+    pub fn asked_too_often() -> Self {
+        Self::invalid("the tool asked too often")
+    }
+
     pub fn missing_capability(required: Value) -> Self {
         Self::with_status(wire::missing_capability(required), 400)
     }

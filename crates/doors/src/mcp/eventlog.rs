@@ -1,13 +1,14 @@
 //! The events of one legacy HTTP stream, kept so that a client whose connection broke can take
-//! it up again where it was. Bounded: the oldest leave first, and a client that comes back for
-//! them gets what is left.
+//! it up again where it was. Bounded, each and all together: the oldest leave first, and a client
+//! that comes back for them gets what is left.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use callgate_call::{Cancel, Timestamp};
+use callgate_call::Cancel;
 use callgate_wires::sse;
 use tokio::sync::{mpsc, watch};
 
@@ -16,14 +17,52 @@ use crate::web::HEARTBEAT;
 /// Events and bytes of one stream that are kept.
 const EVENTS_MAX: usize = 256;
 const BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of all streams of a server that are kept.
+const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// When a client that was hung up on should come back.
 const RETRY_MS: u64 = 100;
 /// How long a call goes on for a client that vanished and may come back.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
+/// What all streams of a server keep together. At the bound those that ended are emptied, the
+/// oldest first; then one that grows forgets its own oldest events, but never its newest.
+#[derive(Default)]
+pub(super) struct EventLogs {
+    bytes: AtomicUsize,
+    ended: Mutex<VecDeque<Weak<EventLog>>>,
+}
+
+impl EventLogs {
+    fn ended(&self) -> MutexGuard<'_, VecDeque<Weak<EventLog>>> {
+        lock(&self.ended)
+    }
+
+    fn are_too_much(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > ALL_BYTES_MAX
+    }
+
+    fn make_room(&self) {
+        if !self.are_too_much() {
+            return;
+        }
+        // One that is being read keeps its place, and is emptied another time.
+        self.ended().retain(|log| {
+            let log = log.upgrade();
+            log.is_some_and(|log| !self.are_too_much() || !log.empty())
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// One stream.
 pub(super) struct EventLog {
     name: String,
+    all: Arc<EventLogs>,
     kept: Mutex<Kept>,
     /// Counts what happened, for readers that wait.
     news: watch::Sender<u64>,
@@ -34,15 +73,16 @@ struct Kept {
     events: VecDeque<(u64, Bytes)>,
     bytes: usize,
     next: u64,
-    ended: Option<Timestamp>,
+    ended: bool,
     hangups: u64,
     readers: usize,
 }
 
 impl EventLog {
-    pub(super) fn new(name: String) -> Self {
+    pub(super) fn new(name: String, all: &Arc<EventLogs>) -> Self {
         Self {
             name,
+            all: Arc::clone(all),
             kept: Mutex::new(Kept {
                 next: 1,
                 ..Kept::default()
@@ -51,10 +91,8 @@ impl EventLog {
         }
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        lock(&self.kept)
     }
 
     fn tell(&self) {
@@ -69,19 +107,45 @@ impl EventLog {
         let number = kept.next;
         kept.next += 1;
         kept.bytes += event.len();
+        self.all.bytes.fetch_add(event.len(), Ordering::Relaxed);
         kept.events.push_back((number, event.into()));
         while kept.events.len() > EVENTS_MAX || (kept.bytes > BYTES_MAX && kept.events.len() > 1) {
-            if let Some((_, gone)) = kept.events.pop_front() {
-                kept.bytes -= gone.len();
-            }
+            self.forget_oldest(&mut kept);
+        }
+        drop(kept);
+        self.all.make_room();
+        let mut kept = self.kept();
+        while self.all.are_too_much() && kept.events.len() > 1 {
+            self.forget_oldest(&mut kept);
         }
         drop(kept);
         self.tell();
     }
 
+    fn forget_oldest(&self, kept: &mut Kept) {
+        if let Some((_, gone)) = kept.events.pop_front() {
+            kept.bytes -= gone.len();
+            self.all.bytes.fetch_sub(gone.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets all events, unless they are being read; false then.
+    fn empty(&self) -> bool {
+        let mut kept = self.kept();
+        while kept.readers == 0 && !kept.events.is_empty() {
+            self.forget_oldest(&mut kept);
+        }
+        kept.readers == 0
+    }
+
     /// No event comes after this.
-    pub(super) fn end(&self, now: Timestamp) {
-        self.kept().ended = Some(now);
+    pub(super) fn end(self: &Arc<Self>) {
+        self.kept().ended = true;
+        let mut ended = self.all.ended();
+        // Those that are gone may be behind one that is still read.
+        ended.retain(|log| log.strong_count() > 0);
+        ended.push_back(Arc::downgrade(self));
+        drop(ended);
         self.tell();
     }
 
@@ -95,13 +159,8 @@ impl EventLog {
         self.name == name
     }
 
-    /// True if it ended long ago: whoever wanted to come back for it has.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
-        self.kept().ended.is_some_and(|at| now.since(at) >= GRACE)
-    }
-
     pub(super) fn has_ended(&self) -> bool {
-        self.kept().ended.is_some()
+        self.kept().ended
     }
 
     /// The event a client begins a stream with, so that it can come back to it.
@@ -132,7 +191,7 @@ impl EventLog {
                     .filter(|(number, _)| *number > seen)
                     .cloned()
                     .collect();
-                (events, kept.ended.is_some() || kept.hangups > hangups)
+                (events, kept.ended || kept.hangups > hangups)
             };
             for (number, event) in events {
                 seen = number;
@@ -162,7 +221,7 @@ impl EventLog {
             news.mark_unchanged();
             let (ended, readers) = {
                 let kept = self.kept();
-                (kept.ended.is_some(), kept.readers)
+                (kept.ended, kept.readers)
             };
             if ended {
                 return;
@@ -177,7 +236,7 @@ impl EventLog {
                 _ = news.changed() => {}
                 () = tokio::time::sleep(GRACE) => {
                     let kept = self.kept();
-                    if kept.readers == 0 && kept.ended.is_none() {
+                    if kept.readers == 0 && !kept.ended {
                         drop(kept);
                         cancel.cancel();
                         return;
@@ -185,6 +244,13 @@ impl EventLog {
                 }
             }
         }
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        let bytes = self.kept().bytes;
+        self.all.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -201,13 +267,17 @@ impl Drop for Reader<'_> {
 mod tests {
     use super::*;
 
+    fn log(all: &Arc<EventLogs>) -> Arc<EventLog> {
+        Arc::new(EventLog::new("s".to_owned(), all))
+    }
+
     #[tokio::test]
     async fn taken_up_where_it_was() {
-        let log = EventLog::new("s".to_owned());
+        let log = log(&Arc::default());
         for message in [b"1", b"2", b"3"] {
             log.push(message);
         }
-        log.end(Timestamp(1));
+        log.end();
         for after in 0..=3u64 {
             let (to, mut from) = mpsc::channel(8);
             log.feed(after, &to).await;
@@ -225,7 +295,7 @@ mod tests {
 
     #[test]
     fn bounded_in_events_and_bytes() {
-        let log = EventLog::new("s".to_owned());
+        let log = log(&Arc::default());
         for _ in 0..3 * EVENTS_MAX {
             log.push(b"x");
         }
@@ -235,5 +305,64 @@ mod tests {
         log.push(b"y");
         assert_eq!(log.kept().events.len(), 1);
         assert!(log.kept().bytes < 100);
+    }
+
+    /// All streams together have a bound: those that ended are emptied, the oldest first, and
+    /// then the one that grows has fewer events. What is dropped is not counted.
+    #[test]
+    fn bounded_together() {
+        let all = Arc::<EventLogs>::default();
+        let bytes = || all.bytes.load(Ordering::Relaxed);
+        let message = vec![b'x'; BYTES_MAX / 4];
+        let of_three = || {
+            let log = log(&all);
+            (0..3).for_each(|_| log.push(&message));
+            log
+        };
+        let logs: Vec<_> = (0..ALL_BYTES_MAX / BYTES_MAX).map(|_| of_three()).collect();
+        let [first, second, rest @ ..] = &logs[..] else {
+            panic!("more than two fit");
+        };
+        second.end();
+        first.end();
+        let mut more = Vec::new();
+        while second.kept().bytes > 0 {
+            assert!(bytes() <= ALL_BYTES_MAX);
+            more.push(of_three());
+        }
+        assert!(bytes() <= ALL_BYTES_MAX);
+        assert_eq!(first.kept().events.len(), 3, "it ended later");
+        while first.kept().bytes > 0 {
+            more.push(of_three());
+        }
+        assert!(rest.iter().all(|log| log.kept().events.len() == 3));
+        let last = of_three();
+        assert!((1..3).contains(&last.kept().events.len()));
+        assert!(bytes() <= ALL_BYTES_MAX + last.kept().bytes);
+        drop((logs, more, last));
+        assert_eq!(bytes(), 0);
+    }
+
+    /// One that is read is not emptied until it is not, and those that ended after it are not
+    /// remembered once they are gone.
+    #[test]
+    fn one_that_is_read_for_long() {
+        let all = Arc::<EventLogs>::default();
+        let long = log(&all);
+        long.push(b"x");
+        long.end();
+        for _ in 0..3 {
+            log(&all).end();
+        }
+        log(&all).end();
+        assert!(all.ended().len() <= 2, "it and the last");
+        long.kept().readers = 1;
+        let message = vec![b'x'; ALL_BYTES_MAX];
+        let grows = log(&all);
+        grows.push(&message);
+        assert_eq!(long.kept().events.len(), 1);
+        long.kept().readers = 0;
+        grows.push(&message);
+        assert_eq!(long.kept().events.len(), 0);
     }
 }

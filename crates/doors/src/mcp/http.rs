@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use callgate_call::{BearerToken, LogLevel, Wire};
@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use self::admit::metadata;
 use self::sessions::{Held, Sessions};
 use self::streams::Patient;
-use super::eventlog::EventLog;
+use super::eventlog::{EventLog, GRACE};
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
 use crate::access::Identity;
 use crate::tcp::{Head, Told};
@@ -39,6 +39,10 @@ use crate::web::{
 
 /// Where messages are sent.
 pub(crate) const PATH: &str = "/mcp";
+/// The revision that a request speaks.
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// The request whose stream outlasts every call.
 const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
@@ -174,6 +178,16 @@ impl HttpDoor {
     }
 }
 
+/// Names that every request has are not read anew for each.
+fn mirrored_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a HeaderValue> {
+    match name {
+        "mcp-protocol-version" => headers.get(VERSION),
+        "mcp-method" => headers.get(METHOD),
+        "mcp-name" => headers.get(NAME),
+        other => headers.get(other),
+    }
+}
+
 /// A request as it was read.
 struct Incoming {
     id: Id,
@@ -192,7 +206,7 @@ impl HttpDoor {
             Err(error) => return refused(&error),
         };
         let version = headers
-            .get("mcp-protocol-version")
+            .get(VERSION)
             .and_then(|value| value.to_str().ok())
             .map(str::trim);
         let has_session = headers.contains_key(sessions::HEADER);
@@ -248,7 +262,7 @@ impl HttpDoor {
         let Some(version) = &meta.version else {
             return meta.check_modern();
         };
-        let find = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+        let find = |name: &str| mirrored_header(headers, name).map(HeaderValue::as_bytes);
         let params = incoming.params.as_ref();
         let schema = (incoming.method == "tools/call")
             .then(|| self.server.schema_of(params, peer))
@@ -257,8 +271,9 @@ impl HttpDoor {
         // A version nobody speaks is told as such when both places agree on it.
         match (&mirrored, meta.check_modern()) {
             (Err(error), _)
-                if find("mcp-protocol-version")
-                    .is_none_or(|v| v.trim_ascii() != version.as_bytes()) =>
+                if headers
+                    .get(VERSION)
+                    .is_none_or(|v| v.as_bytes().trim_ascii() != version.as_bytes()) =>
             {
                 Err(error.clone())
             }
@@ -330,16 +345,20 @@ impl HttpDoor {
         request.out = out;
         let cancel = self.server.ending.child_token();
         request.cancel = Arc::new(cancel.clone());
+        let running = held.as_ref().map(|held| held.begins(&id, &cancel));
+        if let Some(None) = running {
+            let words = "a request with this id is in flight";
+            let error = RpcError::new(INVALID_REQUEST, words);
+            return refuse(StatusCode::BAD_REQUEST, Some(&id), &error);
+        }
         let server = Arc::clone(&self.server);
-        // A task of its own, so that its end is recorded whatever becomes of the connection.
+        // A task of its own, so that its end is recorded whatever becomes of the connection; and
+        // so that it can be cancelled until then.
         let mut work = self.server.calls.spawn(async move {
+            let _running = running;
             let mut message = Vec::new();
             let answered = server.answer(&mut request, &mut message).await;
             (message, answered)
-        });
-        let held = held.map(|held| {
-            let running = held.begins(&id, &cancel);
-            (held, running)
         });
         // A client that hangs up takes its request back; with a key it will come and ask again.
         let guard = (!keyed).then(|| cancel.clone().drop_guard());
@@ -360,9 +379,7 @@ impl HttpDoor {
             guard.disarm(); // the stream has its own
         }
         match held {
-            Some((held, running)) => {
-                self.legacy_stream(&held, running, work, outgoing, first, (cancel, keyed))
-            }
+            Some(held) => self.legacy_stream(&held, work, outgoing, first, (cancel, keyed)),
             None => self.modern_stream(work, outgoing, first, cancel, keyed, bearer),
         }
         .into()

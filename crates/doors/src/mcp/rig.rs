@@ -1,4 +1,4 @@
-//! A server for the tests of this folder. Its tools hang until they are taken back.
+//! A server for the tests of this folder. Its tools hang until they are taken back, but for one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,9 @@ use super::{
     Behind, Era, Outbox, Peer, Relay, RelayCall, RelayFuture, Request, Seal, Server, Settings,
 };
 
+/// The tool that panics.
+pub(super) const PANICS: &str = "panics";
+
 struct Hangs;
 
 impl Relay for Hangs {
@@ -23,6 +26,7 @@ impl Relay for Hangs {
 
     fn call(&self, call: RelayCall) -> RelayFuture<'_> {
         Box::pin(async move {
+            assert_ne!(call.name, PANICS);
             call.cancel.cancelled().await;
             Map::new()
         })
@@ -50,6 +54,14 @@ pub(super) fn peer() -> Peer {
         wire: Wire::Mcp,
         scope: None,
     }
+}
+
+/// What a modern request says of its client.
+pub(super) fn modern_meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    })
 }
 
 /// A modern request, and what is said before its answer.

@@ -93,7 +93,8 @@ impl Server {
                     .gate()
                     .and_then(|gate| gate.catalog().find(&call.tool).ok().cloned());
                 let may = tool.is_some_and(|entry| self.may_approve(call, &entry.tool));
-                if !request.era.is_modern() || !may || !request.era.has("elicitation") {
+                let may = may && request.era.has("elicitation") && !was_left_open(request);
+                if !request.era.is_modern() || !may {
                     let fault = Fault::NeedsApproval { approval: id };
                     let result = told_fault_as_result(&fault, call, request.era.is_modern());
                     return Ok(Given::Written(result, ticket));
@@ -144,20 +145,22 @@ impl Server {
             .is_some_and(|gate| gate.may_client_approve(&call.caller, tool))
     }
 
+    /// Takes an answer to our question; false if it decides nothing.
     fn decide(
         &self,
         gate: &Gate,
         request: &Request,
         id: &str,
         answer: &Value,
-    ) -> Result<(), Refusal> {
-        let granted = answer.get("action") == Some(&json!("accept"))
-            && answer.pointer("/content/approve") == Some(&json!(true));
+    ) -> Result<bool, Refusal> {
+        let Some(granted) = decision(answer) else {
+            return Ok(false);
+        };
         let by = format!("{} by its MCP client", request.peer.caller);
         match gate.decide(id, granted, &by) {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
             // Somebody else was quicker; the call will find what they said.
-            Err(Fault::Conflict { .. }) => Ok(()),
+            Err(Fault::Conflict { .. }) => Ok(true),
             Err(fault) => Err(super::dispatch::refusal_of(&fault)),
         }
     }
@@ -183,10 +186,7 @@ impl Server {
             .ask(&request.out, &request.cancel, "elicitation/create", &params)
             .await;
         match asked {
-            Some(answer) => {
-                self.decide(gate, request, id, &answer)?;
-                Ok(true)
-            }
+            Some(answer) => self.decide(gate, request, id, &answer),
             None => Ok(false),
         }
     }
@@ -222,6 +222,23 @@ fn whom(call: &Call) -> String {
         call.tool,
         call.input.digest().to_hex()
     )
+}
+
+/// What an answer to our question decides. Whoever closes it, or answers something else, has not
+/// said no: it stays for somebody else to decide.
+fn decision(answer: &Value) -> Option<bool> {
+    match answer.get("action").and_then(Value::as_str)? {
+        "accept" => answer.pointer("/content/approve")?.as_bool(),
+        "decline" => Some(false),
+        _ => None,
+    }
+}
+
+/// True if a request brings an answer that decides nothing: its user is not asked once more.
+fn was_left_open(request: &Request) -> bool {
+    let responses = request.params.get("inputResponses");
+    let answer = responses.and_then(|responses| responses.get(APPROVAL));
+    answer.is_some_and(|answer| decision(answer).is_none())
 }
 
 /// May this call go on?

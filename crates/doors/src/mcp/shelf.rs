@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use callgate_call::{CallId, Prompt, Resource, Source};
+use callgate_call::{CallId, Fault, Outcome, Prompt, Resource, Sink, Source};
 use callgate_gate::Gate;
 use callgate_wires::jsonrpc::{INVALID_PARAMS, RpcError};
 use callgate_wires::mcp::RESOURCE_NOT_FOUND;
 use serde_json::{Map, Value, json};
 
+use super::calls::{Beat, ROUNDS_MAX, Round};
 use super::dispatch::{Given, Refusal, cached, refusal_of};
 use super::tools::{Told, told};
 use super::{Request, Server};
@@ -92,8 +93,10 @@ impl Server {
         let given = match &resource.source {
             Source::Fixed(contents) => placed(contents, &values),
             Source::Tool(tool) => match self.ask_tool(request, tool, arguments).await? {
-                Ok(given) => given.get("contents").cloned().unwrap_or(given),
-                Err(other) => return Ok(other),
+                Asked::Value(given) => given.get("contents").cloned().unwrap_or(given),
+                Asked::Question(asked) => return Ok(asked),
+                Asked::Fault(Fault::NotFound { .. }) => return Err(missing()),
+                Asked::Fault(fault) => return Err(refusal_of(&fault)),
             },
         };
         let contents = match given {
@@ -168,8 +171,9 @@ impl Server {
         let messages = match &prompt.source {
             Source::Fixed(messages) => placed(messages, &arguments),
             Source::Tool(tool) => match self.ask_tool(request, tool, arguments).await? {
-                Ok(given) => given.get("messages").cloned().unwrap_or(given),
-                Err(other) => return Ok(other),
+                Asked::Value(given) => given.get("messages").cloned().unwrap_or(given),
+                Asked::Question(asked) => return Ok(asked),
+                Asked::Fault(fault) => return Err(refusal_of(&fault)),
             },
         };
         Ok(json!({ "description": prompt.description, "messages": messages }).into())
@@ -229,15 +233,15 @@ impl Server {
         .into())
     }
 
-    /// Calls the tool behind a resource or a prompt. `Err` is what to answer instead.
+    /// Calls the tool behind a resource or a prompt.
     async fn ask_tool(
         &self,
         request: &Request,
         tool: &str,
         arguments: Map<String, Value>,
-    ) -> Result<Result<Value, Given>, Refusal> {
+    ) -> Result<Asked, Refusal> {
         let Some(gate) = self.gate() else {
-            return Ok(Ok(Value::Null));
+            return Ok(Asked::Value(Value::Null));
         };
         let entry = gate
             .catalog()
@@ -246,21 +250,44 @@ impl Server {
             .map_err(|fault| refusal_of(&fault))?;
         let mut call = self.new_call(gate, request, &entry.tool.name, arguments);
         call.answers = self.answers(gate, request, &call)?;
-        let outcome = gate.call(&call).await;
-        match outcome.result {
-            Ok(output) => Ok(Ok(output.json.into_value())),
-            Err(fault) => {
-                let outcome = callgate_call::Outcome {
-                    result: Err(fault.clone()),
-                    ..outcome
-                };
-                match told(&entry.tool, &call, outcome, request.era.is_modern()) {
-                    Told::Result(_) => Err(refusal_of(&fault)),
-                    other => self.finish(request, &call, other, None).map(Err),
+        let beat = Beat::new(request);
+        call.sink = Some(Arc::clone(&beat) as Arc<dyn Sink>);
+        for _ in 0..ROUNDS_MAX {
+            let outcome = beat.while_waiting(gate.call(&call)).await;
+            let fault = match outcome.result {
+                Ok(output) => return Ok(Asked::Value(output.json.into_value())),
+                Err(fault) => fault,
+            };
+            let outcome = Outcome {
+                result: Err(fault.clone()),
+                ..outcome
+            };
+            let end = told(&entry.tool, &call, outcome, request.era.is_modern());
+            let asked = self.ask_meanwhile(gate, request, &entry.tool, call, end);
+            match beat.while_waiting(asked).await? {
+                Round::Next(next) => call = next,
+                Round::Last(_, Told::Result(_)) => return Ok(Asked::Fault(fault)),
+                Round::Last(call, end) => {
+                    return Ok(match self.finish(request, &call, end, None)? {
+                        // Nobody can be asked, and a tool's result is none of these requests'.
+                        Given::Written(..) => Asked::Fault(fault),
+                        asked => Asked::Question(asked),
+                    });
                 }
             }
         }
+        Err(Refusal::asked_too_often())
     }
+}
+
+/// What the tool behind a resource or a prompt came to.
+enum Asked {
+    /// Its output.
+    Value(Value),
+    /// What its client must be told first, or nothing, if it took the request back.
+    Question(Given),
+    /// Its failure.
+    Fault(Fault),
 }
 
 fn shown(resource: &Resource, address: &str) -> Value {

@@ -1,7 +1,7 @@
 //! MCP over a pair of pipes: one message a line, both eras on one pipe. Requests run at the
 //! same time; what answers at once is answered in one write with its neighbours.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use callgate_wires::mcp::RequestMeta;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinError, JoinSet};
 
 use super::outbox::Outgoing;
 use super::{Era, Outbox, Peer, Request, Server, Session, listen};
@@ -100,19 +100,7 @@ pub async fn serve(
     stop: &Cancel,
 ) -> io::Result<()> {
     let (out, outgoing) = Outbox::new();
-    let mut pipe = Pipe {
-        server: Arc::clone(server),
-        peer,
-        session: Arc::default(),
-        out,
-        outgoing,
-        in_flight: HashMap::new(),
-        listening: Vec::new(),
-        work: JoinSet::new(),
-        ready: Vec::new(),
-        unsettled: Vec::new(),
-        ticket: None,
-    };
+    let mut pipe = Pipe::new(server, peer, out, outgoing);
     let served = pipe.run(&mut ends, stop).await;
     // Whoever still speaks must not wait for us to listen.
     pipe.outgoing.close();
@@ -133,8 +121,10 @@ struct Pipe {
     outgoing: mpsc::Receiver<Outgoing>,
     in_flight: HashMap<Id, Arc<Cancel>>,
     /// Those in flight that never end by themselves.
-    listening: Vec<Arc<Cancel>>,
-    work: JoinSet<(Id, Option<Vec<u8>>)>,
+    listening: HashSet<Id>,
+    work: JoinSet<Option<Vec<u8>>>,
+    /// Whose request each task of `work` is.
+    worked_on: HashMap<task::Id, Id>,
     /// Answers that wait to be written, a line each.
     ready: Vec<u8>,
     /// Whose answers in `ready` are not safe yet, and where they are.
@@ -142,16 +132,41 @@ struct Pipe {
     ticket: Option<Ticket>,
 }
 
+/// How the task of a request ended.
+type Done = Result<(task::Id, Option<Vec<u8>>), JoinError>;
+
 /// What happened next.
 enum Next {
     Read(usize),
-    Done(Id, Option<Vec<u8>>),
+    Done(Done),
     Say(Outgoing),
     Changed(Option<Change>),
     Stop,
 }
 
 impl Pipe {
+    fn new(
+        server: &Arc<Server>,
+        peer: Peer,
+        out: Outbox,
+        outgoing: mpsc::Receiver<Outgoing>,
+    ) -> Self {
+        Self {
+            server: Arc::clone(server),
+            peer,
+            session: Arc::default(),
+            out,
+            outgoing,
+            in_flight: HashMap::new(),
+            listening: HashSet::new(),
+            work: JoinSet::new(),
+            worked_on: HashMap::new(),
+            ready: Vec::new(),
+            unsettled: Vec::new(),
+            ticket: None,
+        }
+    }
+
     async fn run(&mut self, ends: &mut impl Ends, stop: &Cancel) -> io::Result<()> {
         let mut splitter = LineSplitter::new(LINE_BYTES_MAX);
         let mut chunk = vec![0; BATCH_BYTES];
@@ -162,10 +177,7 @@ impl Pipe {
             let next = tokio::select! {
                 // Reading is cancel-safe: bytes leave the pipe only when the read returns them.
                 count = ends.read(&mut chunk), if !stopping => Next::Read(count?),
-                Some(done) = self.work.join_next() => match done {
-                    Ok((id, answer)) => Next::Done(id, answer),
-                    Err(_) => continue, // it panicked; its client will time out
-                },
+                Some(done) = self.work.join_next_with_id() => Next::Done(done),
                 Some(outgoing) = self.outgoing.recv() => Next::Say(outgoing),
                 change = changed(&mut changes) => Next::Changed(change),
                 () = stop.cancelled(), if !stopping => Next::Stop,
@@ -198,7 +210,7 @@ impl Pipe {
                         }
                     }
                 }
-                Next::Done(id, answer) => self.done(&id, answer),
+                Next::Done(done) => self.done(done),
                 Next::Say(said) => self.say(said),
                 Next::Changed(change) => self.tell(change),
                 // What runs is still answered, unless even that must end.
@@ -216,18 +228,19 @@ impl Pipe {
     async fn finish<E: Ends>(&mut self, ends: &mut E) -> io::Result<()> {
         self.send(ends).await?;
         self.session.fall_silent();
-        for listening in self.listening.drain(..) {
-            listening.cancel();
+        for id in &self.listening {
+            if let Some(listening) = self.in_flight.get(id) {
+                listening.cancel();
+            }
         }
         let late = tokio::time::sleep(E::GRACE);
         let mut late = std::pin::pin!(late);
         let ending = self.server.ending.clone();
         loop {
             tokio::select! {
-                done = self.work.join_next() => match done {
+                done = self.work.join_next_with_id() => match done {
                     None => return Ok(()),
-                    Some(Ok((id, answer))) => self.done(&id, answer),
-                    Some(Err(_)) => continue, // it panicked
+                    Some(done) => self.done(done),
                 },
                 Some(outgoing) = self.outgoing.recv() => self.say(outgoing),
                 () = ends.unheard() => return Ok(()),
@@ -238,8 +251,24 @@ impl Pipe {
         }
     }
 
-    fn done(&mut self, id: &Id, answer: Option<Vec<u8>>) {
-        self.in_flight.remove(&id.plain());
+    /// A request is over. One whose task panicked is answered as well: its client waits.
+    fn done(&mut self, done: Done) {
+        let task = done.as_ref().map_or_else(JoinError::id, |(task, _)| *task);
+        let Some(id) = self.worked_on.remove(&task) else {
+            return;
+        };
+        let answer = match done {
+            Ok((_, answer)) => answer,
+            Err(_) => {
+                let error = RpcError::new(INTERNAL_ERROR, "the request's task ended early");
+                let mut message = Vec::new();
+                jsonrpc::write_error(Some(&id), &error, &mut message);
+                Some(message)
+            }
+        };
+        let id = id.plain();
+        self.in_flight.remove(&id);
+        self.listening.remove(&id);
         // What was said before the answer is told before it.
         while let Ok(said) = self.outgoing.try_recv() {
             self.say(said);
@@ -318,15 +347,15 @@ impl Pipe {
         self.in_flight
             .insert(id.plain(), Arc::clone(&request.cancel));
         if request.method == "subscriptions/listen" {
-            self.listening.retain(|listening| !listening.is_cancelled());
-            self.listening.push(Arc::clone(&request.cancel));
+            self.listening.insert(id.plain());
         }
         let server = Arc::clone(&self.server);
-        self.work.spawn(async move {
+        let task = self.work.spawn(async move {
             let mut message = Vec::new();
             let answered = server.answer(&mut request, &mut message).await;
-            (id, (!answered.silent).then_some(message))
+            (!answered.silent).then_some(message)
         });
+        self.worked_on.insert(task.id(), id);
     }
 
     fn prepared(
@@ -483,5 +512,52 @@ mod tests {
         let peer = rig::peer();
         let (served, ()) = tokio::join!(serve(&server, peer, Socket(far), &stop), client);
         served.unwrap();
+    }
+
+    /// A panic costs its own request, which is answered, and whose id may be used again.
+    #[tokio::test]
+    async fn a_panic_is_answered() {
+        let (server, _) = rig::server();
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let stop = Cancel::new();
+        let client = async {
+            let (reading, mut writing) = tokio::io::split(near);
+            let mut answers = BufReader::new(reading).lines();
+            for _ in 0..2 {
+                let call = json!({
+                    "jsonrpc": "2.0", "id": "x", "method": "tools/call",
+                    "params": { "name": rig::PANICS },
+                });
+                writing
+                    .write_all(format!("{call}\n").as_bytes())
+                    .await
+                    .unwrap();
+                let answer = next(&mut answers).await;
+                assert_eq!(answer["id"], "x");
+                assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
+            }
+        };
+        let peer = rig::peer();
+        let (served, ()) = tokio::join!(serve(&server, peer, Socket(far), &stop), client);
+        served.unwrap();
+    }
+
+    /// Whoever wants to listen and is refused leaves nothing behind on the pipe.
+    #[tokio::test]
+    async fn refused_listeners_are_forgotten() {
+        let (server, _) = rig::server();
+        let (out, outgoing) = Outbox::new();
+        let mut pipe = Pipe::new(&server, rig::peer(), out, outgoing);
+        for id in 0..3 {
+            let params = Some(json!({ "_meta": rig::modern_meta() }));
+            let method = "subscriptions/listen".to_owned();
+            pipe.request(Id::number(id), method, params).await;
+            assert_eq!(pipe.listening.len(), 1);
+            let done = pipe.work.join_next_with_id().await.unwrap();
+            pipe.done(done);
+        }
+        assert!(pipe.listening.is_empty() && pipe.in_flight.is_empty());
+        assert!(pipe.worked_on.is_empty());
+        assert_eq!(pipe.ready.split(|byte| *byte == b'\n').count(), 4);
     }
 }

@@ -21,7 +21,7 @@ impl Server {
                 let tools: Vec<Value> = gate
                     .visible_tools(&request.peer.caller, scope)
                     .iter()
-                    .map(|entry| definition(&entry.tool))
+                    .map(|entry| definition(&entry.tool, request.era.is_modern()))
                     .collect();
                 self.page(request, "tools", &tools)
             }
@@ -50,7 +50,7 @@ fn asks_for_headers(schema: &Value) -> bool {
     })
 }
 
-fn definition(tool: &Tool) -> Value {
+fn definition(tool: &Tool, modern: bool) -> Value {
     let writes = tool.tier >= Tier::Write;
     let mut shown = json!({
         "name": host_name(&tool.name),
@@ -58,7 +58,7 @@ fn definition(tool: &Tool) -> Value {
         "inputSchema": input_schema(&tool.input_schema),
         "annotations": {
             "readOnlyHint": !writes,
-            "destructiveHint": tool.tier >= Tier::System,
+            "destructiveHint": writes && !only_adds(tool),
             "idempotentHint": tool.idempotent,
             "openWorldHint": tool.tier >= Tier::System,
         },
@@ -78,10 +78,17 @@ fn definition(tool: &Tool) -> Value {
     if let Some(schema) = output_schema(tool) {
         shown["outputSchema"] = schema.clone();
     }
-    if tool.tasks == Tasks::Required {
+    // A legacy client would not call what it can not have as a task, and there it has none.
+    if tool.tasks == Tasks::Required && modern {
         shown["execution"] = json!({ "taskSupport": "required" });
     }
     shown
+}
+
+/// True if all that a tool says it does is to add to what is there.
+fn only_adds(tool: &Tool) -> bool {
+    let adds = |effect: &String| effect.ends_with("_append") || effect.ends_with("_create");
+    tool.tier == Tier::Write && !tool.side_effects.is_empty() && tool.side_effects.iter().all(adds)
 }
 
 /// The protocol wants an object that says so; a schema that takes anything is made one.

@@ -7,7 +7,7 @@ mod locate;
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -110,10 +110,17 @@ pub fn tagged(tag: &str) -> Vec<u32> {
     .collect()
 }
 
-/// True if none of them is left, not even dead and unburied.
+/// True if none of them is left, not even dead and unburied. Those that outlived their parent are
+/// buried by the machine's first process, in its own time.
 pub fn gone(pids: &[u32]) -> bool {
-    pids.iter()
-        .all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+    let is_left = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| {
+            let state = stat.rsplit(") ").next().unwrap_or_default();
+            !state.starts_with("Z 1 ")
+        })
+    };
+    !pids.iter().any(is_left)
 }
 
 /// The children of a process.

@@ -4,7 +4,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::time::Duration;
 
+use callgate_doors::mcp::stdio::GRACE;
 use callgate_wires::jsonrpc::{self, INTERNAL_ERROR, Id, Message, RpcError};
 use callgate_wires::mcp::meta;
 use serde::Deserialize;
@@ -66,6 +68,8 @@ impl Book {
 }
 
 impl relay::Book for Book {
+    const GRACE: Duration = GRACE;
+
     fn said(&mut self, line: &[u8]) {
         // Read as the gate reads it: of what that can not read it does not know the id either.
         match jsonrpc::parse(line) {

@@ -1,23 +1,26 @@
-//! The gate as a parent of bridges: `bridge.sock` and the schema file beside `gate.sock`. Both
-//! are ours as long as we hold the gate's lock, so what is there at the start is stale; both
-//! are gone when this value is. B-7.
+//! The gate as a parent of bridges: `bridge.sock` and the schema files beside `gate.sock`. They
+//! are ours as long as we hold the gate's lock, so what is there at the start is stale; all are
+//! gone when this value is. B-7, B-10.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_call::{Caller, Change};
 use callgate_doors::bridge::parent;
 use callgate_doors::http::{Closing, SameUid};
 use callgate_gate::Gate;
+use callgate_wires::bridge::ToolSchema;
 use tokio::net::UnixListener;
 
-use crate::bridge::{Place, remove_schema_file, write_schema_file};
+use crate::bridge::{List, Place, in_order, remove, write_schema_file};
 use crate::paths::SOCKET_PATH_BYTES_MAX;
 use crate::show;
 
-/// The bridge's socket and file.
+/// The bridge's socket and files.
 pub struct Bridge {
     place: Place,
+    /// Where lists for single clients are kept.
+    state: PathBuf,
     /// `None` where the path is too long for a socket.
     listener: Option<UnixListener>,
     gate: Arc<Gate>,
@@ -25,11 +28,17 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Sweeps, writes the schema file and binds.
-    pub fn open(gate_socket: &Path, gate: &Arc<Gate>, caller: &Caller) -> Result<Self, String> {
+    /// Sweeps, writes the schema files and binds.
+    pub fn open(
+        gate_socket: &Path,
+        state: &Path,
+        gate: &Arc<Gate>,
+        caller: &Caller,
+    ) -> Result<Self, String> {
         let place = Place::beside(gate_socket);
         let mut bridge = Self {
             place,
+            state: state.to_owned(),
             listener: None,
             gate: Arc::clone(gate),
             caller: caller.clone(),
@@ -40,13 +49,14 @@ impl Bridge {
             show::say(&format!("no bridge: {path} is too long for a socket"));
             return Ok(bridge);
         }
-        // The file first: whoever can connect finds it.
-        bridge.write_schema()?;
+        // The files first: whoever can connect finds them.
+        bridge.place.sweep();
+        bridge.write_schemas()?;
         bridge.listener = Some(super::bind(socket)?);
         Ok(bridge)
     }
 
-    /// Serves until `stop`, and keeps the schema file up to date.
+    /// Serves until `stop`, and keeps the schema files up to date.
     pub async fn serve(mut self, uid: u32, closing: &Closing) {
         let Some(listener) = self.listener.take() else {
             return;
@@ -64,7 +74,7 @@ impl Bridge {
         loop {
             match changes.next().await {
                 Some(Change::Tools) | None => {
-                    if let Err(words) = self.write_schema() {
+                    if let Err(words) = self.write_schemas() {
                         show::complain(&words);
                     }
                 }
@@ -73,17 +83,34 @@ impl Bridge {
         }
     }
 
-    fn write_schema(&self) -> Result<(), String> {
-        let path = &self.place.schema;
-        write_schema_file(path, &parent::schemas(&self.gate, &self.caller))
-            .map_err(|error| format!("write {}: {error}", path.display()))
+    /// All tools in one file, and in one for each list those of its tools that there are. One
+    /// that can not be written keeps no other from it; the first error is told.
+    fn write_schemas(&self) -> Result<(), String> {
+        let write = |path: &Path, tools: &[ToolSchema]| {
+            write_schema_file(path, tools)
+                .map_err(|error| format!("write {}: {error}", path.display()))
+        };
+        let mut written = write(
+            &self.place.schema,
+            &parent::schemas(&self.gate, &self.caller),
+        );
+        for list in List::all(&self.state) {
+            let found = list.tools.iter().filter_map(|name| {
+                let entry = self.gate.visible(name, &self.caller, None).ok()?;
+                Some(parent::schema_of(&entry.tool))
+            });
+            let list = write(&self.place.schema_of(&list), &in_order(found.collect()));
+            written = written.and(list);
+        }
+        written
     }
 }
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // The socket last: a bridge that finds it also finds the file.
-        let _ = remove_schema_file(&self.place.schema);
+        // The socket last: a bridge that finds it also finds its file.
+        self.place.sweep();
+        let _ = remove(&self.place.schema);
         let _ = super::remove_socket(&self.place.socket);
     }
 }

@@ -1,22 +1,23 @@
 //! Legacy sessions over HTTP. A session's name is sealed and says all that its handshake said,
 //! so that one we do not hold (we were restarted, or it was idle too long) is simply held again.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use callgate_call::{Caller, Cancel, Timestamp};
 use callgate_wires::jsonrpc::Id;
 use callgate_wires::mcp::{HANDSHAKE, negotiate};
 use serde_json::{Value, json};
 
 use super::super::{Peer, Server, Session};
-use super::{EventLog, Stream};
+use super::{EventLog, GRACE, Stream};
 
 /// The header that names a session.
-pub(super) const HEADER: &str = "mcp-session-id";
+pub(super) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Sessions held at once; at the bound the one that was idle longest is let go of.
 const HELD_MAX: usize = 4096;
 /// How long a session is held that nobody uses.
@@ -98,7 +99,6 @@ impl Sessions {
         }
         self.swept.store(now.0, Ordering::Relaxed);
         held.retain(|_, held| {
-            lock(&held.streams).retain(|stream| !stream.is_over(now));
             let used = Timestamp(held.used.load(Ordering::Relaxed));
             now.since(used) < IDLE_MAX || !lock(&held.in_flight).is_empty()
         });
@@ -183,14 +183,18 @@ impl Held {
         self.session.version() == HANDSHAKE[0]
     }
 
-    /// A request of this session can be cancelled while what this gives is there.
-    pub fn begins(self: &Arc<Self>, id: &Id, cancel: &Cancel) -> Running {
+    /// A request of this session can be cancelled while what this gives is there. Nothing, if
+    /// another of the same id is at work: the one must not be taken for the other.
+    pub fn begins(self: &Arc<Self>, id: &Id, cancel: &Cancel) -> Option<Running> {
         let id = id.plain();
-        lock(&self.in_flight).insert(id.clone(), cancel.clone());
-        Running {
+        match lock(&self.in_flight).entry(id.clone()) {
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(free) => free.insert(cancel.clone()),
+        };
+        Some(Running {
             held: Arc::clone(self),
             id,
-        }
+        })
     }
 
     pub fn cancelled(&self, params: Option<&Value>) {
@@ -202,17 +206,26 @@ impl Held {
         }
     }
 
-    pub fn new_stream(&self, now: Timestamp) -> Stream {
+    pub fn new_stream(&self, server: &Server) -> Stream {
         let number = self.next_stream.fetch_add(1, Ordering::Relaxed);
-        let log = Arc::new(EventLog::new(number.to_string()));
+        let log = Arc::new(EventLog::new(number.to_string(), &server.logs));
         let mut streams = lock(&self.streams);
-        streams.retain(|stream| !stream.is_over(now));
         if streams.len() >= STREAMS_MAX {
             let ended = streams.iter().position(|stream| stream.has_ended());
             streams.remove(ended.unwrap_or(0));
         }
         streams.push_back(Arc::clone(&log));
         log
+    }
+
+    /// Ends a stream, and forgets it once whoever wanted to come back for it has.
+    pub async fn end_stream(&self, server: &Server, log: Stream) {
+        log.end();
+        tokio::select! {
+            () = tokio::time::sleep(GRACE) => {}
+            () = server.stopping.cancelled() => {}
+        }
+        lock(&self.streams).retain(|stream| !Arc::ptr_eq(stream, &log));
     }
 
     /// The stream an event belongs to, and the event's number.
@@ -243,6 +256,27 @@ mod tests {
     use super::*;
     use axum::http::HeaderValue;
 
+    /// A stream that ended can be taken up for a while, and is gone then by itself.
+    #[tokio::test(start_paused = true)]
+    async fn ended_streams_are_forgotten() {
+        let (server, _) = rig::server();
+        let held = Arc::new(Held::new(&rig::peer()));
+        let log = held.new_stream(&server);
+        log.push(b"x");
+        let ended = held.end_stream(&server, log);
+        let looked = async {
+            tokio::time::sleep(GRACE - Duration::from_secs(1)).await;
+            assert!(held.stream("1-1").is_some());
+        };
+        tokio::join!(ended, looked);
+        assert!(held.stream("1-1").is_none() && lock(&held.streams).is_empty());
+        // A server that stops does not wait for anybody to come back.
+        let log = held.new_stream(&server);
+        server.begin_stop();
+        held.end_stream(&server, log).await;
+        assert!(lock(&held.streams).is_empty());
+    }
+
     /// At the bound the one that was idle longest is let go of, but none that is at work; whoever
     /// was let go of and comes back is held again.
     #[test]
@@ -259,6 +293,7 @@ mod tests {
         let is_held = |name: &str| lock(&sessions.held).contains_key(name);
         let (first, busy) = keep();
         let running = busy.begins(&Id::number(1), &Cancel::new());
+        assert!(running.is_some() && busy.begins(&Id::number(1), &Cancel::new()).is_none());
         let (second, _) = keep();
         let (third, _) = keep();
         for _ in 3..HELD_MAX {

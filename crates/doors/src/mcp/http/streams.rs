@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::super::Answered;
 use super::super::outbox::Outgoing;
 use super::HttpDoor;
-use super::sessions::{Held, Running};
+use super::sessions::Held;
 use crate::web::{EVENTS_WAITING_MAX, HEARTBEAT, event_stream, no_longer_good};
 
 impl HttpDoor {
@@ -67,13 +67,12 @@ impl HttpDoor {
     pub(super) fn legacy_stream(
         &self,
         held: &Arc<Held>,
-        running: Running,
         mut work: JoinHandle<(Vec<u8>, Answered)>,
         mut outgoing: mpsc::Receiver<Outgoing>,
         first: Option<Outgoing>,
         (cancel, keyed): (Cancel, bool),
     ) -> Response {
-        let log = held.new_stream(self.server.seal.now());
+        let log = held.new_stream(&self.server);
         let (to, body) = mpsc::channel(EVENTS_WAITING_MAX);
         let (reader, can_resume) = (Arc::clone(&log), held.can_resume());
         let ending = self.server.ending.clone();
@@ -88,9 +87,8 @@ impl HttpDoor {
                 () = ending.cancelled() => {}
             }
         });
-        let server = Arc::clone(&self.server);
+        let (server, held) = (Arc::clone(&self.server), Arc::clone(held));
         self.server.calls.spawn(async move {
-            let _running = running;
             let say = |said: Outgoing| match said {
                 Outgoing::Message(message) => log.push(&message),
                 Outgoing::Linger if can_resume => log.hang_up(),
@@ -116,12 +114,12 @@ impl HttpDoor {
                         if let Ok((message, answered)) = done && !answered.silent {
                             log.push(&message);
                         }
-                        log.end(server.seal.now());
-                        return;
+                        break;
                     }
                     () = &mut guarded, if watched => watched = false,
                 }
             }
+            held.end_stream(&server, Arc::clone(&log)).await;
         });
         event_stream(body)
     }

@@ -1,0 +1,174 @@
+//! MCP over HTTP, by hand: what is refused, and what becomes of sessions and of calls whose
+//! clients hang up. `http_auth.rs` has who is let in.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program"
+)]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::drive::chain;
+use support::mcp::{
+    initialize, legacy_call, modern_call, modern_meta, post_mcp, post_open, read_answer, serve_http,
+};
+use support::wait_for;
+use support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
+
+/// Refusals that are the protocol's own, and a session that outlives the gate's restart.
+#[test]
+fn http_refusals_and_sessions() {
+    let folder = trusted(ONE);
+    let (serve, port) = serve_http(&folder);
+    let list = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": modern_meta() },
+    });
+    for (header, value, status) in [
+        ("host", "evil.example", 403),
+        ("origin", "http://evil.example", 403),
+        ("origin", "null", 403),
+        ("content-type", "text/plain", 415),
+        ("accept", "application/json", 406),
+        ("mcp-method", "tools/call", 400),
+        ("mcp-protocol-version", "2025-11-25", 400),
+    ] {
+        let answer = if header == "host" {
+            let bytes = "POST /mcp HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+            let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connect");
+            std::io::Write::write_all(&mut stream, bytes.as_bytes()).expect("write");
+            read_answer(stream)
+        } else {
+            post_mcp(port, &list, &[(header, value)])
+        };
+        assert_eq!(answer.status, status, "{header}: {value}: {answer:?}");
+    }
+    let batch = json!([list]);
+    let answer = post_mcp(port, &batch, &[]);
+    assert_eq!(
+        (answer.status, answer.json()["error"]["code"].clone()),
+        (400, json!(-32600))
+    );
+    let answer = post_mcp(port, &list, &[("origin", "http://localhost:3000")]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    let begun = post_mcp(port, &initialize(1), &[]);
+    let session = begun
+        .header("mcp-session-id")
+        .expect("a session")
+        .to_owned();
+    let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" });
+    assert_eq!(post_mcp(port, &ping, &[]).status, 400);
+    assert_eq!(
+        post_mcp(port, &ping, &[("mcp-session-id", "made-up")]).status,
+        404
+    );
+    assert_eq!(
+        post_mcp(port, &ping, &[("mcp-session-id", &session)]).status,
+        200
+    );
+    serve.kill();
+    let (serve, port) = serve_http(&folder);
+    // The client knows nothing of our death, and need not.
+    let answer = post_mcp(port, &ping, &[("mcp-session-id", &session)]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(serve.stop().success());
+}
+
+/// G-3b: a client that hangs up on a call with a key has not taken it back: the call ends as it
+/// would have, and the retry gets its outcome. In both eras, with and without a stream.
+#[test]
+fn hanging_up_on_a_keyed_call_lets_it_finish() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+    let (serve, port) = serve_http(&folder);
+    let begun = post_mcp(port, &initialize(1), &[]);
+    let session = begun.header("mcp-session-id").expect("a session");
+    let session = [("mcp-session-id", session)];
+    let calls = [
+        (
+            modern_call as fn(u64, &str, &Value, &Value) -> Value,
+            &[][..],
+        ),
+        (legacy_call, &session[..]),
+    ];
+    for (number, (call, headers)) in calls.into_iter().enumerate() {
+        let key = json!({ "callgate/idempotencyKey": format!("k{number}") });
+        let call = |id: u64| call(id, "one", &json!({}), &key);
+        let open = post_open(port, &call(2), headers);
+        wait_for("the tool's start", || {
+            (effects(&folder) == number + 1).then_some(())
+        });
+        drop(open);
+        let retry = post_open(
+            port,
+            &call(3),
+            &[headers, &[("connection", "close")]].concat(),
+        );
+        folder.write("go", "");
+        let answer = read_answer(retry);
+        let told = match answer.header("content-type") {
+            Some("text/event-stream") => answer.events().pop().expect("an answer"),
+            _ => answer.json(),
+        };
+        let text = &told["result"]["content"][0]["text"];
+        assert_eq!(text, r#"{"done":true}"#, "{told}");
+        assert_eq!(told["result"]["_meta"]["callgate/call"]["replayed"], true);
+        assert_eq!(effects(&folder), number + 1);
+        std::fs::remove_file(folder.join("go")).expect("there");
+    }
+    assert!(serve.stop().success());
+}
+
+/// G-3b: in a session a call with a key can still be cancelled once its client hung up, before
+/// anything was said of it.
+#[test]
+fn a_keyed_call_is_cancelled_after_its_client_hung_up() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
+    let (serve, port) = serve_http(&folder);
+    let begun = post_mcp(port, &initialize(1), &[]);
+    let session = begun.header("mcp-session-id").expect("a session");
+    let session = [("mcp-session-id", session)];
+    let key = json!({ "callgate/idempotencyKey": "k" });
+    let call = legacy_call(7, "one", &json!({}), &key);
+    let open = post_open(port, &call, &session);
+    wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
+    drop(open);
+    let cancelled = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 },
+    });
+    wait_for("the call's end", || {
+        // However late we are noticed to be gone.
+        assert_eq!(post_mcp(port, &cancelled, &session).status, 202);
+        let ends = chain(&folder);
+        ends.iter().any(|r| r["fault"] == "cancelled").then_some(())
+    });
+    assert!(serve.stop().success());
+}
+
+/// Two requests of one id can not be told apart: the second is refused, and the first can still
+/// be cancelled.
+#[test]
+fn an_id_in_flight_is_refused_in_a_session() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
+    let (serve, port) = serve_http(&folder);
+    let begun = post_mcp(port, &initialize(1), &[]);
+    let session = begun.header("mcp-session-id").expect("a session");
+    let session = [("mcp-session-id", session)];
+    let call = legacy_call(7, "one", &json!({}), &json!({}));
+    let open = post_open(port, &call, &session);
+    wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
+    let second = post_mcp(port, &call, &session);
+    assert_eq!(second.json()["error"]["code"], -32600, "{second:?}");
+    let cancelled = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 },
+    });
+    assert_eq!(post_mcp(port, &cancelled, &session).status, 202);
+    wait_for("the call's end", || {
+        let ends = chain(&folder);
+        ends.iter().any(|r| r["fault"] == "cancelled").then_some(())
+    });
+    drop(open);
+    assert_eq!(effects(&folder), 1);
+    assert!(serve.stop().success());
+}
