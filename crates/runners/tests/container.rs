@@ -517,7 +517,8 @@ async fn no_container_is_left_of_a_start_that_is_taken_back(scene: Scene) {
     drop(call);
     let removed = until("it is removed", || scene.engine.containers().is_empty());
     let removed = tokio::time::timeout(support::LONG, removed).await;
-    assert!(removed.is_ok(), "a container is left");
+    let left = scene.engine.run(&["ps", "--all", "--no-trunc"]);
+    assert!(removed.is_ok(), "a container is left: {left:?}");
 }
 
 /// Waits without letting anybody else on this thread do anything.

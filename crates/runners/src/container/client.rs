@@ -141,11 +141,13 @@ impl Client {
                 return true;
             }
         }
-        false
+        // Docker calls it a failure if there is none.
+        let left = self.names(name).await;
+        left.is_ok_and(|left| !left.iter().any(|other| other == name))
     }
 
     /// The names of all containers whose name begins with this.
-    pub(super) async fn names(&self, beginning: &str) -> Vec<String> {
+    pub(super) async fn names(&self, beginning: &str) -> Result<Vec<String>, String> {
         let filter = format!("name={beginning}");
         let words = [
             "ps",
@@ -156,12 +158,11 @@ impl Client {
             "--format",
             "{{.Names}}",
         ];
-        let listed = self.ask(&words).await.unwrap_or_default();
-        String::from_utf8_lossy(&listed)
-            .split_whitespace()
-            .filter(|name| name.starts_with(beginning))
-            .map(str::to_owned)
-            .collect()
+        let listed = self.ask(&words).await?;
+        let names = String::from_utf8_lossy(&listed);
+        let names = names.split_whitespace();
+        let ours = names.filter(|name| name.starts_with(beginning));
+        Ok(ours.map(str::to_owned).collect())
     }
 }
 

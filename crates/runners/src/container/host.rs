@@ -9,17 +9,26 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use callgate_sandbox::{Spawner, Trees};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::client::{Client, Runtime};
 
-/// Removals that wait for their turn; those beyond are left to the next gate.
+/// Removals that wait for their turn, and as many that are tried again; those beyond are left to
+/// the next gate.
 const ERRANDS_MAX: usize = 256;
+
+/// A removal that failed is tried again after this, then after twice as long each time: a service
+/// that is about to start a container can refuse to remove it.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+
+/// So often, which is four minutes. Then it is left to the next gate.
+const RETRIES_MAX: u32 = 8;
 
 /// How long an ending gate waits for the last removals.
 const FAREWELL: Duration = Duration::from_secs(30);
@@ -171,36 +180,85 @@ fn undertake(errands: &Receiver<Errand>) {
         .enable_all()
         .build();
     let Ok(runtime) = runtime else { return };
-    for errand in errands {
+    let mut again: Vec<Again> = Vec::new();
+    loop {
+        let due = again.iter().map(|again| again.due).min();
+        let next = match due {
+            None => errands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due) => errands.recv_timeout(due.saturating_duration_since(Instant::now())),
+        };
+        let mut removals = match (next, due) {
+            (Ok(Errand::Remove(removal)), _) => vec![Again::first(removal)],
+            (Ok(Errand::Sweep { client, ours }), _) => {
+                runtime.block_on(sweep(&client, &ours));
+                Vec::new()
+            }
+            (Err(RecvTimeoutError::Timeout), _) => Vec::new(),
+            // Nobody sends us any more.
+            (Err(RecvTimeoutError::Disconnected), Some(due)) => {
+                runtime.block_on(tokio::time::sleep_until(due));
+                Vec::new()
+            }
+            (Err(RecvTimeoutError::Disconnected), None) => return,
+        };
+        let now = Instant::now();
+        removals.extend(again.extract_if(.., |again| again.due <= now));
+        for removal in removals {
+            let next = runtime.block_on(removal.attempt());
+            again.extend(next.filter(|_| again.len() < ERRANDS_MAX));
+        }
+    }
+}
+
+/// A removal that is tried, for the first time or again.
+struct Again {
+    removal: Removal,
+    tries: u32,
+    due: Instant,
+}
+
+impl Again {
+    fn first(removal: Removal) -> Self {
+        Self {
+            removal,
+            tries: 0,
+            due: Instant::now(),
+        }
+    }
+
+    /// Tries to remove it. What is left to try, if it may still be there.
+    async fn attempt(mut self) -> Option<Self> {
         let Removal {
             client,
             name,
             cgroups,
             belongings,
             done,
-        } = match errand {
-            Errand::Remove(removal) => removal,
-            Errand::Sweep { client, ours } => {
-                runtime.block_on(sweep(&client, &ours));
-                continue;
-            }
-        };
-        runtime.block_on(client.remove(&name));
-        drop(belongings);
+        } = &mut self.removal;
+        let gone = client.remove(name).await;
+        // A client that nobody has heard of may have been about to make it.
+        let settled = self.tries > 0 || belongings.is_some();
+        drop(belongings.take());
         for folder in cgroups {
             // Most are gone; one that is not empty stays.
             let _ = std::fs::remove_dir(folder);
         }
-        if let Some(done) = done {
-            let _ = done.send(());
+        if (gone && settled) || self.tries == RETRIES_MAX {
+            if let Some(done) = done.take() {
+                let _ = done.send(());
+            }
+            return None;
         }
+        self.due = Instant::now() + RETRY_MIN * 2_u32.pow(self.tries);
+        self.tries += 1;
+        Some(self)
     }
 }
 
 /// Removes, once for each runtime, what belongs to processes that are gone.
 async fn sweep(client: &Client, ours: &str) {
     let sweeping = async {
-        for name in client.names(ours).await {
+        for name in client.names(ours).await.unwrap_or_default() {
             let owner = name.strip_prefix(ours).and_then(Owner::in_name);
             if owner.is_some_and(|owner| !owner.is_alive()) {
                 client.remove(&name).await;
