@@ -173,8 +173,9 @@ const HEX_PAIRS: [[u8; 2]; 256] = {
 fn write_hex(raw: &[u8], out: &mut Vec<u8>) {
     let mut text = [0; 64];
     let text = &mut text[..raw.len() * 2];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(raw) {
-        pair.copy_from_slice(&HEX_PAIRS[usize::from(*byte)]);
+    // Pairs of a length that the compiler knows: a slice's would be a call of `memcpy` each.
+    for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(raw) {
+        *pair = HEX_PAIRS[usize::from(*byte)];
     }
     out.extend_from_slice(text);
 }

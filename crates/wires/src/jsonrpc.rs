@@ -173,7 +173,7 @@ fn read(bytes: &[u8], batch_max: usize) -> Result<Parsed<'_>, Malformed> {
 /// The members a message can have.
 #[derive(Default)]
 struct Envelope<'a> {
-    version: Option<Value>,
+    version: Option<&'a RawValue>,
     id: Option<&'a RawValue>,
     method: Option<Value>,
     params: Option<Value>,
@@ -189,7 +189,7 @@ impl Envelope<'_> {
         // Nobody waits for an answer to an answer, least of all under its id.
         let is_answer = self.method.is_none() && (self.result.is_some() || error.is_some());
         let asker = if is_answer { None } else { id.clone() };
-        if self.version.as_ref().and_then(Value::as_str) != Some("2.0") {
+        if !self.version.is_some_and(is_version) {
             return Err(Malformed::request(asker, "`jsonrpc` must be \"2.0\""));
         }
         if self.id.is_some() && id.is_none() {
@@ -329,11 +329,19 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
                         return Err(duplicate("id"));
                     }
                     let id: &RawValue = members.next_value()?;
-                    check_id(id.get()).map_err(A::Error::custom)?;
+                    check_raw(id.get()).map_err(A::Error::custom)?;
                     envelope.id = Some(id);
                     continue;
                 }
-                "jsonrpc" => &mut envelope.version,
+                "jsonrpc" => {
+                    if envelope.version.is_some() {
+                        return Err(duplicate("jsonrpc"));
+                    }
+                    let version: &RawValue = members.next_value()?;
+                    check_raw(version.get()).map_err(A::Error::custom)?;
+                    envelope.version = Some(version);
+                    continue;
+                }
                 "method" => &mut envelope.method,
                 "params" => &mut envelope.params,
                 "result" => &mut envelope.result,
@@ -358,16 +366,20 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
     }
 }
 
-/// An id is kept as it came, and must be strict like the rest. Most are plain, which shows at
-/// once.
-fn check_id(id: &str) -> Result<(), JsonError> {
+fn is_version(json: &RawValue) -> bool {
+    // Spelt otherwise by nobody we know.
+    json.get() == "\"2.0\"" || serde_json::from_str::<Value>(json.get()).is_ok_and(|v| v == "2.0")
+}
+
+/// What is kept as it came must be strict like the rest. Most is plain, which shows at once.
+fn check_raw(json: &str) -> Result<(), JsonError> {
     const DIGITS_PLAIN: usize = 32;
-    let is_plain = match id.as_bytes() {
+    let is_plain = match json.as_bytes() {
         [b'"', text @ ..] => !text.contains(&b'\\'),
         number => number.len() <= DIGITS_PLAIN && number.iter().all(u8::is_ascii_digit),
     };
     if !is_plain {
-        json::parse_text(id, json::DEPTH_MAX - 1)?;
+        json::parse_text(json, json::DEPTH_MAX - 1)?;
     }
     Ok(())
 }

@@ -90,32 +90,39 @@ impl RequestMeta {
         let Value::Object(meta) = meta else {
             return Err(invalid("_meta must be an object"));
         };
-        let token = meta.get("progressToken");
-        if token.is_some_and(|token| !token.is_string() && !token.is_number()) {
-            return Err(invalid("_meta.progressToken must be a string or a number"));
-        }
-        let capabilities = match meta.get(meta::CAPABILITIES) {
-            None => None,
-            Some(Value::Object(capabilities)) => Some(capabilities.clone()),
-            Some(_) => {
-                return Err(invalid(&format!(
-                    "_meta[\"{}\"] must be an object",
-                    meta::CAPABILITIES
-                )));
+        let mut read = Self::default();
+        let mut traceparents = [None; meta::TRACEPARENT.len()];
+        // There are few, and their names begin alike: each is looked at once.
+        for (key, value) in meta {
+            match key.as_str() {
+                "progressToken" if value.is_string() || value.is_number() => {
+                    read.progress_token = Some(value.clone());
+                }
+                "progressToken" => {
+                    return Err(invalid("_meta.progressToken must be a string or a number"));
+                }
+                meta::CAPABILITIES => match value {
+                    Value::Object(capabilities) => read.capabilities = Some(capabilities.clone()),
+                    _ => return Err(invalid(&format!("_meta[\"{key}\"] must be an object"))),
+                },
+                meta::VERSION => read.version = text(key, value)?,
+                meta::LOG_LEVEL => read.log_level = text(key, value)?,
+                meta::KEY => read.idempotency_key = text(key, value)?,
+                meta::LEASE => read.lease_token = text(key, value)?,
+                other => {
+                    let place = meta::TRACEPARENT.iter().position(|name| *name == other);
+                    if let Some(place) = place {
+                        traceparents[place] = Some(value);
+                    }
+                }
             }
-        };
-        let traceparent = meta::TRACEPARENT.into_iter().find_map(|key| meta.get(key));
-        let parent = traceparent.and_then(Value::as_str).and_then(parent);
-        Ok(Self {
-            progress_token: token.cloned(),
-            version: text(meta, meta::VERSION)?,
-            capabilities,
-            log_level: text(meta, meta::LOG_LEVEL)?,
-            idempotency_key: text(meta, meta::KEY)?,
-            lease_token: text(meta, meta::LEASE)?,
-            trace_id: parent.map(|(trace, _)| trace.to_owned()),
-            parent_span: parent.map(|(_, span)| span.to_owned()),
-        })
+        }
+        let traceparent = traceparents.into_iter().flatten().next();
+        if let Some((trace, span)) = traceparent.and_then(Value::as_str).and_then(parent) {
+            read.trace_id = Some(trace.to_owned());
+            read.parent_span = Some(span.to_owned());
+        }
+        Ok(read)
     }
 
     /// Checks what the modern era asks of every request.
@@ -161,11 +168,11 @@ pub fn invalid(message: &str) -> RpcError {
     RpcError::new(INVALID_PARAMS, message)
 }
 
-fn text(meta: &Map<String, Value>, key: &str) -> Result<Option<String>, RpcError> {
-    match meta.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(invalid(&format!("_meta[\"{key}\"] must be a string"))),
+fn text(key: &str, value: &Value) -> Result<Option<String>, RpcError> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.clone())),
+        _ => Err(invalid(&format!("_meta[\"{key}\"] must be a string"))),
     }
 }
 
