@@ -49,24 +49,51 @@ impl Place {
         self.schema.with_file_name(name)
     }
 
-    /// Removes the schema files of all lists, and what interrupted writers left of any.
+    /// Removes the schema files of all lists, and what interrupted writers left of any. Others may
+    /// have files beside them: only what is named as ours are is ours.
     pub fn sweep(&self) {
         let stem = self.schema.file_stem().unwrap_or_default();
+        let lists = format!("{}-", stem.display());
         let name = self.schema.file_name().unwrap_or_default();
-        let starts = [
-            format!("{}-", stem.display()),
-            format!("{}.", name.display()),
-        ];
         let folder = self.schema.parent().unwrap_or(Path::new("/"));
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         for entry in entries {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if starts.iter().any(|start| name.starts_with(start)) {
+            let found = entry.file_name();
+            let found = found.to_string_lossy();
+            let (whole, writer) = match found.strip_suffix(".new").and_then(|n| n.rsplit_once('.'))
+            {
+                Some((whole, writer)) => (whole, Some(writer)),
+                None => (&*found, None),
+            };
+            let list = whole.strip_prefix(&lists);
+            let is_list = list
+                .and_then(|list| list.strip_suffix(".json"))
+                .is_some_and(is_list_id);
+            let is_ours = match writer {
+                None => is_list,
+                Some(writer) => (is_list || whole == name) && is_gone(writer),
+            };
+            if is_ours {
                 let _ = remove(&entry.path());
             }
         }
     }
+}
+
+/// True of a process, by its number, that writes no more.
+fn is_gone(writer: &str) -> bool {
+    let pid = writer.parse::<u32>().ok();
+    pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Letters of a list's name.
+const LIST_ID_CHARS: usize = 16;
+
+fn is_list_id(id: &str) -> bool {
+    id.len() == LIST_ID_CHARS
+        && id
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Lists that are kept; the oldest leave first.
@@ -87,7 +114,7 @@ impl List {
         tools.sort_unstable();
         tools.dedup();
         let digest = Digest::of_bytes(tools.join("\n").as_bytes()).to_hex();
-        let id = digest[..16].to_owned();
+        let id = digest[..LIST_ID_CHARS].to_owned();
         Self { id, tools }
     }
 

@@ -197,8 +197,17 @@ fn nothing_is_left() {
     // Half a schema file, and a mode that is wrong: the next one starts from nothing.
     let schema = folder.join("state/bridge-schema.json");
     std::fs::set_permissions(&schema, std::fs::Permissions::from_mode(0o644)).unwrap();
-    folder.write("state/bridge-schema.json.new", "[{");
+    // No process has this number; the last file is somebody else's, whatever its name begins with.
+    folder.write("state/bridge-schema.json.4194305.new", "[{");
+    folder.write(
+        "state/bridge-schema-0123456789abcdef.json.4194305.new",
+        "[{",
+    );
+    folder.write("state/bridge-schema-0123456789abcdef.json", "[{");
+    folder.write("state/bridge-schema-ci.json", "[]");
     let serve = Serve::start(&folder);
+    assert!(folder.join("state/bridge-schema-ci.json").exists());
+    std::fs::remove_file(folder.join("state/bridge-schema-ci.json")).unwrap();
     assert_eq!(leftovers(&folder), both);
     let mode = std::fs::metadata(&schema).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

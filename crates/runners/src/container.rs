@@ -234,6 +234,7 @@ impl ContainerRunner {
             client: Arc::clone(&self.client),
             name,
             talk: None,
+            was_seen: false,
             seen: Arc::new(Seen {
                 asked: start.asked,
                 shown: Shown::default(),
@@ -504,6 +505,8 @@ struct Ready {
     name: String,
     /// From its start until it is on its way out.
     talk: Option<Talk>,
+    /// It was seen running.
+    was_seen: bool,
     seen: Arc<Seen>,
     generation: u64,
     idle_since: Instant,
@@ -534,6 +537,7 @@ impl Ready {
                 Some(Ok(shown)) => {
                     let asked = self.seen.asked.clone();
                     self.seen = Arc::new(Seen { asked, shown });
+                    self.was_seen = true;
                     return Ok(());
                 }
                 Some(Err(reason)) if unseen == UNSEEN_MAX => return Err(reason),
@@ -604,6 +608,7 @@ impl Ready {
         self.host.bury(Removal {
             client: Arc::clone(&self.client),
             name,
+            was_seen: self.was_seen,
             cgroups: self.seen.shown.cgroups.clone(),
             belongings: talk.map(|talk| Box::new(talk) as Box<dyn Send>),
             done,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use callgate_call::{Caller, Cancel, Timestamp};
 use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd};
-use callgate_store::{BASE_BYTES_MAX, Job, Queue, Shelf};
+use callgate_store::{BASE_BYTES_MAX, Job, Queue, Shelf, StoreError};
 use callgate_wires::toolhost::{JITTER_MS_MAX, MAX_STDIN_BYTES, RunRequest};
 use serde_json::{Value, json};
 
@@ -29,6 +29,8 @@ use face::QueueWork;
 const SCAN_EVERY: Duration = Duration::from_millis(500);
 /// How long a job waits before it is looked at again whose run somebody else is at.
 const BUSY_DELAY_MS: u64 = 1000;
+/// Runs that are known to have been told to wait.
+const WAITING_MAX: usize = 1024;
 
 pub fn run(
     environment: &Environment,
@@ -164,7 +166,8 @@ impl Worker<'_> {
 
     /// Drives a job's run, tells what came of it, and puts the job where it belongs.
     async fn one(&self, job: Job) -> Result<(), String> {
-        let request = match request_of(&job) {
+        // One that can not be read now stays ours, and is taken up by the next worker.
+        let request = match request_of(&job).map_err(|error| chain(&error))? {
             Ok(request) => request,
             Err(reason) => return self.refuse(job, &reason),
         };
@@ -249,7 +252,14 @@ impl Worker<'_> {
     /// Tells what came of a job and puts it where it belongs. That it waits is told once.
     fn put(&self, job: Job, result: &Value, verdict: Verdict) -> Result<(), String> {
         let is_news = match verdict {
-            Verdict::Waits(_) => self.waiting.borrow_mut().insert(job.run.clone()),
+            Verdict::Waits(_) => {
+                let mut waiting = self.waiting.borrow_mut();
+                // Jobs that others took up since stay in it; to tell one twice does no harm.
+                if waiting.len() == WAITING_MAX {
+                    waiting.clear();
+                }
+                waiting.insert(job.run.clone())
+            }
             Verdict::Shelved(_) | Verdict::PutOff(_) => {
                 self.waiting.borrow_mut().remove(&job.run);
                 true
@@ -294,15 +304,13 @@ impl Worker<'_> {
 }
 
 /// What a job asks for, or why it can not be worked on.
-fn request_of(job: &Job) -> Result<RunRequest, String> {
+fn request_of(job: &Job) -> Result<Result<RunRequest, String>, StoreError> {
     if !job.name_fits {
-        return Err(format!(
-            "the file's name is {BASE_BYTES_MAX} bytes at most, without `.json`"
-        ));
+        let words = format!("the file's name is {BASE_BYTES_MAX} bytes at most, without `.json`");
+        return Ok(Err(words));
     }
-    let read = job.read(MAX_STDIN_BYTES as u64);
-    match read.map_err(|error| chain(&error))? {
+    Ok(match job.read(MAX_STDIN_BYTES as u64)? {
         None => Err("a request is 10 MiB at most".to_owned()),
         Some(bytes) => RunRequest::parse(&bytes).map_err(|error| error.to_string()),
-    }
+    })
 }

@@ -209,12 +209,22 @@ def steal_descriptor_by_file(facts):
     return os.read(fd, 100)
 
 
-def with_environment(place):
+def sleeper(place, name, *args, **settings):
+    """A program that has the token among what `/proc` shows of it under this name. Its start is
+    told before the kernel has put that there."""
     import subprocess
+    import time
 
-    sleeper = subprocess.Popen(["/bin/sleep", "600"], env={"SECRET": place.token})
-    place.at_end(lambda: (sleeper.kill(), sleeper.wait()))
-    return {"pid": sleeper.pid, "token": None}
+    program = subprocess.Popen(*args, **settings)
+    place.at_end(lambda: (program.kill(), program.wait()))
+    while place.token.encode() not in open("/proc/%d/%s" % (program.pid, name), "rb").read():
+        assert program.poll() is None, "it ended by itself"
+        time.sleep(0.001)
+    return {"pid": program.pid, "token": None}
+
+
+def with_environment(place):
+    return sleeper(place, "environ", ["/bin/sleep", "600"], env={"SECRET": place.token})
 
 
 @attack(with_environment, told)
@@ -223,12 +233,8 @@ def read_environment(facts):
 
 
 def with_words(place):
-    import subprocess
-
     # No shell: a child of its would be left, and hold our end of the referee's pipe open.
-    sleeper = subprocess.Popen([place.token, "600"], executable="/bin/sleep")
-    place.at_end(lambda: (sleeper.kill(), sleeper.wait()))
-    return {"pid": sleeper.pid, "token": None}
+    return sleeper(place, "cmdline", [place.token, "600"], executable="/bin/sleep")
 
 
 @attack(with_words, told)

@@ -25,10 +25,12 @@ const RETRY_MS: u64 = 100;
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
 /// What all streams of a server keep together. At the bound those that ended are emptied, the
-/// oldest first; then one that grows forgets its own oldest events, but never its newest.
+/// oldest first; then whichever keeps the most forgets its oldest events, but never its newest: a
+/// client that lets much pile up costs others nothing.
 #[derive(Default)]
 pub(super) struct EventLogs {
     bytes: AtomicUsize,
+    all: Mutex<Vec<Weak<EventLog>>>,
     ended: Mutex<VecDeque<Weak<EventLog>>>,
 }
 
@@ -50,6 +52,14 @@ impl EventLogs {
             let log = log.upgrade();
             log.is_some_and(|log| !self.are_too_much() || !log.empty())
         });
+        while self.are_too_much() {
+            let all: Vec<_> = lock(&self.all).iter().filter_map(Weak::upgrade).collect();
+            let shrinks = all.iter().filter(|log| log.kept().events.len() > 1);
+            let Some(largest) = shrinks.max_by_key(|log| log.kept().bytes) else {
+                return;
+            };
+            largest.forget_oldest(&mut largest.kept());
+        }
     }
 }
 
@@ -76,11 +86,13 @@ struct Kept {
     ended: bool,
     hangups: u64,
     readers: usize,
+    /// Somebody has begun to read, if only once.
+    was_read: bool,
 }
 
 impl EventLog {
-    pub(super) fn new(name: String, all: &Arc<EventLogs>) -> Self {
-        Self {
+    pub(super) fn new(name: String, all: &Arc<EventLogs>) -> Arc<Self> {
+        let log = Arc::new(Self {
             name,
             all: Arc::clone(all),
             kept: Mutex::new(Kept {
@@ -88,7 +100,12 @@ impl EventLog {
                 ..Kept::default()
             }),
             news: watch::Sender::new(0),
-        }
+        });
+        let mut logs = lock(&all.all);
+        logs.retain(|log| log.strong_count() > 0);
+        logs.push(Arc::downgrade(&log));
+        drop(logs);
+        log
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -114,11 +131,6 @@ impl EventLog {
         }
         drop(kept);
         self.all.make_room();
-        let mut kept = self.kept();
-        while self.all.are_too_much() && kept.events.len() > 1 {
-            self.forget_oldest(&mut kept);
-        }
-        drop(kept);
         self.tell();
     }
 
@@ -129,13 +141,14 @@ impl EventLog {
         }
     }
 
-    /// Forgets all events, unless they are being read; false then.
+    /// Forgets all events, unless they are being read, or are about to be; false then.
     fn empty(&self) -> bool {
         let mut kept = self.kept();
-        while kept.readers == 0 && !kept.events.is_empty() {
+        let may_go = kept.readers == 0 && kept.was_read;
+        while may_go && !kept.events.is_empty() {
             self.forget_oldest(&mut kept);
         }
-        kept.readers == 0
+        may_go
     }
 
     /// No event comes after this.
@@ -178,6 +191,7 @@ impl EventLog {
         let hangups = {
             let mut kept = self.kept();
             kept.readers += 1;
+            kept.was_read = true;
             kept.hangups
         };
         let _reader = Reader(self);
@@ -267,8 +281,11 @@ impl Drop for Reader<'_> {
 mod tests {
     use super::*;
 
+    /// One that was read before.
     fn log(all: &Arc<EventLogs>) -> Arc<EventLog> {
-        Arc::new(EventLog::new("s".to_owned(), all))
+        let log = EventLog::new("s".to_owned(), all);
+        log.kept().was_read = true;
+        log
     }
 
     #[tokio::test]
@@ -308,7 +325,8 @@ mod tests {
     }
 
     /// All streams together have a bound: those that ended are emptied, the oldest first, and
-    /// then the one that grows has fewer events. What is dropped is not counted.
+    /// then the largest have fewer events, while small ones keep theirs. What is dropped is not
+    /// counted.
     #[test]
     fn bounded_together() {
         let all = Arc::<EventLogs>::default();
@@ -336,10 +354,24 @@ mod tests {
             more.push(of_three());
         }
         assert!(rest.iter().all(|log| log.kept().events.len() == 3));
+        let small = log(&all);
+        small.push(b"question");
         let last = of_three();
-        assert!((1..3).contains(&last.kept().events.len()));
-        assert!(bytes() <= ALL_BYTES_MAX + last.kept().bytes);
-        drop((logs, more, last));
+        small.push(b"progress");
+        assert_eq!(
+            small.kept().events.len(),
+            2,
+            "it is not what takes the room"
+        );
+        let kept = |log: &Arc<EventLog>| log.kept().events.len();
+        let all_but_small = rest.iter().chain(&more).chain([&last]);
+        assert!(
+            all_but_small
+                .map(kept)
+                .all(|events| (2..=3).contains(&events))
+        );
+        assert!(bytes() <= ALL_BYTES_MAX);
+        drop((logs, more, last, small));
         assert_eq!(bytes(), 0);
     }
 
@@ -362,6 +394,10 @@ mod tests {
         grows.push(&message);
         assert_eq!(long.kept().events.len(), 1);
         long.kept().readers = 0;
+        long.kept().was_read = false;
+        grows.push(&message);
+        assert_eq!(long.kept().events.len(), 1, "its reader is on the way");
+        long.kept().was_read = true;
         grows.push(&message);
         assert_eq!(long.kept().events.len(), 0);
     }

@@ -47,6 +47,17 @@ impl Runtime {
     }
 }
 
+/// What came of a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// There is none of that name.
+    Gone,
+    /// It is still there.
+    Stays,
+    /// The runtime does not say.
+    Unknown,
+}
+
 /// One runtime as its client is started here.
 #[derive(Debug)]
 pub struct Client {
@@ -130,20 +141,23 @@ impl Client {
         }
     }
 
-    /// Removes a container by name, running or not; whether it is gone.
-    pub(super) async fn remove(&self, name: &str) -> bool {
+    /// Removes a container by name, running or not.
+    pub(super) async fn remove(&self, name: &str) -> Removed {
         let words: &[&str] = match self.runtime {
             Runtime::Podman => &["rm", "--force", "--time", "0", "--ignore", name],
             Runtime::Docker => &["rm", "--force", name],
         };
         for _ in 0..REMOVALS_MAX {
             if self.ask(words).await.is_ok() {
-                return true;
+                return Removed::Gone;
             }
         }
         // Docker calls it a failure if there is none.
-        let left = self.names(name).await;
-        left.is_ok_and(|left| !left.iter().any(|other| other == name))
+        match self.names(name).await {
+            Ok(left) if left.iter().any(|other| other == name) => Removed::Stays,
+            Ok(_) => Removed::Gone,
+            Err(_) => Removed::Unknown,
+        }
     }
 
     /// The names of all containers whose name begins with this.

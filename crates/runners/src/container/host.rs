@@ -17,7 +17,7 @@ use callgate_sandbox::{Spawner, Trees};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::client::{Client, Runtime};
+use super::client::{Client, Removed, Runtime};
 
 /// Removals that wait for their turn, and as many that are tried again; those beyond are left to
 /// the next gate.
@@ -62,10 +62,13 @@ enum Errand {
 pub(super) struct Removal {
     pub client: Arc<Client>,
     pub name: String,
+    /// It was seen running. If not, its client may be about to make it.
+    pub was_seen: bool,
     /// Folders of the runtime's cgroups, which it forgets where its monitor was killed.
     pub cgroups: Vec<PathBuf>,
     /// The client's end, let go of once the container is gone.
     pub belongings: Option<Box<dyn Send>>,
+    /// Told once it was tried.
     pub done: Option<oneshot::Sender<()>>,
 }
 
@@ -180,73 +183,79 @@ fn undertake(errands: &Receiver<Errand>) {
         .enable_all()
         .build();
     let Ok(runtime) = runtime else { return };
-    let mut again: Vec<Again> = Vec::new();
+    let mut later: Vec<Attempt> = Vec::new();
     loop {
-        let due = again.iter().map(|again| again.due).min();
+        let due = later.iter().map(|attempt| attempt.due).min();
         let next = match due {
             None => errands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            // What is new comes first, and then one of those that failed: a runtime that hangs
+            // holds up the other one no longer than that.
             Some(due) => errands.recv_timeout(due.saturating_duration_since(Instant::now())),
         };
-        let mut removals = match (next, due) {
-            (Ok(Errand::Remove(removal)), _) => vec![Again::first(removal)],
-            (Ok(Errand::Sweep { client, ours }), _) => {
+        let attempt = match next {
+            Ok(Errand::Remove(removal)) => Some(Attempt::first(removal)),
+            Ok(Errand::Sweep { client, ours }) => {
                 runtime.block_on(sweep(&client, &ours));
-                Vec::new()
+                None
             }
-            (Err(RecvTimeoutError::Timeout), _) => Vec::new(),
-            // Nobody sends us any more.
-            (Err(RecvTimeoutError::Disconnected), Some(due)) => {
-                runtime.block_on(tokio::time::sleep_until(due));
-                Vec::new()
+            Err(RecvTimeoutError::Timeout) => {
+                let at = later.iter().position(|attempt| Some(attempt.due) == due);
+                at.map(|at| later.swap_remove(at))
             }
-            (Err(RecvTimeoutError::Disconnected), None) => return,
+            Err(RecvTimeoutError::Disconnected) => break,
         };
-        let now = Instant::now();
-        removals.extend(again.extract_if(.., |again| again.due <= now));
-        for removal in removals {
-            let next = runtime.block_on(removal.attempt());
-            again.extend(next.filter(|_| again.len() < ERRANDS_MAX));
+        if let Some(attempt) = attempt {
+            let next = runtime.block_on(attempt.make());
+            later.extend(next.filter(|_| later.len() < ERRANDS_MAX));
         }
+    }
+    // Nobody sends us any more, and somebody waits for our end: once more, and no more. Of a
+    // runtime that says nothing nothing is to be had.
+    later.retain(|attempt| attempt.came != Removed::Unknown);
+    later.sort_by_key(|attempt| attempt.due);
+    for attempt in later {
+        let soon = Instant::now() + RETRY_MIN;
+        runtime.block_on(async {
+            tokio::time::sleep_until(attempt.due.min(soon)).await;
+            attempt.make().await
+        });
     }
 }
 
 /// A removal that is tried, for the first time or again.
-struct Again {
+struct Attempt {
     removal: Removal,
+    /// Those before.
     tries: u32,
+    /// What came of the last of them.
+    came: Removed,
     due: Instant,
 }
 
-impl Again {
+impl Attempt {
     fn first(removal: Removal) -> Self {
         Self {
             removal,
             tries: 0,
+            came: Removed::Stays,
             due: Instant::now(),
         }
     }
 
-    /// Tries to remove it. What is left to try, if it may still be there.
-    async fn attempt(mut self) -> Option<Self> {
-        let Removal {
-            client,
-            name,
-            cgroups,
-            belongings,
-            done,
-        } = &mut self.removal;
-        let gone = client.remove(name).await;
-        // A client that nobody has heard of may have been about to make it.
-        let settled = self.tries > 0 || belongings.is_some();
-        drop(belongings.take());
-        for folder in cgroups {
+    /// Tries to remove it. What is left to try, if it is there, or may come to be.
+    async fn make(mut self) -> Option<Self> {
+        let removal = &mut self.removal;
+        self.came = removal.client.remove(&removal.name).await;
+        drop(removal.belongings.take());
+        for folder in &removal.cgroups {
             // Most are gone; one that is not empty stays.
             let _ = std::fs::remove_dir(folder);
         }
-        if (gone && settled) || self.tries == RETRIES_MAX {
-            if let Some(done) = done.take() {
-                let _ = done.send(());
-            }
+        if let Some(done) = removal.done.take() {
+            let _ = done.send(());
+        }
+        let settled = removal.was_seen || self.tries > 0;
+        if (self.came == Removed::Gone && settled) || self.tries == RETRIES_MAX {
             return None;
         }
         self.due = Instant::now() + RETRY_MIN * 2_u32.pow(self.tries);

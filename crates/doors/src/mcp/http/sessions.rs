@@ -208,7 +208,7 @@ impl Held {
 
     pub fn new_stream(&self, server: &Server) -> Stream {
         let number = self.next_stream.fetch_add(1, Ordering::Relaxed);
-        let log = Arc::new(EventLog::new(number.to_string(), &server.logs));
+        let log = EventLog::new(number.to_string(), &server.logs);
         let mut streams = lock(&self.streams);
         if streams.len() >= STREAMS_MAX {
             let ended = streams.iter().position(|stream| stream.has_ended());
