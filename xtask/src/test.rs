@@ -82,6 +82,7 @@ fn run_steps(
     steps.take("lints", || lints(root, &[]))?;
     if options.quick {
         steps.take("tidy", || tidy::run(root))?;
+        steps.take("model", || needs.fetch_model(root))?;
         return steps.take("unit tests", || rust_tests(needs));
     }
     steps.take("lints with failpoints", || lints(root, &FAILPOINTS))?;

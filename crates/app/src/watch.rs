@@ -104,7 +104,11 @@ fn reload(parts: &Parts<'_>, gate: &Gate) {
         Found::Broken(SourceError::Refused { refusal, .. }) if refusal.owners => {
             withdraw(parts, gate, &note);
         }
-        Found::Untrusted { .. } | Found::Broken(_) | Found::Missing { .. } => {
+        Found::Missing { .. } => show::complain(&format!(
+            "{CONFIG_FILE} is gone, and what it said still counts: \
+             `callgate trust --revoke` or another start ends that"
+        )),
+        Found::Untrusted { .. } | Found::Broken(_) => {
             show::complain(&format!("kept the old configuration: {note}"));
         }
     }

@@ -155,6 +155,12 @@ fn failures_as_json() {
             &["lease", "grant", "one", "--input", "{"],
             "command_failed",
         ),
+        (
+            &folder,
+            &["lease", "grant", "one", "--input", "[]"],
+            "command_failed",
+        ),
+        (&folder, &["runs", "show", ""], "not_found"),
         (&folder, &["lease", "revoke", "nothing"], "not_found"),
         (&folder, &["approvals", "grant", "nothing"], "not_found"),
         (&folder, &["approvals", "deny", "nothing"], "not_found"),

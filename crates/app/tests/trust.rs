@@ -227,6 +227,10 @@ fn hot_reload() {
     folder.write("callgate.toml", TWO);
     cli(&folder, &["trust"]).good();
     wait_for("the old tool to go", || (!has("one")).then_some(()));
+
+    std::fs::remove_file(folder.join("callgate.toml")).unwrap();
+    serve.wait_said("callgate.toml is gone, and what it said still counts");
+    assert!(has("two"));
     assert!(serve.stop().success());
 }
 

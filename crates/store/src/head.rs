@@ -94,11 +94,28 @@ fn message(seq: u64, hash: Digest, at: Timestamp) -> Vec<u8> {
     format!("callgate-head-v1\n{seq}\n{hash}\n{at}\n").into_bytes()
 }
 
-/// The newest record of the kept head, without looking at the signature.
-pub(crate) fn signed_seq(state: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string(state.join("head.json")).ok()?;
-    Head::from_json(text.trim_end()).map(|head| head.seq)
+/// The newest record of the kept head, without looking at the signature; why there is none where
+/// one was kept. Whoever writes asks: to sign a new one would hide that.
+pub(crate) fn signed_seq(state: &Path) -> Result<Option<u64>, &'static str> {
+    match std::fs::read(state.join("head.json")) {
+        Ok(text) => {
+            let text = String::from_utf8_lossy(&text);
+            let head = text.strip_suffix('\n').and_then(Head::from_json);
+            head.map(|head| Some(head.seq)).ok_or(NOT_AS_WRITTEN)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match state.join("head.pub").exists() {
+                true => Err(MISSING),
+                false => Ok(None),
+            }
+        }
+        // There may be no descriptors left.
+        Err(_) => Ok(None),
+    }
 }
+
+const MISSING: &str = "the signed head is missing";
+const NOT_AS_WRITTEN: &str = "the signed head is not as it was written";
 
 /// What is kept of heads.
 pub(crate) enum KeptHead {
@@ -124,13 +141,13 @@ pub(crate) fn kept(state: &Path) -> Result<KeptHead, StoreError> {
     let public = read("head.pub")?;
     let (text, public) = match (text, public) {
         (None, None) => return Ok(KeptHead::None),
-        (None, Some(_)) => return Ok(KeptHead::Bad("the signed head is missing")),
+        (None, Some(_)) => return Ok(KeptHead::Bad(MISSING)),
         // The very first head was written, and its maker killed before the key was.
         (Some(text), None) => (text, None),
         (Some(text), Some(public)) => (text, Some(public)),
     };
     let Some(head) = text.strip_suffix('\n').and_then(Head::from_json) else {
-        return Ok(KeptHead::Bad("the signed head is not as it was written"));
+        return Ok(KeptHead::Bad(NOT_AS_WRITTEN));
     };
     if public.is_some_and(|public| public != format!("{}\n", hex(&head.public_key))) {
         return Ok(KeptHead::Bad(
@@ -151,7 +168,7 @@ impl crate::state::Inner {
             return false;
         }
         // Another process may have signed.
-        self.signed_seq = signed_seq(&self.dir).unwrap_or(0);
+        self.signed_seq = signed_seq(&self.dir).ok().flatten().unwrap_or(0);
         seq >= self.signed_seq + RECORDS_PER_HEAD
     }
 }
@@ -181,7 +198,9 @@ impl Store {
         let key = self.signing_key()?;
         let head = Head::sign(&key, at.seq, Digest(at.hash), self.clock.now());
         self.commit(|inner, _| {
-            if signed_seq(&self.dir).is_none_or(|signed| signed < head.seq) {
+            let signed = signed_seq(&self.dir);
+            let signed = signed.map_err(|reason| inner.journal.set_damaged(head.seq, reason))?;
+            if signed.is_none_or(|signed| signed < head.seq) {
                 self.replace("head.json", &format!("{}\n", head.to_json()))?;
             }
             if !self.dir.join("head.pub").exists() {

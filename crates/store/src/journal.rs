@@ -484,7 +484,7 @@ impl Journal {
     /// What a signed head covers was on disk whole, so nothing of it is mended.
     fn check_unsigned(&mut self, reason: &str) -> Result<(), StoreError> {
         let seq = self.at.seq + 1;
-        let signed = self.dir.parent().and_then(crate::head::signed_seq);
+        let signed = self.signed_seq(seq)?;
         if signed.is_some_and(|signed| signed >= seq) {
             return Err(self.set_damaged(seq, reason));
         }

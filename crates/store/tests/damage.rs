@@ -223,8 +223,23 @@ fn every_flipped_byte_is_named() {
         put(&path, &bytes);
     }
     assert_eq!(bad(&folder), None);
-    fs::remove_file(folder.0.join("head.json")).unwrap();
+    let path = folder.0.join("head.json");
+    let kept = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
     assert!(bad(&folder).is_some(), "a missing head");
+    // Who writes does not sign another one over it: what was found stays to be found.
+    for half in [None, Some(&kept[..kept.len() / 2])] {
+        half.iter().for_each(|half| put(&path, half));
+        let signed = open(&folder).sign_head();
+        assert!(
+            matches!(signed, Err(StoreError::Damaged { .. })),
+            "{signed:?}"
+        );
+        assert!(bad(&folder).is_some());
+        assert_eq!(fs::read(&path).ok().as_deref(), half);
+    }
+    put(&path, &kept);
+    assert_eq!(bad(&folder), None);
 }
 
 /// The check of frames and headers, written once more: a forger would do it.

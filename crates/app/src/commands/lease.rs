@@ -97,6 +97,11 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
                 Some(text) => {
                     let value = json::parse(text.as_bytes(), DEPTH_MAX)
                         .map_err(|error| format!("--input is not JSON: {error}"))?;
+                    if !value.is_object() {
+                        return Err(Failure::from(
+                            "--input is an object, as every call's is".to_owned(),
+                        ));
+                    }
                     Some(Digest::of_json(&value))
                 }
             };

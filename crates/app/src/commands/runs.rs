@@ -239,6 +239,10 @@ pub fn find(store: &Store, kind: Option<RunKind>, name: &str) -> Result<KeptRun,
     if let Some(run) = kept::find(store, name).map_err(failed)? {
         return Ok(run);
     }
+    // A variable that was not set, as a rule; every run begins with nothing.
+    if name.is_empty() {
+        return Err(missing("no run is named".to_owned()));
+    }
     let any = RunFilter::default();
     if name == "last" {
         let newest = kept::page(store, kind, &any, 1, None).map_err(failed)?;

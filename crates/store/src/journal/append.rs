@@ -22,14 +22,21 @@ impl Journal {
     }
 
     /// Looks, once and under the lock, for an end that was cut off: records that a signed head
-    /// or the next segment tell of and that are not there.
+    /// or the next segment tell of and that are not there, or a head that is not there itself.
     pub(crate) fn check_end(&mut self) -> Result<(), StoreError> {
         let seq = self.at.seq;
-        let signed = self.dir.parent().and_then(crate::head::signed_seq);
+        let signed = self.signed_seq(seq + 1)?;
         if signed.is_some_and(|signed| signed > seq) || self.goes_on() {
             return Err(self.set_damaged(seq + 1, "it is missing"));
         }
         Ok(())
+    }
+
+    /// The newest record that a signed head covers. Damage to that head is damage at `seq`.
+    pub(super) fn signed_seq(&mut self, seq: u64) -> Result<Option<u64>, StoreError> {
+        let signed = self.dir.parent().map(crate::head::signed_seq);
+        let signed = signed.unwrap_or(Ok(None));
+        signed.map_err(|reason| self.set_damaged(seq, reason))
     }
 
     /// Appends one frame of `count` records, under the lock and after `tail`. `hash` is the
