@@ -231,7 +231,7 @@ fn nothing_is_left() {
         );
     };
     is_left(&BTreeSet::new());
-    folder.write("state/bridge-schema-0123.json", "[]");
+    folder.write("state/bridge-schema-0123456789abcdef.json", "[]");
     let serve = Serve::start(&folder);
     is_left(&with_list);
     serve.kill();
