@@ -17,10 +17,11 @@ use crate::tree::Tree;
 
 type Check = fn(&Tree) -> Vec<Problem>;
 
-const CHECKS: [(&str, Check); 8] = [
+const CHECKS: [(&str, Check); 9] = [
     ("dependency table", dependencies::check),
     ("module docs", sources::check_module_docs),
     ("file lengths", sources::check_lengths),
+    ("test files", sources::check_test_files),
     ("hygiene", sources::check_hygiene),
     ("vectors", vector_files::check),
     ("links", documents::check_links),

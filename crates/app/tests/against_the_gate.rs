@@ -3,21 +3,14 @@
 //! not confined, or, where the gate itself is in the way of that, by a program of the same
 //! user; then a confined tool tries.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::print_stdout,
-    reason = "tests start the real program, and tell what was void"
-)]
-
-mod support;
+#![expect(clippy::print_stdout, reason = "tells what was void")]
 
 use std::process::Command;
 
+use crate::support::arena::{Arena, Attack, Referee, Users};
+use crate::support::drive::{Serve, run_with};
+use crate::support::processes::descendants;
 use serde_json::json;
-use support::arena::{Arena, Attack, Referee, Users};
-use support::drive::{Serve, run_with};
-use support::processes::descendants;
 
 const CONFIG: &str = r#"
 # known to the owner
@@ -96,9 +89,9 @@ impl Ground {
         );
         // The first call brings the spawner.
         arena.cli(&["call", "other"]).good();
-        let spawner = support::wait_for("the spawner", || {
+        let spawner = crate::support::wait_for("the spawner", || {
             let mut all = descendants(serve.pid()).into_iter();
-            all.find(|&pid| support::processes::words_of(pid).contains("__spawner"))
+            all.find(|&pid| crate::support::processes::words_of(pid).contains("__spawner"))
         });
         let facts = json!({
             "gate": serve.pid(),

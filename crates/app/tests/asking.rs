@@ -1,18 +1,10 @@
 //! A tool that asks its caller's user, at the real program with a real Python worker: in rounds,
 //! by elicitation, and told as a failure where nobody can be asked. F-24.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Host, Serve, chain, cli, verified};
+use crate::support::mcp::{initialize, legacy_call, mcp, modern_call};
+use crate::support::workspace::{effects, trusted_with};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, cli, verified};
-use support::mcp::{initialize, legacy_call, mcp, modern_call};
-use support::workspace::{effects, trusted_with};
 
 const CONFIG: &str = r#"
 [[tool]]
@@ -39,7 +31,7 @@ def commit(text: str) -> str:
     return f"{text} on {branch}"
 "#;
 
-fn workspace() -> support::Folder {
+fn workspace() -> crate::support::Folder {
     trusted_with(&[("callgate.toml", CONFIG), ("kit.py", KIT)])
 }
 
@@ -158,7 +150,7 @@ fn other_wires_say_what_is_asked() {
     );
     assert!(toolhost.end().success());
 
-    let mut rpc = support::rpc::rpc(&folder);
+    let mut rpc = crate::support::rpc::rpc(&folder);
     let error = rpc.ask("commit", input())["error"].clone();
     assert_eq!(
         (&error["code"], &error["message"]),

@@ -2,21 +2,14 @@
 //! retry never repeats the effect, which is a line appended to a file.
 
 #![cfg(feature = "failpoints")]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
 
 use std::process::Command;
 
+use crate::support::drive::{Host, Serve, chain, line, lines_of, run, run_with, signal, verified};
+use crate::support::processes::{descendants, words_of};
+use crate::support::workspace::{APPEND_TEXT, trusted_with};
+use crate::support::{Folder, callgate, is_alive, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, line, lines_of, run, run_with, signal, verified};
-use support::processes::{descendants, words_of};
-use support::workspace::{APPEND_TEXT, trusted_with};
-use support::{Folder, callgate, is_alive, wait_for};
 
 const CONFIG: &str = r#"
 [breaker]

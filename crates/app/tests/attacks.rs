@@ -1,23 +1,16 @@
 //! Hostile tools, judged by what they bring about: each attack is first seen to work with all
 //! rights, then tried by a confined tool of a real gate, as root and as an ordinary user.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::print_stdout,
-    reason = "tests start the real program, and tell what was void or open"
-)]
-
-mod support;
+#![expect(clippy::print_stdout, reason = "tells what was void or open")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 
+use crate::support::arena::{Arena, Attack, Users};
+use crate::support::drive::run_with;
 use serde_json::json;
-use support::arena::{Arena, Attack, Users};
-use support::drive::run_with;
 
 /// How many attacks of one gate are under way at a time.
 const LANES: usize = 3;

@@ -1,23 +1,15 @@
 //! Bad input on every entry: a clear error, nothing run, nothing lost. What the decoders make
 //! of mutated bytes is tested where they live.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use serde_json::{Value, json};
-use support::drive::{
+use crate::support::drive::{
     Host, PATIENCE, Ran, Serve, chain, exchange, post_bytes, raw_exchange, run_with, verified,
 };
-use support::workspace::{effects, trusted_with};
-use support::{Folder, callgate};
+use crate::support::workspace::{effects, trusted_with};
+use crate::support::{Folder, callgate};
+use serde_json::{Value, json};
 
 const LIMIT: usize = 10 * 1024 * 1024;
 

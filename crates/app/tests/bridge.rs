@@ -1,14 +1,7 @@
 //! The bridge and its parents: parallel calls, parents that come and go, cancellation, keys,
 //! files on every way out, and what is refused.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    reason = "tests start the real program, and a test that can not go on has failed"
-)]
-
-mod support;
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -19,15 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use callgate_sdk::Parent;
-use serde_json::{Value, json};
-use support::bridge::{
+use crate::support::bridge::{
     Frames, bridge, bridge_to_gate, keyed_call, told, tools_call, write_private,
 };
-use support::drive::{Host, Serve, chain, cli, lines_of, python, run, verified};
-use support::processes::{descendants, words_of};
-use support::workspace::builtins;
-use support::{Folder, callgate, wait_for};
+use crate::support::drive::{Host, Serve, chain, cli, lines_of, python, run, verified};
+use crate::support::processes::{descendants, words_of};
+use crate::support::workspace::builtins;
+use crate::support::{Folder, callgate, wait_for};
+use callgate_sdk::Parent;
+use serde_json::{Value, json};
 
 const ONE: &str = r#"
 [[tool]]
@@ -189,7 +182,7 @@ fn nothing_is_left() {
     assert!(serve.stop().success());
     assert_eq!(leftovers(&folder), [""; 0], "after SIGTERM");
     let serve = Serve::start(&folder);
-    support::drive::signal(serve.pid(), rustix::process::Signal::INT);
+    crate::support::drive::signal(serve.pid(), rustix::process::Signal::INT);
     assert!(serve.ended().success());
     assert_eq!(leftovers(&folder), [""; 0], "after Ctrl-C");
     Serve::start(&folder).kill();

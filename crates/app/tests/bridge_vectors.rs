@@ -10,14 +10,7 @@
 //! and answered as `expect` says. `asked` is what the parent got, `connections` how many it
 //! had. Texts are made by `<repeat>`, `<join>` and `<hex>`; `$SOCKET` is the parent's socket.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    reason = "tests start the real program, and a test that can not go on has failed"
-)]
-
-mod support;
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 use std::io::Write as _;
 use std::net::Shutdown;
@@ -25,11 +18,11 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use crate::support::Folder;
+use crate::support::bridge::{Frames, bridge, frame, write_private};
+use crate::support::drive::{Serve, cli};
+use crate::support::fits::fits;
 use serde_json::{Value, json};
-use support::Folder;
-use support::bridge::{Frames, bridge, frame, write_private};
-use support::drive::{Serve, cli};
-use support::fits::fits;
 
 const CONFIG: &str = r#"
 [[tool]]
@@ -63,7 +56,7 @@ def large(payload): return "x" * payload["bytes"]
 "#;
 
 fn cases(name: &str) -> Vec<Value> {
-    let path = support::vectors()
+    let path = crate::support::vectors()
         .join("bridge")
         .join(format!("{name}.json"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -223,7 +216,7 @@ impl World {
         Self { folder, seen }
     }
 
-    fn bridge(&self) -> support::drive::Host {
+    fn bridge(&self) -> crate::support::drive::Host {
         let (socket, schema) = (self.folder.join("p.sock"), self.folder.join("schema.json"));
         bridge(&self.folder, &socket, &schema)
     }

@@ -1,13 +1,5 @@
 //! Search where a Chroma server keeps the index: the real server, from its package.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -15,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use crate::support::drive::{Serve, cli};
+use crate::support::rpc::{Client, rpc};
+use crate::support::workspace::trusted_with;
+use crate::support::{Folder, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Serve, cli};
-use support::rpc::{Client, rpc};
-use support::workspace::trusted_with;
-use support::{Folder, wait_for};
 
 const RUST: &str = "/// Reads the settings.\npub fn read_config(path: &str) -> String {\n    let text = std::fs::read_to_string(path);\n    text.unwrap_or_default()\n}\n";
 const PYTHON: &str = "def wool_price(sheep):\n    total = sheep * 3\n    return total\n";

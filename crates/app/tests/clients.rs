@@ -1,25 +1,17 @@
 //! Clients of other people, by every way and in every era they know: each operation, asserted.
 //! The drivers are in `tests/clients/`; they tell what they saw, and here it is judged.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::drive::{run_within, verified};
+use crate::support::mcp::serve_http;
+use crate::support::outside::{client_python, node};
+use crate::support::workspace::trusted_with;
+use crate::support::{Folder, program};
 use serde_json::{Value, json};
-use support::drive::{run_within, verified};
-use support::mcp::serve_http;
-use support::outside::{client_python, node};
-use support::workspace::trusted_with;
-use support::{Folder, program};
 
 const CONFIG: &str = r#"
 [[tool]]

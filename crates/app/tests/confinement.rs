@@ -1,18 +1,10 @@
 //! What tools are held to, through the real program: what replies, refusals and the chain say
 //! of it, and what becomes of that where a machine has less to hold with.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Ran, chain, cli, run};
+use crate::support::workspace::trusted_with;
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Ran, chain, cli, run};
-use support::workspace::trusted_with;
-use support::{Folder, callgate};
 
 /// A tool that answers with nothing.
 fn workspace(more: &str) -> Folder {

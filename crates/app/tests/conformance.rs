@@ -1,24 +1,16 @@
 //! The official MCP conformance suite against the fixture, behind the same gate and door as
 //! every other tool. It speaks HTTP only; `mcp.rs` has the pipe.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::Folder;
+use crate::support::drive::run_within;
+use crate::support::mcp::serve_http_with;
+use crate::support::outside::{modules, node};
 use serde_json::Value;
-use support::Folder;
-use support::drive::run_within;
-use support::mcp::serve_http_with;
-use support::outside::{modules, node};
 
 const SUITE: &str = "@modelcontextprotocol/conformance/dist/index.js";
 

@@ -1,22 +1,14 @@
 //! The daemon: whom it serves, that there is one for a socket, and how it ends.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::drive::{Serve, chain, cli, python, run, run_with, verified};
+use crate::support::processes::{peak_kib, resident_bytes};
+use crate::support::workspace::{ONE, SLOW, builtins, effects, trusted, trusted_with};
+use crate::support::{callgate, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Serve, chain, cli, python, run, run_with, verified};
-use support::processes::{peak_kib, resident_bytes};
-use support::workspace::{ONE, SLOW, builtins, effects, trusted, trusted_with};
-use support::{callgate, wait_for};
 
 /// S-17: bytes that a killed process left and nobody tells of go at the start, once they are a
 /// day old; bytes on their way to be an artifact whatever their age.
@@ -238,9 +230,9 @@ fn calls_under_way_are_answered_at_the_end() {
     std::thread::scope(|scope| {
         let body = json!({ "tool": "one", "input": {}, "idempotency_key": "k" });
         let socket = &socket;
-        let call = scope.spawn(move || support::drive::post(socket, &body));
+        let call = scope.spawn(move || crate::support::drive::post(socket, &body));
         wait_for("its start", || (effects(&folder) == 1).then_some(()));
-        support::drive::signal(serve.pid(), rustix::process::Signal::TERM);
+        crate::support::drive::signal(serve.pid(), rustix::process::Signal::TERM);
         folder.write("go", "");
         assert!(serve.ended().success());
         assert_eq!(
@@ -264,9 +256,9 @@ fn a_second_signal_ends_running_calls() {
     std::thread::scope(|scope| {
         let body = json!({ "tool": "one", "input": {}, "idempotency_key": "k" });
         let socket = &socket;
-        let call = scope.spawn(move || support::drive::post(socket, &body));
+        let call = scope.spawn(move || crate::support::drive::post(socket, &body));
         wait_for("its start", || (effects(&folder) == 1).then_some(()));
-        let stop = || support::drive::signal(pid, rustix::process::Signal::TERM);
+        let stop = || crate::support::drive::signal(pid, rustix::process::Signal::TERM);
         stop();
         serve.wait_said("waiting for 1 running call; a second signal ends at once");
         stop();

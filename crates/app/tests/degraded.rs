@@ -2,20 +2,12 @@
 //! refused before anything runs, and reply and chain say why. Once by the switch that hides a
 //! facility, once for real, behind a filter that answers for the kernel.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::arena::{Arena, Users};
+use crate::support::drive::{Host, run, run_with};
 use serde_json::{Value, json};
-use support::arena::{Arena, Users};
-use support::drive::{Host, run, run_with};
 
 const CONFIG: &str = r#"
 [breaker]

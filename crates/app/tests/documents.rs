@@ -1,23 +1,15 @@
 //! What the documents list is what the program has: every kind of fault with its data, every
 //! command with its exit codes, every method of JSON-RPC, every field of a trace.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::Folder;
+use crate::support::drive::{Ran, Serve, cli, exchange, post_bytes, run};
+use crate::support::workspace::{ONE, trusted, trusted_with};
 use callgate_call::{Fault, LeaseRefusal};
 use serde_json::json;
-use support::Folder;
-use support::drive::{Ran, Serve, cli, exchange, post_bytes, run};
-use support::workspace::{ONE, trusted, trusted_with};
 
 fn document(name: &str) -> String {
     std::fs::read_to_string(docs().join(name)).expect("a document")
@@ -170,7 +162,7 @@ fn every_command_s_exit_codes_are_documented() {
 /// `docs/rpc-methods.json` is what `rpc/discover` gives in an empty workspace.
 #[test]
 fn every_method_is_documented() {
-    let found = support::rpc::rpc(&Folder::new()).good("rpc/discover", json!({}));
+    let found = crate::support::rpc::rpc(&Folder::new()).good("rpc/discover", json!({}));
     let text = serde_json::to_string_pretty(&found).expect("JSON") + "\n";
     let path = docs().join("rpc-methods.json");
     if std::env::var_os("CALLGATE_WRITE_DOCS").is_some() {
@@ -179,7 +171,7 @@ fn every_method_is_documented() {
         assert!(
             document("rpc-methods.json") == text,
             "docs/rpc-methods.json is old: CALLGATE_WRITE_DOCS=1 cargo test -p callgate \
-             --features failpoints --test documents every_method"
+             --features failpoints every_method"
         );
     }
 }
@@ -270,7 +262,7 @@ fn words(line: &str) -> Vec<&str> {
 
 /// A line of a document, as a person would give it to a shell.
 fn shell(folder: &Folder, line: &str) -> Ran {
-    support::callgate_as("callgate", folder);
+    crate::support::callgate_as("callgate", folder);
     let mut shell = std::process::Command::new("/bin/sh");
     let search = std::env::var("PATH").unwrap_or_default();
     let search = format!("{}:{search}", folder.join("bin").display());

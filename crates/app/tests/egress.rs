@@ -2,14 +2,7 @@
 //! whoever runs the gate. Judged by what servers of the test hear; each way is first seen to
 //! work by a tool that may use the network.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::print_stdout,
-    reason = "tests start the real program, and tell what was void"
-)]
-
-mod support;
+#![expect(clippy::print_stdout, reason = "tells what was void")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -18,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::support::arena::{Arena, Users};
+use crate::support::drive::{Serve, end_of, run};
+use crate::support::processes::started_with;
+use crate::support::wait_for;
 use serde_json::{Value, json};
-use support::arena::{Arena, Users};
-use support::drive::{Serve, end_of, run};
-use support::processes::started_with;
-use support::wait_for;
 
 const CONFIG: &str = r#"
 [http]
@@ -565,11 +558,11 @@ fn what_can_not_be_held_is_not_loaded() {
             "a container reaches everybody or nobody",
         ),
     ] {
-        let folder = support::Folder::new();
+        let folder = crate::support::Folder::new();
         folder.write("callgate.toml", &config);
-        let trusted = support::drive::cli(&folder, &["trust"]);
+        let trusted = crate::support::drive::cli(&folder, &["trust"]);
         let told = match trusted.code() {
-            0 => support::drive::cli(&folder, &["call", "t"]).err,
+            0 => crate::support::drive::cli(&folder, &["call", "t"]).err,
             _ => trusted.err,
         };
         assert!(told.contains(words), "{config}: {told}");

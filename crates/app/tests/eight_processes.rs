@@ -3,13 +3,6 @@
 //! the chain is tampered with, and the first bad record is named.
 
 #![cfg(feature = "failpoints")]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -20,11 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::drive::{Host, Ran, Serve, cli, end_of, line, lines_of, post, run, verified};
+use crate::support::random::Random;
+use crate::support::workspace::{APPEND_TEXT, trusted_with};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Host, Ran, Serve, cli, end_of, line, lines_of, post, run, verified};
-use support::random::Random;
-use support::workspace::{APPEND_TEXT, trusted_with};
-use support::{Folder, callgate};
 
 const CONFIG: &str = r#"
 [[tool]]

@@ -1,38 +1,30 @@
 //! One tool, every wire: the same outcome, the same fault, the same records, and one run for
 //! one key wherever it is used. Table F of `docs/decisions/`.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::locate::misbehave;
+use crate::support::bridge::Frames;
+use crate::support::drive::{
+    Host, call_records, chain, cli, post_bytes, run_records, signal, verified,
+};
+use crate::support::mcp::{legacy_call, mcp, modern_call, post_open};
+use crate::support::play::{artifact, done, item, lines};
+use crate::support::seen::{Seen, protocol_seen, toolhost_seen};
+use crate::support::stage::Stage;
+use crate::support::wires::{WIRES, Wires, local_request, rpc_request};
+use crate::support::workspace::{effects, trusted_with};
+use crate::support::{callgate, wait_for};
 use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, Job, ManualClock, RunFuture, Runner,
     Timestamp, Tool, Wire,
 };
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::{Options, Store};
-use locate::misbehave;
 use serde_json::{Value, json};
-use support::bridge::Frames;
-use support::drive::{Host, call_records, chain, cli, post_bytes, run_records, signal, verified};
-use support::mcp::{legacy_call, mcp, modern_call, post_open};
-use support::play::{artifact, done, item, lines};
-use support::seen::{Seen, protocol_seen, toolhost_seen};
-use support::stage::Stage;
-use support::wires::{WIRES, Wires, local_request, rpc_request};
-use support::workspace::{effects, trusted_with};
-use support::{callgate, wait_for};
 
 const CONFIG: &str = r#"
 [leases]
@@ -222,7 +214,7 @@ fn the_same_rules_on_every_wire() {
     let key = json!({ "callgate/idempotencyKey": "lost" });
     let input = json!({ "do": "hang" });
     killed.send(&modern_call(1, "work", &input, &key));
-    support::wait_for("the effect", || {
+    crate::support::wait_for("the effect", || {
         (effects(&folder) == ran + WIRES.len() + 1).then_some(())
     });
     killed.kill();
@@ -292,7 +284,7 @@ impl Runner for Ends {
 }
 
 /// Records an end of `work` under a key of this user's, by a gate with another `work`.
-async fn record_end(folder: &support::Folder, input: &Value, key: &str, fault: Fault) {
+async fn record_end(folder: &crate::support::Folder, input: &Value, key: &str, fault: Fault) {
     let since = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
     let now = u64::try_from(since.as_millis()).expect("not so late");
     let clock = Arc::new(ManualClock::at(Timestamp(now)));
@@ -336,7 +328,7 @@ async fn recorded_ends_are_told_on_every_wire() {
 }
 
 /// Starts a call that hangs and takes it back, the way a caller of the wire does.
-fn cancel(folder: &support::Folder, wires: &mut Wires<'_>, wire: &str) {
+fn cancel(folder: &crate::support::Folder, wires: &mut Wires<'_>, wire: &str) {
     let input = json!({ "do": "hang" });
     let before = effects(folder);
     let runs = || wait_for("the effect", || (effects(folder) > before).then_some(()));
@@ -387,7 +379,7 @@ fn cancel(folder: &support::Folder, wires: &mut Wires<'_>, wire: &str) {
         }
         "bridge" => {
             let mut frames = Frames::connect(&folder.join("state/bridge.sock"));
-            let request = support::bridge::request("work", &input);
+            let request = crate::support::bridge::request("work", &input);
             assert!(frames.send(request.to_string().as_bytes()));
             runs();
         }
@@ -611,7 +603,7 @@ fn searched_on_every_wire() {
 #[test]
 fn run_on_every_wire() {
     let folder = trusted_with(&[("callgate.toml", "[leases]\nenforce_from_tier = 3\n")]);
-    support::copy_program(misbehave(), &folder.join("misbehave"));
+    crate::support::copy_program(misbehave(), &folder.join("misbehave"));
     let mut wires = Wires::open(&folder);
     let [chunk, commit] = artifact("a", "hello");
     let order = Stage::order(

@@ -1,21 +1,13 @@
 //! `exec/run` over JSON-RPC and other wires: what it gives, what it refuses, and that nothing is
 //! left of what it ran., G-9.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::os::unix::fs::symlink;
 
+use crate::support::drive::Host;
+use crate::support::processes::started_with;
+use crate::support::workspace::{ONE, trusted, trusted_with};
+use crate::support::{Folder, callgate, unused_uid, wait_for};
 use serde_json::{Value, json};
-use support::drive::Host;
-use support::processes::started_with;
-use support::workspace::{ONE, trusted, trusted_with};
-use support::{Folder, callgate, wait_for};
 
 fn rpc(folder: &Folder) -> Host {
     Host::spawn(callgate(folder).arg("rpc"))
@@ -330,8 +322,7 @@ fn nothing_is_left_of_daemons() {
 fn a_fork_bomb_is_bounded() {
     let folder = trusted("[exec]\nprocesses = 64\n");
     if rustix::process::geteuid().is_root() {
-        // Nobody else on this machine has this number.
-        let owner = 60_000 + std::process::id() % 5_000;
+        let owner = unused_uid();
         std::os::unix::fs::chown(folder.path(), Some(owner), Some(owner)).unwrap();
     }
     let mut host = rpc(&folder);
@@ -450,7 +441,7 @@ fn secrets_do_not_show() {
 #[test]
 fn secrets_by_their_names() {
     let folder = trusted("[exec]\nenv = [\"MY_API_TOKEN\", \"PLACE\"]\n");
-    let token = support::drive::cli(&folder, &["token", "owner", "--json"]).good();
+    let token = crate::support::drive::cli(&folder, &["token", "owner", "--json"]).good();
     let token = token.json()["token"].as_str().unwrap().to_owned();
     let mut command = callgate(&folder);
     command
@@ -533,8 +524,8 @@ fn on_other_wires() {
     let mut wanted = good(&mut rpc(&folder), params.clone());
     let no_time = |result: &mut Value| result["duration_ms"] = json!(0);
     no_time(&mut wanted);
-    let mut mcp = support::mcp::mcp(&folder, &["--standalone"]);
-    let call = support::mcp::modern_call(1, "exec_run", &params, &json!({}));
+    let mut mcp = crate::support::mcp::mcp(&folder, &["--standalone"]);
+    let call = crate::support::mcp::modern_call(1, "exec_run", &params, &json!({}));
     let mut by_mcp = mcp.ask(&call)["result"]["structuredContent"].clone();
     no_time(&mut by_mcp);
     assert_eq!(by_mcp, wanted);
@@ -549,7 +540,7 @@ fn on_other_wires() {
     assert_eq!(by_toolhost, wanted);
     let params = json!({ "command": "no-such-program" });
     assert_eq!(toolhost.ask(&line(&params))["status"], "TOOL_ERROR");
-    let call = support::mcp::modern_call(2, "exec_run", &params, &json!({}));
+    let call = crate::support::mcp::modern_call(2, "exec_run", &params, &json!({}));
     assert_eq!(mcp.ask(&call)["result"]["isError"], true);
 }
 
@@ -570,7 +561,7 @@ fn whom_programs_reach() {
         let code = format!(
             "import urllib.request as u; print(u.urlopen('http://{host}:{port}/', timeout=30).read())"
         );
-        let python = support::drive::python();
+        let python = crate::support::drive::python();
         let python = python.rsplit('/').next().unwrap().to_owned();
         json!({ "command": python, "args": ["-c", code] })
     };

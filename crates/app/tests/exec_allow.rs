@@ -1,19 +1,11 @@
 //! Which programs `exec/run` takes where the owner lists some: `exec.allow`. R-9, G-9.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::os::unix::fs::symlink;
 
+use crate::support::drive::{Host, cli};
+use crate::support::rpc::{Client, Line, rpc};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Host, cli};
-use support::rpc::{Client, Line, rpc};
-use support::{Folder, callgate};
 
 fn said(client: &mut Client, params: Value) -> Value {
     client.good("exec/run", params)["stdout"].clone()

@@ -1,20 +1,12 @@
 //! The workspace's files over JSON-RPC: what is read and written, what is refused, and that
 //! nothing leads out., G-9.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+use crate::support::drive::Host;
+use crate::support::workspace::{ONE, trusted};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::Host;
-use support::workspace::{ONE, trusted};
-use support::{Folder, callgate};
 
 fn rpc(folder: &Folder) -> Host {
     Host::spawn(callgate(folder).arg("rpc"))
@@ -503,7 +495,7 @@ fn on_other_wires() {
     let folder = Folder::new();
     folder.write("a.txt", "héllo\n");
     let mut host = rpc(&folder);
-    let mut mcp = support::mcp::mcp(&folder, &["--standalone"]);
+    let mut mcp = crate::support::mcp::mcp(&folder, &["--standalone"]);
     let mut toolhost = Host::start(&folder, "builtin");
     for params in [
         json!({ "path": "a.txt" }),
@@ -511,7 +503,7 @@ fn on_other_wires() {
         json!({ "path": "./a.txt", "encoding": "base64" }),
     ] {
         let wanted = good(&mut host, "files/read", params.clone());
-        let call = support::mcp::modern_call(1, "files_read", &params, &json!({}));
+        let call = crate::support::mcp::modern_call(1, "files_read", &params, &json!({}));
         assert_eq!(mcp.ask(&call)["result"]["structuredContent"], wanted);
         let reply = toolhost.ask(&json!({ "aid": "AID.FILES.READ.v1", "inputs": params }));
         let output = reply["output_json"].as_str();
@@ -519,7 +511,7 @@ fn on_other_wires() {
         assert_eq!(serde_json::from_str::<Value>(output).unwrap(), wanted);
     }
     let params = json!({ "path": "none" });
-    let call = support::mcp::modern_call(2, "files_read", &params, &json!({}));
+    let call = crate::support::mcp::modern_call(2, "files_read", &params, &json!({}));
     assert_eq!(mcp.ask(&call)["result"]["isError"], true);
     let reply = toolhost.ask(&json!({ "aid": "AID.FILES.READ.v1", "inputs": params }));
     assert_eq!(reply["status"], "TOOL_ERROR");

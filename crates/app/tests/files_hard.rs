@@ -1,25 +1,17 @@
 //! The workspace's files under those who swap folders for links, kill writers and fill disks.
 //!
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::drive::Host;
+use crate::support::random::Random;
+use crate::support::{Folder, callgate};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
-use support::drive::Host;
-use support::random::Random;
-use support::{Folder, callgate};
 
 /// How long folders are swapped, unless there were so many swaps before.
 const SWAPPING: Duration = Duration::from_secs(20);

@@ -1,19 +1,11 @@
 //! `files/search`, and the owner's lists of what `files/*` may reach. R-8, JR-165.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::os::unix::fs::symlink;
 
+use crate::support::drive::Host;
+use crate::support::workspace::{ONE, trusted, trusted_with};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::Host;
-use support::workspace::{ONE, trusted, trusted_with};
-use support::{Folder, callgate};
 
 fn rpc(folder: &Folder) -> Host {
     Host::spawn(callgate(folder).arg("rpc"))

@@ -1,21 +1,13 @@
 //! SIGKILL of the gate while many confined tools run: none of them, and nothing they started,
 //! outlives it.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::Path;
 use std::process::Stdio;
 
-use support::arena::{Arena, Users};
-use support::drive::Serve;
-use support::processes::started_with;
-use support::{wait_for, wait_minutes};
+use crate::support::arena::{Arena, Users};
+use crate::support::drive::Serve;
+use crate::support::processes::started_with;
+use crate::support::{wait_for, wait_minutes};
 
 /// How many tools run when the gate is killed.
 const TOOLS: usize = 100;

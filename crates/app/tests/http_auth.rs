@@ -1,23 +1,15 @@
 //! HTTP on TCP: who is let in, as whom, to what, and what those hear who are not. G-10, G-11.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
-use serde_json::{Value, json};
-use support::drive::{chain, cli, lines_of, signal, verified};
-use support::web::{
+use crate::support::drive::{chain, cli, lines_of, signal, verified};
+use crate::support::web::{
     Request, Web, assert_refused, code, hear, hear_one, modern, owner, read_until, token, trusted,
 };
-use support::workspace::builtins;
-use support::{Folder, wait_for};
+use crate::support::workspace::builtins;
+use crate::support::{Folder, wait_for};
+use serde_json::{Value, json};
 
 /// G-10: what a token does not allow does not exist for who brings it; its rate holds; a
 /// revoked one is refused at once, also on a connection that was let in before.
@@ -443,7 +435,7 @@ fn ports_and_no_auth() {
     // then it is ours: once more.
     wait_for("a gate without HTTP", || {
         let usual = std::net::TcpListener::bind("127.0.0.1:7411");
-        let serve = support::drive::Serve::start(&folder);
+        let serve = crate::support::drive::Serve::start(&folder);
         let is_refused = wait_for("what is opened", || {
             let said = serve.said();
             let is_refused = said.contains("no HTTP, only the socket: port 7411");
@@ -479,7 +471,7 @@ fn ports_and_no_auth() {
     assert_eq!(start.expect("a start")["caller"], "anonymous");
 
     let folder = trusted("[http]\noff = true\nhosts = [\"gate.test\"]");
-    let serve = support::drive::Serve::start(&folder);
+    let serve = crate::support::drive::Serve::start(&folder);
     serve.wait_said("listening on");
     assert!(!serve.said().contains("MCP on"));
     assert!(serve.stop().success());

@@ -1,28 +1,20 @@
 //! Tokens of a configured issuer (JWT): who is let in, as whom, to what, and every way in which
 //! one can be wrong. The issuer is a small server with a key pair of its own. G-10, G-11.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use ring::signature::KeyPair as _;
-use serde_json::{Value, json};
-use support::drive::{chain, cli, verified};
-use support::web::{
+use crate::support::drive::{chain, cli, verified};
+use crate::support::web::{
     Heard, Issuer, Request, Web, assert_refused, code, modern, new_pair, nobody, now, owner, sign,
     signed, token, trusted,
 };
-use support::workspace::builtins;
-use support::{Folder, wait_for};
+use crate::support::workspace::builtins;
+use crate::support::{Folder, wait_for};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use ring::signature::KeyPair as _;
+use serde_json::{Value, json};
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 

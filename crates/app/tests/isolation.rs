@@ -1,17 +1,9 @@
 //! What keeps one call of a tool from the next, as the configuration says it.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::Folder;
+use crate::support::drive::{Serve, cli};
+use crate::support::workspace::trusted_with;
 use serde_json::{Value, json};
-use support::Folder;
-use support::drive::{Serve, cli};
-use support::workspace::trusted_with;
 
 const TOOL: &str = r#"
 import os, sys
@@ -342,7 +334,7 @@ fn a_pure_tool_has_its_own_code() {
     folder.write("callgate.toml", &config);
     cli(&folder, &["trust"]).good();
     std::fs::remove_file(folder.join("random.py")).expect("it is there");
-    let free = support::wait_for("the new tool", || {
+    let free = crate::support::wait_for("the new tool", || {
         let opens = json!({ "opens": ["secret.txt"] });
         let reply = serve.call(&json!({ "tool": "free", "input": opens }));
         reply["output"].as_str().map(str::to_owned)

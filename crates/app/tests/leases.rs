@@ -1,21 +1,13 @@
 //! Leases: one permission, one call, whoever races for it; and every way a token is not good.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 
+use crate::support::drive::{Host, Serve, cli, count_of, run_with, verified};
+use crate::support::workspace::{APPEND, effects, trusted_with};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, cli, count_of, run_with, verified};
-use support::workspace::{APPEND, effects, trusted_with};
-use support::{Folder, callgate};
 
 const CONFIG: &str = r#"
 [leases]

@@ -2,23 +2,14 @@
 //! on a state that is larger than any file the host may write; and where the state can not be
 //! written at all.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::support::drive::{Host, Ran, line, python, run_with};
+use crate::support::workspace::{APPEND, effects};
+use crate::support::{Folder, unused_uid};
 use serde_json::{Value, json};
-use support::Folder;
-use support::drive::{Host, Ran, line, python, run_with};
-use support::workspace::{APPEND, effects};
 
 const CONFIG: &str = r#"
 [[tool]]
@@ -83,16 +74,11 @@ impl Place {
         let own = rustix::process::geteuid().as_raw();
         // Tasks are counted by user, and tests run side by side, also those of another run: each
         // has a user of its own, of whom nobody else has left a process.
-        static USERS: AtomicU32 = AtomicU32::new(0);
-        let uid = if own == 0 {
-            56_000 + std::process::id() % 500 * 8 + USERS.fetch_add(1, Ordering::Relaxed)
-        } else {
-            own
-        };
+        let uid = if own == 0 { unused_uid() } else { own };
         folder.write("launcher.py", LAUNCHER);
         folder.write("append.sh", APPEND);
         folder.write("greet.py", GREET);
-        support::copy_program(support::program(), &folder.join("callgate"));
+        crate::support::copy_program(crate::support::program(), &folder.join("callgate"));
         let place = Self {
             folder,
             uid,

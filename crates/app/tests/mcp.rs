@@ -1,23 +1,15 @@
 //! MCP at the real program: what happens once, what ends, what is told, and what is refused.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::Read as _;
 
-use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, cli, verified};
-use support::mcp::{
+use crate::support::drive::{Host, Serve, chain, cli, verified};
+use crate::support::mcp::{
     initialize, legacy_call, mcp, modern_call, modern_meta, post_mcp, post_open, serve_http,
 };
-use support::processes::{descendants, resident_bytes};
-use support::wait_for;
-use support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
+use crate::support::processes::{descendants, resident_bytes};
+use crate::support::wait_for;
+use crate::support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
+use serde_json::{Value, json};
 
 const ASKED: &str = r#"
 [[policy]]
@@ -97,7 +89,7 @@ fn cancelling_ends_the_tool() {
             wait_for("the tool's end", || {
                 let sleeping = descendants(serve.pid())
                     .into_iter()
-                    .any(|pid| support::processes::words_of(pid).contains("1000"));
+                    .any(|pid| crate::support::processes::words_of(pid).contains("1000"));
                 (!sleeping).then_some(())
             });
         }
@@ -144,7 +136,7 @@ fn the_end_of_input_ends_everything() {
     wait_for("the children's end", || {
         children
             .iter()
-            .all(|&pid| !support::is_alive(pid))
+            .all(|&pid| !crate::support::is_alive(pid))
             .then_some(())
     });
 }
@@ -507,7 +499,7 @@ time.sleep(1000)
 /// notification on another connection.
 #[test]
 fn a_streamed_legacy_call_is_cancelled() {
-    let python = support::drive::python();
+    let python = crate::support::drive::python();
     let config = ONE.replace(
         r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
         &format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]"),
@@ -543,7 +535,7 @@ fn a_signal_leaves_no_call_unknown() {
     let key = json!({ "callgate/idempotencyKey": "k" });
     host.send(&modern_call(1, "one", &json!({}), &key));
     wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
-    support::drive::signal(host.pid(), rustix::process::Signal::TERM);
+    crate::support::drive::signal(host.pid(), rustix::process::Signal::TERM);
     assert!(host.end().success());
     let ends: Vec<Value> = chain(&folder)
         .into_iter()
@@ -561,7 +553,7 @@ fn attached_calls_are_answered_before_the_end() {
     let mut host = mcp(&folder, &[]);
     host.send(&modern_call(1, "one", &json!({}), &json!({})));
     wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
-    support::drive::signal(serve.pid(), rustix::process::Signal::TERM);
+    crate::support::drive::signal(serve.pid(), rustix::process::Signal::TERM);
     serve.wait_said("stopping");
     folder.write("go", "");
     assert_eq!(text_of(&host.reply()), r#"{"done":true}"#);
@@ -598,7 +590,7 @@ gate.recv(1)
 /// second signal all waiting is over.
 #[test]
 fn an_unread_stream_does_not_hold_up_the_end() {
-    let python = support::drive::python();
+    let python = crate::support::drive::python();
     let config = ONE.replace(
         r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
         &format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]"),
@@ -614,7 +606,7 @@ fn an_unread_stream_does_not_hold_up_the_end() {
              content-length: {}\r\n{more}\r\n{body}",
             body.len()
         );
-        let told = support::drive::raw_exchange(&serve.socket, head.as_bytes());
+        let told = crate::support::drive::raw_exchange(&serve.socket, head.as_bytes());
         String::from_utf8(told.expect("an answer")).expect("text")
     };
     let begun = ask(&initialize(1), "");
@@ -636,7 +628,7 @@ fn an_unread_stream_does_not_hold_up_the_end() {
     assert_ne!(unread.read(&mut first).expect("the stream"), 0);
 
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
-        support::drive::signal(serve.pid(), signal);
+        crate::support::drive::signal(serve.pid(), signal);
     }
     assert!(serve.ended().success());
 }

@@ -1,21 +1,13 @@
 //! MCP over HTTP, by hand: what is refused, and what becomes of sessions and of calls whose
 //! clients hang up. `http_auth.rs` has who is let in.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
-use serde_json::{Value, json};
-use support::drive::chain;
-use support::mcp::{
+use crate::support::drive::chain;
+use crate::support::mcp::{
     initialize, legacy_call, modern_call, modern_meta, post_mcp, post_open, read_answer, serve_http,
 };
-use support::wait_for;
-use support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
+use crate::support::wait_for;
+use crate::support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
+use serde_json::{Value, json};
 
 /// Refusals that are the protocol's own, and a session that outlives the gate's restart.
 #[test]

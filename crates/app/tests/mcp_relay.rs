@@ -1,26 +1,18 @@
 //! `callgate mcp` outlives the gate it is attached to: what ran when that died is told as lost or
 //! made again under its key, and the conversation goes on, with the next gate or alone.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Host, Serve, chain, verified};
+use crate::support::mcp::{initialize, legacy_call, mcp, modern_call};
+use crate::support::processes::{descendants, words_of};
+use crate::support::workspace::{ONE, OR_HANG, SLOW, effects, started, trusted_with};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, verified};
-use support::mcp::{initialize, legacy_call, mcp, modern_call};
-use support::processes::{descendants, words_of};
-use support::workspace::{ONE, OR_HANG, SLOW, effects, started, trusted_with};
 
 fn hang() -> Value {
     json!({ "text": "hang" })
 }
 
 /// Sends a call that hangs, kills the gate, and reads what the client is told.
-fn lose(host: &mut Host, serve: Serve, folder: &support::Folder, call: &Value) -> Value {
+fn lose(host: &mut Host, serve: Serve, folder: &crate::support::Folder, call: &Value) -> Value {
     let before = effects(folder);
     assert!(host.send(call));
     started(folder, before + 1);
@@ -98,7 +90,7 @@ fn the_next_gate_is_found() {
             .any(|&pid| words_of(pid).contains("1000"))
     };
     // It notes its start before it sleeps.
-    support::wait_for("the tool", || sleeps(serve.pid()).then_some(()));
+    crate::support::wait_for("the tool", || sleeps(serve.pid()).then_some(()));
     assert!(!sleeps(host.pid()));
     host.kill();
     assert!(serve.stop().success());

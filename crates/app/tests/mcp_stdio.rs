@@ -1,24 +1,16 @@
 //! MCP on a pipe, by hand: the essential checks of the conformance suite, which speaks HTTP
 //! only, and what a pipe alone can go wrong in. `mcp.rs` has the junk and the end of input.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
+use crate::support::drive::end_of;
+use crate::support::mcp::{initialize, legacy_call, mcp, modern_call, modern_meta};
+use crate::support::processes::descendants;
+use crate::support::workspace::{ONE, SLOW, effects, trusted, trusted_with};
+use crate::support::{callgate, is_alive, wait_for};
 use serde_json::{Value, json};
-use support::drive::end_of;
-use support::mcp::{initialize, legacy_call, mcp, modern_call, modern_meta};
-use support::processes::descendants;
-use support::workspace::{ONE, SLOW, effects, trusted, trusted_with};
-use support::{callgate, is_alive, wait_for};
 
 fn modern(id: Value, method: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "_meta": modern_meta() } })
@@ -254,7 +246,7 @@ fn a_dead_client_leaves_nothing() {
 fn what_runs_at_the_end_of_input_is_answered() {
     for attached in [false, true] {
         let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
-        let serve = attached.then(|| support::drive::Serve::start(&folder));
+        let serve = attached.then(|| crate::support::drive::Serve::start(&folder));
         let args: &[&str] = if attached { &[] } else { &["--standalone"] };
         let mut child = callgate(&folder)
             .arg("mcp")
@@ -293,13 +285,13 @@ fn what_runs_at_the_end_of_input_is_answered() {
 fn what_hangs_at_the_end_of_input_is_ended() {
     let hangs = "read -r input\necho started >> effects.log\nexec sleep 1000\n";
     let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", hangs)]);
-    let serve = support::drive::Serve::start(&folder);
+    let serve = crate::support::drive::Serve::start(&folder);
     let mut host = mcp(&folder, &[]);
     host.send(&modern_call(1, "one", &json!({}), &json!({})));
     wait_for("the tool's start", || (effects(&folder) == 1).then_some(()));
     assert!(host.end().success());
     wait_for("the tool's end", || {
-        let words = |&pid: &u32| support::processes::words_of(pid).contains("1000");
+        let words = |&pid: &u32| crate::support::processes::words_of(pid).contains("1000");
         (!descendants(serve.pid()).iter().any(words)).then_some(())
     });
     assert!(serve.stop().success());
@@ -319,7 +311,7 @@ fn what_hangs_at_the_end_of_input_is_ended() {
 #[test]
 fn answers_that_nobody_takes_do_not_hold_up_the_end() {
     let folder = trusted(ONE);
-    let serve = support::drive::Serve::start(&folder);
+    let serve = crate::support::drive::Serve::start(&folder);
     let text = "x".repeat(200_000);
     let call = modern_call(1, "builtin_echo", &json!({ "text": text }), &json!({}));
     for args in [&["--standalone"][..], &[]] {

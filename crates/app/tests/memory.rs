@@ -1,18 +1,10 @@
 //! Memory: what is appended is found again, by words and with the model by meaning, by every
 //! process, and also where its index is not.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program and are told where the model is"
-)]
-
-mod support;
-
+use crate::support::Folder;
+use crate::support::drive::cli;
+use crate::support::rpc::{Client, rpc};
 use serde_json::{Value, json};
-use support::Folder;
-use support::drive::cli;
-use support::rpc::{Client, rpc};
 
 fn append(client: &mut Client, text: &str) -> Value {
     let meta = json!({ "about": text.len() });

@@ -1,20 +1,12 @@
 //! `GET /metrics`: a real scrape, read by a strict little parser.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::drive::{cli, raw_exchange};
+use crate::support::web::{Request, Web};
+use crate::support::workspace::{SLOW, builtins, effects, trusted_with};
+use crate::support::{Folder, wait_for};
 use serde_json::json;
-use support::drive::{cli, raw_exchange};
-use support::web::{Request, Web};
-use support::workspace::{SLOW, builtins, effects, trusted_with};
-use support::{Folder, wait_for};
 
 const CONFIG: &str = r#"
 [[tool]]

@@ -5,25 +5,15 @@
 //! Of the more than 10,000 quick faults some are processes of their own and most are workers of
 //! a pool, because a process is so much dearer.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use locate::misbehave;
+use crate::locate::misbehave;
+use crate::support::drive::{Host, Serve, cli, count_of, verified};
+use crate::support::processes::{descendants, resident_bytes, started_with, words_of};
+use crate::support::random::Random;
+use crate::support::{Folder, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, cli, count_of, verified};
-use support::processes::{descendants, resident_bytes, started_with, words_of};
-use support::random::Random;
-use support::{Folder, wait_for};
 
 /// Resident memory may grow by so much over everything.
 const GROWTH_BYTES_MAX: u64 = 16 * 1024 * 1024;

@@ -1,19 +1,11 @@
 //! Seeded mutations of an exported chain: verifying it never panics, and no changed file is
 //! good. The other decoders are mutated where they live.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::Folder;
+use crate::support::drive::{Host, cli, line};
+use crate::support::mutate::mutant;
+use crate::support::random::Random;
 use callgate_store::verify_file;
-use support::Folder;
-use support::drive::{Host, cli, line};
-use support::mutate::mutant;
-use support::random::Random;
 
 const CASES: usize = 100_000;
 

@@ -1,16 +1,8 @@
 //! Node tools, with the worker that ships and a real Node.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::Serve;
+use crate::support::workspace::trusted_with;
 use serde_json::{Value, json};
-use support::drive::Serve;
-use support::workspace::trusted_with;
 
 const TOOL: &str = r#"
 let calls = 0;
@@ -47,7 +39,7 @@ fn node() -> String {
     std::env::var("CALLGATE_TEST_NODE").unwrap_or_else(|_| "node".to_owned())
 }
 
-fn workspace(functions: &[&str], more: &str) -> support::Folder {
+fn workspace(functions: &[&str], more: &str) -> crate::support::Folder {
     let tools = functions.iter().map(|function| {
         let (name, entry) = match function.split_once('=') {
             Some((name, entry)) => (name, entry.to_owned()),

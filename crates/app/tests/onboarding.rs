@@ -1,20 +1,12 @@
 //! The first steps with an MCP host, as they are written down: the settings that are printed
 //! work as printed, and so do the quick starts of the README.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::Folder;
+use crate::support::drive::{Ran, cli, run};
+use crate::support::mcp::serve_http;
+use crate::support::outside::{client_python, modules, node};
+use crate::support::workspace::{ONE, trusted};
 use serde_json::{Value, json};
-use support::Folder;
-use support::drive::{Ran, cli, run};
-use support::mcp::serve_http;
-use support::outside::{client_python, modules, node};
-use support::workspace::{ONE, trusted};
 
 const HOSTS: [(&str, &str); 6] = [
     ("claude-code", "mcpServers"),
@@ -44,7 +36,7 @@ fn printed_settings_work() {
         let printed = cli(&folder, &["mcp", "--print-config", host]).good();
         assert!(printed.err.starts_with("for "), "{host}: {}", printed.err);
         let entry = &printed.json()[servers]["callgate"];
-        assert_eq!(entry["command"], json!(support::program()), "{host}");
+        assert_eq!(entry["command"], json!(crate::support::program()), "{host}");
         let workspace = json!(folder.path());
         let args = entry["args"].as_array().expect("arguments");
         assert!(args.contains(&workspace), "{host}: {args:?}");
@@ -113,7 +105,7 @@ fn printed_http_settings_have_the_address() {
 #[test]
 fn the_quick_starts_work() {
     let folder = trusted(ONE);
-    let program = support::program().to_str().expect("text");
+    let program = crate::support::program().to_str().expect("text");
     let (workspace, state) = (folder.path().display(), folder.join("state"));
     let command = format!(
         "{program} mcp --workspace {workspace} --state {}",

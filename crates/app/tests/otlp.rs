@@ -1,22 +1,14 @@
 //! Spans with a real collector, with none, and with one that never answers.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use crate::support::drive::{PATIENCE, cli, raw_exchange};
+use crate::support::web::{Web, nobody};
+use crate::support::workspace::{TOOL, trusted_with};
+use crate::support::{Folder, wait_for};
 use serde_json::{Value, json};
-use support::drive::{PATIENCE, cli, raw_exchange};
-use support::web::{Web, nobody};
-use support::workspace::{TOOL, trusted_with};
-use support::{Folder, wait_for};
 
 /// A collector: what it was sent, head and body.
 fn collector() -> (u16, Receiver<(String, Value)>) {

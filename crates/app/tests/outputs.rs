@@ -2,20 +2,12 @@
 //! was done is not told as one, terminals are told nothing to act on, and a folder that is gone is
 //! no workspace.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::fs::OpenOptions;
 use std::process::Stdio;
 
-use support::callgate;
-use support::drive::{cli, script, verified};
-use support::workspace::{ONE, effects, trusted, workspace};
+use crate::support::callgate;
+use crate::support::drive::{cli, script, verified};
+use crate::support::workspace::{ONE, effects, trusted, workspace};
 
 /// The folder one stands in may have been removed: that is not the root of the machine.
 #[test]

@@ -1,21 +1,13 @@
 //! Packs with the real program: an untouched one runs, and one that was touched anywhere does
 //! not load, with the reason; the owner decides whose packs count.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::support::desk::{Desk, edit, flip};
+use crate::support::drive::{Serve, run};
+use crate::support::{Folder, wait_for};
 use serde_json::json;
-use support::desk::{Desk, edit, flip};
-use support::drive::{Serve, run};
-use support::{Folder, wait_for};
 
 /// P-11: the untouched pack loads and runs, by all its names, with its origin.
 #[test]
@@ -287,7 +279,7 @@ fn a_pack_is_a_plugin() {
     let run_it = || {
         let pack = desk.pack_text();
         let aid = "AID.ACME_GREETER.SAY_HELLO.v1";
-        support::drive::run_with(
+        crate::support::drive::run_with(
             &mut desk.command(&["toolhost", "--run", &pack, aid]),
             br#"{"inputs":{"name":"Ada"}}"#,
         )
@@ -313,8 +305,10 @@ fn the_tool_protocol_knows_packs() {
         "protocol_version": 1, "tool": "say hello", "entry": "tools.say_hello:run",
         "payload": { "name": "Ada" },
     });
-    let ran =
-        support::drive::run_with(&mut desk.command(&["tool"]), request.to_string().as_bytes());
+    let ran = crate::support::drive::run_with(
+        &mut desk.command(&["tool"]),
+        request.to_string().as_bytes(),
+    );
     let reply = ran.good().json();
     assert_eq!(
         (&reply["ok"], &reply["result"]["message"]),
@@ -442,7 +436,7 @@ fn the_document_works_as_written() {
         .filter_map(|block| block.split("```").next())
         .collect();
     let (folder, home) = (Folder::new(), Folder::new());
-    support::callgate_as("callgate", &folder);
+    crate::support::callgate_as("callgate", &folder);
     let mut shell = std::process::Command::new("/bin/sh");
     let search = std::env::var("PATH").unwrap_or_default();
     let ran = run(shell
@@ -512,7 +506,7 @@ fn path_with_node(bin: &Folder) -> OsString {
     };
     for (path, from) in [(bin.path(), None), (&bin.join("node"), Some(given))] {
         if let Some(from) = from {
-            support::copy_program(Path::new(&from), path);
+            crate::support::copy_program(Path::new(&from), path);
         }
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(path, mode).expect("open it");

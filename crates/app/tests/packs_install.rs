@@ -1,18 +1,10 @@
 //! Installing packs with the real program: what has no place in one is refused before anything
 //! is written, and a killed install leaves nothing half.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
-use support::Folder;
-use support::desk::{Desk, edit};
+use crate::support::Folder;
+use crate::support::desk::{Desk, edit};
 #[cfg(feature = "failpoints")]
-use support::drive::run;
+use crate::support::drive::run;
 
 /// What has no place in a pack is refused before anything is written, and is named.
 #[test]

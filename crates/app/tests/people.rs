@@ -1,20 +1,12 @@
 //! What the program says to people: a slip is named with what was meant, a bad value is quoted,
 //! an empty list says that it is empty, and `--json` has the same as data.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::os::unix::fs::PermissionsExt as _;
 
+use crate::support::drive::{Serve, cli, run, run_with};
+use crate::support::workspace::{ONE, effects, trusted, trusted_with, workspace};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Serve, cli, run, run_with};
-use support::workspace::{ONE, effects, trusted, trusted_with, workspace};
-use support::{Folder, callgate};
 
 /// A tool nobody knows: the nearest one is named, with and without a running gate. On the
 /// toolhost the words are the contract's. TH-41.

@@ -1,18 +1,10 @@
 //! Runs of the pilot: steps through the gate, slots and patches, breakers, a person's word, and
 //! the replay of it all. Contract toolhost, "Runs, selection, log and queue".
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Ran, chain, cli, count_of, run, verified};
+use crate::support::workspace::{folder_of, trusted_with};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Ran, chain, cli, count_of, run, verified};
-use support::workspace::{folder_of, trusted_with};
-use support::{Folder, callgate};
 
 /// Puts what it is given into slot 0, beside what is there, and notes that it ran.
 const COLLECT: &str = r#"

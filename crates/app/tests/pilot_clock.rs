@@ -1,17 +1,10 @@
 //! Runs of the pilot by a clock of the test's own, with tools that are functions: what a day, a
 //! second driver and a tool that can not be had make of a run.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "what tests share starts the real program"
-)]
-
-mod support;
-
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::support::Folder;
 use callgate_call::{
     Call, Caller, Cancel, Clock, Fault, Held, Job, ManualClock, Output, Plan, Planner, RateLimit,
     RunFuture, Runner, Timestamp, Tool,
@@ -22,7 +15,6 @@ use callgate_gate::{ApprovalId, Catalog, Decision, Entry, Gate, Policy, Rule, Se
 use callgate_store::{Options, Store};
 use callgate_wires::toolhost::RunRequest;
 use serde_json::{Value, json};
-use support::Folder;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const RUN: &str = "0123456789abcdef0123456789abcdef";

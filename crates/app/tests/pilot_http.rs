@@ -1,25 +1,17 @@
 //! The queue's face on HTTP: who may do what, requests queued and run at once, requests known
 //! again after a restart, and an end in order. Contract toolhost, TH-150.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::SystemTime;
 
+use crate::support::drive::{PATIENCE, cli, end_of, verified};
+use crate::support::web::{Reply, Request, hear, owner, token};
+use crate::support::workspace::{SLOW, TOOL, effects, trusted_with};
+use crate::support::{Folder, callgate, wait_for};
 use ring::{digest, hmac};
 use serde_json::{Value, json};
-use support::drive::{PATIENCE, cli, end_of, verified};
-use support::web::{Reply, Request, hear, owner, token};
-use support::workspace::{SLOW, TOOL, effects, trusted_with};
-use support::{Folder, callgate, wait_for};
 
 const CONFIG: &str = r#"
 [[tool]]

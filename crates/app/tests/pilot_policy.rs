@@ -1,22 +1,14 @@
 //! A policy program that does everything wrong: the fallback chooses, the record says why, the
 //! breaker leaves the program alone; and what confines it.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::net::TcpListener;
 use std::process::Stdio;
 
+use crate::support::drive::{self, chain, cli, count_of, end_of, signal, verified};
+use crate::support::workspace::{APPEND, trusted_with};
+use crate::support::{Folder, callgate, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::drive::{self, chain, cli, count_of, end_of, signal, verified};
-use support::workspace::{APPEND, trusted_with};
-use support::{Folder, callgate, wait_for};
 
 const CONFIG: &str = r#"
 [breaker]

@@ -2,25 +2,18 @@
 //! killed at every step of a queued run, which is then taken up again with no step done twice.
 
 #![cfg(feature = "failpoints")]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use crate::support::drive::{Ran, chain, cli, count_of, end_of, lines_of, run, signal, verified};
+use crate::support::workspace::{APPEND_TEXT, trusted_with};
+use crate::support::{Folder, callgate, wait_for};
 use callgate_call::{ManualClock, Timestamp};
 use callgate_store::{Options, Store};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::drive::{Ran, chain, cli, count_of, end_of, lines_of, run, signal, verified};
-use support::workspace::{APPEND_TEXT, trusted_with};
-use support::{Folder, callgate, wait_for};
 
 /// After the text is appended with the tool's letter: a slot of its own, made of what it saw.
 const STEP: &str = r#"

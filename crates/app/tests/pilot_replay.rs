@@ -1,20 +1,12 @@
 //! Replay: a run of ten tools, three of which never give the same twice, is the same again; with one
 //! record changed, what differs is named.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::PathBuf;
 
+use crate::support::drive::{Ran, cli, run, run_with, verified};
+use crate::support::workspace::trusted_with;
+use crate::support::{Folder, callgate, callgate_as};
 use serde_json::{Value, json};
-use support::drive::{Ran, cli, run, run_with, verified};
-use support::workspace::trusted_with;
-use support::{Folder, callgate, callgate_as};
 
 /// Keeps its number and what it saw of the slots in a slot of its own.
 const SAME: &str = r#"
@@ -374,7 +366,7 @@ fn tools_of_packs_and_functions() {
     let elsewhere = |args: &[&str]| {
         let mut command = callgate(&folder);
         command.env("CALLGATE_STATE", folder.join("elsewhere"));
-        support::drive::run(command.args(args))
+        crate::support::drive::run(command.args(args))
     };
     elsewhere(&["trust"]).good();
     assert_eq!(elsewhere(&["replay", log, "--json"]).good().json(), equal);

@@ -2,23 +2,14 @@
 //! `callgate runs` and over the wires; also one whose process was killed.
 
 #![cfg(feature = "failpoints")]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
 
 use std::process::Stdio;
 
-use locate::misbehave;
+use crate::locate::misbehave;
+use crate::support::drive::{Ran, end_of, run, verified};
+use crate::support::play::{Theatre, done, item, lines};
+use crate::support::{callgate, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Ran, end_of, run, verified};
-use support::play::{Theatre, done, item, lines};
-use support::{callgate, wait_for};
 
 const CONFIG: &str = r#"
 [breaker]

@@ -1,23 +1,15 @@
 //! Plans over the contract: what each method takes and gives, that nothing is lost when many work
 //! on one plan, that everyone hears of it in the same order, and that it lasts. R-12.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::thread;
 
+use crate::support::Folder;
+use crate::support::drive::{Host, chain, cli, verified};
+use crate::support::mcp::{mcp, modern_call, serve_http};
+use crate::support::rpc::{Client, Events, Line, Posts, Ws, rpc, rpc_alone};
+use crate::support::web::{Web, token};
+use crate::support::workspace::{folder_of, trusted};
 use serde_json::{Value, json};
-use support::Folder;
-use support::drive::{Host, chain, cli, verified};
-use support::mcp::{mcp, modern_call, serve_http};
-use support::rpc::{Client, Events, Line, Posts, Ws, rpc, rpc_alone};
-use support::web::{Web, token};
-use support::workspace::{folder_of, trusted};
 
 fn create(client: &mut Client, request: &str) -> Value {
     let params = json!({ "title": "a plan", "user_request": request });
@@ -554,7 +546,7 @@ fn a_program_that_hangs() {
 fn secrets() {
     let folder = trusted("[secrets]\nenv = [\"SESAME\"]\n");
     let host = Host::spawn(
-        support::callgate(&folder)
+        crate::support::callgate(&folder)
             .arg("rpc")
             .env("SESAME", "open-sesame-1234"),
     );

@@ -1,17 +1,9 @@
 //! A namel3ss project in a workspace, with the real program: its files load as they are, count
 //! once they are trusted, and every name means one tool.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Ran, run, run_with};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Ran, run, run_with};
-use support::{Folder, callgate};
 
 /// A workspace with these files, and a home for its owner.
 struct Project {

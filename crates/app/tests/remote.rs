@@ -1,25 +1,14 @@
 //! Tools that are no children of the gate: at another gate's service, and in containers of a
 //! real podman.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../runners/tests/support/podman.rs"]
-#[expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-mod podman;
-mod support;
-
 use std::process::Command;
 
-use podman::{IMAGE, Podman};
+use crate::podman::{IMAGE, Podman};
+use crate::support::drive::{Ran, Serve, cli, count_of, post, run};
+use crate::support::web::Web;
+use crate::support::workspace::{folder_of, trusted_with};
+use crate::support::{Folder, callgate, copy_program, fresh_folder, is_alive, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Ran, Serve, cli, count_of, post, run};
-use support::web::Web;
-use support::workspace::{folder_of, trusted_with};
-use support::{Folder, callgate, copy_program, fresh_folder, is_alive, wait_for};
 
 const GREET: &str = "def greet(payload):\n    return {'message': 'Hello ' + payload['name']}\n";
 
@@ -153,7 +142,7 @@ impl Place {
             std::fs::set_permissions(&path, mode).expect("open it");
         }
         let program = folder.join("callgate");
-        copy_program(support::program(), &program);
+        copy_program(crate::support::program(), &program);
         Self { podman, folder }
     }
 

@@ -1,23 +1,15 @@
 //! JSON-RPC on pipes and over HTTP: the envelope, batches, `tools/list`, `rpc/discover` and what
 //! an existing client of the contract can live with..
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::Write as _;
 
+use crate::support::drive::{Host, chain};
+use crate::support::mcp::serve_http;
+use crate::support::processes::started_with;
+use crate::support::web::{Reply, Request, hear};
+use crate::support::workspace::{ONE, trusted, trusted_with};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Host, chain};
-use support::mcp::serve_http;
-use support::processes::started_with;
-use support::web::{Reply, Request, hear};
-use support::workspace::{ONE, trusted, trusted_with};
-use support::{Folder, callgate};
 
 fn rpc(folder: &Folder) -> Host {
     Host::spawn(callgate(folder).arg("rpc"))
@@ -85,7 +77,7 @@ fn the_envelope() {
     assert!(host.send(&json!({
         "jsonrpc": "2.0", "method": "files/write", "params": { "path": "told", "content": "x" },
     })));
-    support::wait_for("the file", || folder.join("told").exists().then_some(()));
+    crate::support::wait_for("the file", || folder.join("told").exists().then_some(()));
     let next = host.ask(&request(json!(9), "files/stat", json!({ "path": "told" })));
     assert_eq!(next["id"], 9, "nothing came before it");
     assert!(host.end().success());

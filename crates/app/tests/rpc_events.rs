@@ -1,24 +1,16 @@
 //! What outlives its call, heard on pipes, a WebSocket and a stream of events: in order, once,
 //! by those who may, and at nobody else's cost. R-3.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
+use crate::support::Folder;
+use crate::support::drive::{PATIENCE, Serve, cli};
+use crate::support::mcp::serve_http;
+use crate::support::rpc::{Client, Events, Posts, Ws, rpc};
+use crate::support::web::{Request, Web, hear_one, token};
 use serde_json::{Value, json};
-use support::Folder;
-use support::drive::{PATIENCE, Serve, cli};
-use support::mcp::serve_http;
-use support::rpc::{Client, Events, Posts, Ws, rpc};
-use support::web::{Request, Web, hear_one, token};
 
 fn plan(client: &mut Client, tasks: usize) -> String {
     let lines: String = (0..tasks).map(|n| format!("- task {n}\n")).collect();
@@ -82,8 +74,8 @@ fn to_the_end() {
                 "params": { "title": "a", "user_request": "b" } }),
     ];
     let input: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
-    let ran = support::drive::run_with(
-        support::callgate(&folder).arg("rpc"),
+    let ran = crate::support::drive::run_with(
+        crate::support::callgate(&folder).arg("rpc"),
         input.trim_end().as_bytes(),
     )
     .good();
@@ -228,7 +220,10 @@ fn only_what_a_caller_may_know_of() {
     let mut deaf = Events::open_with(web.port, &by(&files));
     let mut hears = Events::open_with(web.port, &by(&plans));
     let mut deaf_ws = Ws::open(web.port, Some(&files));
-    let mut client = Client::new(support::rpc::Line::Socket(Ws::open(web.port, Some(&all))));
+    let mut client = Client::new(crate::support::rpc::Line::Socket(Ws::open(
+        web.port,
+        Some(&all),
+    )));
     let plan = plan(&mut client, 1);
     assert_eq!(hears.next()["params"]["plan"]["id"], plan);
     cli(&folder, &["token", "revoke", "files"]).good();
@@ -283,13 +278,13 @@ fn listeners_are_bounded() {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connect");
         let request = Request::new("GET /rpc/events", b"");
         stream.write_all(&request.bytes("")).expect("write");
-        let head = support::web::read_until(&mut stream, "\r\n\r\n");
+        let head = crate::support::web::read_until(&mut stream, "\r\n\r\n");
         head.starts_with("HTTP/1.1 429").then_some(head)
     };
     let head = refused().expect("one too many");
     assert!(head.contains("retry-after: 1"), "{head}");
     streams.pop();
-    support::wait_for("room", || refused().is_none().then_some(()));
+    crate::support::wait_for("room", || refused().is_none().then_some(()));
     drop(socket);
 }
 
@@ -301,7 +296,7 @@ fn frames() {
     let mut ws = Ws::open(port, None);
     ws.send(0x89, b"here?");
     assert_eq!(ws.frame(), (10, b"here?".to_vec()));
-    let message = support::rpc::request(1, "tools/list", json!({ "limit": 1 })).to_string();
+    let message = crate::support::rpc::request(1, "tools/list", json!({ "limit": 1 })).to_string();
     let (one, two) = message.as_bytes().split_at(10);
     ws.send(0x01, one);
     ws.send(0x80, two);
@@ -334,7 +329,7 @@ fn frames() {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connect");
     let post = Request::new(
         "POST /rpc",
-        support::rpc::request(1, "x", json!({}))
+        crate::support::rpc::request(1, "x", json!({}))
             .to_string()
             .as_bytes(),
     );
@@ -367,7 +362,7 @@ fn at_the_socket() {
         stream
     };
     let mut socket = connect();
-    let message = support::rpc::request(1, "builtin/echo", json!({})).to_string();
+    let message = crate::support::rpc::request(1, "builtin/echo", json!({})).to_string();
     let mut bytes = Ws::handshake(None).bytes("");
     // The first message comes along with the handshake.
     bytes.extend([0x81, 0x80 | message.len() as u8, 0, 0, 0, 0]);

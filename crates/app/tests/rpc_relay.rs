@@ -2,23 +2,15 @@
 //! stays there, what ran when it died is told as unknown or asked for again under its key, and the
 //! conversation goes on, with the next gate or alone.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::Write as _;
 use std::process::Stdio;
 
+use crate::support::drive::{Host, Serve, chain, end_of, signal, verified};
+use crate::support::processes::{descendants, words_of};
+use crate::support::rpc::{Client, Line, request, rpc, rpc_alone};
+use crate::support::workspace::{ONE, OR_HANG, SLOW, effects, started, trusted_with};
+use crate::support::{Folder, callgate, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, end_of, signal, verified};
-use support::processes::{descendants, words_of};
-use support::rpc::{Client, Line, request, rpc, rpc_alone};
-use support::workspace::{ONE, OR_HANG, SLOW, effects, started, trusted_with};
-use support::{Folder, callgate, wait_for};
 
 fn workspace() -> Folder {
     trusted_with(&[("callgate.toml", ONE), ("tool.sh", OR_HANG)])
@@ -131,7 +123,8 @@ fn to_the_end() {
     let lines: String = (1..=50)
         .map(|n| format!("{}\n", request(n, "one", json!({ "n": n }))))
         .collect();
-    let ran = support::drive::run_with(callgate(&folder).arg("rpc"), lines.trim_end().as_bytes());
+    let ran =
+        crate::support::drive::run_with(callgate(&folder).arg("rpc"), lines.trim_end().as_bytes());
     let ids: std::collections::BTreeSet<u64> = ran
         .good()
         .out
@@ -151,7 +144,8 @@ fn whoever_listens_is_answered() {
     let slow = json!({ "command": "sleep", "args": ["7"] });
     let line = request(1, "exec/run", slow).to_string();
     let answered = |args: &[&str]| {
-        let ran = support::drive::run_with(callgate(&folder).args(args), line.as_bytes()).good();
+        let ran =
+            crate::support::drive::run_with(callgate(&folder).args(args), line.as_bytes()).good();
         let reply: Value = serde_json::from_str(&ran.out).expect("one answer");
         assert_eq!(reply["result"]["exit_code"], 0, "{args:?}: {reply}");
     };
@@ -391,9 +385,10 @@ fn it_is_stopped_with_an_answer_unread() {
 #[test]
 fn not_on_a_port() {
     let folder = workspace();
-    let (_serve, port) = support::mcp::serve_http(&folder);
+    let (_serve, port) = crate::support::mcp::serve_http(&folder);
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connect");
-    let asked = support::web::Request::new("GET /rpc/pipe", b"").with("upgrade", "callgate-rpc");
+    let asked =
+        crate::support::web::Request::new("GET /rpc/pipe", b"").with("upgrade", "callgate-rpc");
     std::io::Write::write_all(&mut stream, &asked.bytes("connection: upgrade\r\n")).expect("write");
-    assert_eq!(support::web::hear_one(&mut stream).status, 404);
+    assert_eq!(crate::support::web::hear_one(&mut stream).status, 404);
 }

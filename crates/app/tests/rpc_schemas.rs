@@ -2,28 +2,20 @@
 //! what fits is taken, and what is wrong in one place is refused with that place named. And
 //! mutations: nothing that is sent for params brings a decoder down.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::thread;
 
+use crate::support::Folder;
+use crate::support::drive::cli;
+use crate::support::mutate::mutant;
+use crate::support::random::Random;
+use crate::support::rpc::{Client, rpc};
+use crate::support::shapes::{broken, fitting};
+use crate::support::workspace::trusted;
 use callgate_call::Fault;
 use callgate_gate::Schema;
 use callgate_wires::json as strict;
 use serde_json::{Map, Value, json};
-use support::Folder;
-use support::drive::cli;
-use support::mutate::mutant;
-use support::random::Random;
-use support::rpc::{Client, rpc};
-use support::shapes::{broken, fitting};
-use support::workspace::trusted;
 
 const ROUNDS: usize = 400;
 const CASES: usize = 100_000;

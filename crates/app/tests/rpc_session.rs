@@ -2,25 +2,17 @@
 //! stays, no ear for notifications, 15 s of patience, and every status but 200 is the end of its
 //! request. It gets through a session with every method there is, over HTTP and on pipes.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::support::Folder;
+use crate::support::drive::Host;
+use crate::support::mcp::serve_http;
+use crate::support::web::hear_one;
+use crate::support::workspace::trusted;
 use serde_json::{Value, json};
-use support::Folder;
-use support::drive::Host;
-use support::mcp::serve_http;
-use support::web::hear_one;
-use support::workspace::trusted;
 
 /// How long it waits for each answer.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -285,7 +277,7 @@ fn over_http() {
 #[test]
 fn on_pipes() {
     let folder = Folder::new();
-    let mut host = Host::spawn(support::callgate(&folder).arg("rpc"));
+    let mut host = Host::spawn(crate::support::callgate(&folder).arg("rpc"));
     host.patience = PATIENCE;
     let mut client = Plain::new(Pipes(host));
     client.go_through();

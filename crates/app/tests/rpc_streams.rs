@@ -1,21 +1,13 @@
 //! What programs print while they run, over a WebSocket and to whoever posts and has a stream of
 //! events; and that a terminal which floods harms nobody's events but its own..
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::thread;
 
+use crate::support::Folder;
+use crate::support::mcp::serve_http;
+use crate::support::rpc::{Client, Events, Posts};
+use crate::support::workspace::trusted;
 use serde_json::{Value, json};
-use support::Folder;
-use support::mcp::serve_http;
-use support::rpc::{Client, Events, Posts};
-use support::workspace::trusted;
 
 /// Nobody here brings leases, which a port asks for above the files (G-5).
 const LEASES: &str = "[leases]\nenforce_from_tier = 3\n";
@@ -123,7 +115,7 @@ fn a_flood_is_its_own_loss() {
     }
     let go = json!({ "session_id": session, "data": "go\n" });
     planner.good("terminals/write", go);
-    support::wait_minutes(10, "its end", || {
+    crate::support::wait_minutes(10, "its end", || {
         let listed = planner.good("terminals/list", json!({}));
         (listed["sessions"][0]["status"] == "exited").then_some(())
     });

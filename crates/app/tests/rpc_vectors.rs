@@ -7,24 +7,16 @@
 //! with a stream of events, and has the same replies. What is heard fits what `rpc/discover` says
 //! of it.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Command;
 
+use crate::support::Folder;
+use crate::support::drive::Host;
+use crate::support::fits::fits;
+use crate::support::rpc::{Events, Posts, Ws};
+use crate::support::web::Web;
 use callgate_gate::Schema;
 use serde_json::{Map, Value, json};
-use support::Folder;
-use support::drive::Host;
-use support::fits::fits;
-use support::rpc::{Events, Posts, Ws};
-use support::web::Web;
 
 const LEASES: &str = "[leases]\nenforce_from_tier = 3\n";
 
@@ -140,13 +132,13 @@ fn prepared(vector: &Value) -> (Folder, Folder) {
     // The examples bring no leases, which a port asks for above the files (G-5).
     let config = folder.read("callgate.toml").unwrap_or_default();
     folder.write("callgate.toml", &format!("{LEASES}{config}"));
-    support::drive::cli(&folder, &["trust"]).good();
+    crate::support::drive::cli(&folder, &["trust"]).good();
     (folder, programs)
 }
 
 #[test]
 fn examples() {
-    let text = std::fs::read(support::vectors().join("rpc/examples.json")).expect("vectors");
+    let text = std::fs::read(crate::support::vectors().join("rpc/examples.json")).expect("vectors");
     let vectors: Vec<Value> = serde_json::from_slice(&text).expect("JSON");
     let mut wrong = Vec::new();
     for vector in &vectors {
@@ -157,7 +149,7 @@ fn examples() {
                 command.env("PATH", &path);
             };
             let (_web, wire) = if kind == 0 {
-                let mut command = support::callgate(&folder);
+                let mut command = crate::support::callgate(&folder);
                 with_path(command.arg("rpc"));
                 (None, Wire::Pipes(Host::spawn(&mut command)))
             } else {

@@ -1,30 +1,20 @@
 //! `callgate run` as people and scripts have it: exit codes, report, live display, Ctrl-C,
 //! passwords, fan-out, webhooks. The executor is scripted.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use locate::misbehave;
+use crate::locate::misbehave;
+use crate::support::drive::{Host, PATIENCE, Ran, Serve, chain, end_of, run, signal, verified};
+use crate::support::mcp::modern_call;
+use crate::support::person::Person;
+use crate::support::play::{Theatre, artifact, done, item};
+use crate::support::{callgate, wait_for};
 use ring::hmac;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::drive::{Host, PATIENCE, Ran, Serve, chain, end_of, run, signal, verified};
-use support::mcp::modern_call;
-use support::person::Person;
-use support::play::{Theatre, artifact, done, item};
-use support::{callgate, wait_for};
 
 fn theatre() -> Theatre {
     Theatre::new(misbehave(), "")
@@ -620,7 +610,7 @@ fn webhooks_that_do_not_listen() {
     assert_eq!(ran.code(), 1, "{ran:?}");
     assert!(ran.err.contains("404"), "{}", ran.err);
     assert_eq!(asked.try_iter().count(), 1);
-    let (port, _held) = support::web::nobody();
+    let (port, _held) = crate::support::web::nobody();
     let url = format!("http://127.0.0.1:{port}/");
     let ran = theatre.run(&["--notify", &url], &json!([done()])).good();
     assert!(ran.err.contains("not told"), "{}", ran.err);

@@ -3,23 +3,14 @@
 //! operation by operation, is `run_crashes` of the store.
 
 #![cfg(feature = "failpoints")]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use locate::misbehave;
+use crate::locate::misbehave;
+use crate::support::drive::{run, verified};
+use crate::support::play::{Theatre, artifact, done, item};
 use serde_json::{Value, json};
-use support::drive::{run, verified};
-use support::play::{Theatre, artifact, done, item};
 
 /// Names of the files below a folder.
 fn files_below(folder: &Path) -> BTreeSet<String> {

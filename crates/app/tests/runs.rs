@@ -1,20 +1,10 @@
 //! Streamed runs through the program: how they end, what is kept of them, and what a script can
 //! not do to its gate. The executor is scripted: each run performs a list of acts.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
-
-use locate::misbehave;
+use crate::locate::misbehave;
+use crate::support::stage::Stage;
+use crate::support::{callgate, drive};
 use serde_json::{Value, json};
-use support::stage::Stage;
-use support::{callgate, drive};
 
 /// A chunk, and two bytes more in its frame.
 const TRAILING: &str = concat!(

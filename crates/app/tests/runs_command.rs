@@ -1,26 +1,16 @@
 //! `callgate runs` and `callgate artifacts`: what was kept, also of a run whose process was
 //! killed. The executor is scripted.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
-
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use locate::misbehave;
+use crate::locate::misbehave;
+use crate::support::drive::{end_of, signal, verified};
+use crate::support::play::{Theatre, artifact, done, item, lines};
+use crate::support::{callgate, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::drive::{end_of, signal, verified};
-use support::play::{Theatre, artifact, done, item, lines};
-use support::{callgate, wait_for};
 
 fn theatre() -> Theatre {
     Theatre::new(misbehave(), "")
@@ -410,10 +400,13 @@ fn the_quick_start_works() {
     shell.envs(set);
     let path = program.get_envs().find(|(name, _)| *name == "PATH");
     let path = path.and_then(|(_, path)| path).expect("a path");
-    let own = support::program().parent().expect("a folder").to_owned();
+    let own = crate::support::program()
+        .parent()
+        .expect("a folder")
+        .to_owned();
     let folders = [own].into_iter().chain(std::env::split_paths(path));
     shell.env("PATH", std::env::join_paths(folders).expect("folders"));
-    let ran = support::drive::run(&mut shell).good();
+    let ran = crate::support::drive::run(&mut shell).good();
     assert!(ran.out.contains("success after"), "{ran:?}");
     assert!(ran.out.contains("\"number\":2"), "{ran:?}");
     assert!(ran.out.ends_with("all of them"), "{ran:?}");

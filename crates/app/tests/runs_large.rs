@@ -1,22 +1,12 @@
 //! Artifacts as large as they may be: they pass through, and memory does not notice.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
-
 use std::time::Duration;
 
-use locate::misbehave;
+use crate::locate::misbehave;
+use crate::support::processes::{of_files_kib, peak_kib};
+use crate::support::rpc::Line;
+use crate::support::stage::Stage;
 use serde_json::{Value, json};
-use support::processes::{of_files_kib, peak_kib};
-use support::rpc::Line;
-use support::stage::Stage;
 
 const CHUNK: u64 = 8 * 1024 * 1024;
 const GIB: u64 = 1024 * 1024 * 1024;

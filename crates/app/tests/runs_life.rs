@@ -1,28 +1,18 @@
 //! The life of streamed runs: they end on time whatever their script does, their secrets stay
 //! where they are, and whoever watches hears of them. By JSON-RPC and by MCP.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-mod support;
-
 use std::io::Write as _;
 use std::process::Stdio;
 
+use crate::locate::misbehave;
+use crate::support::drive::{Host, chain, cli, end_of, run_records};
+use crate::support::mcp::{initialize, legacy_call, modern_call, modern_meta};
+use crate::support::processes::{started_with, words_of};
+use crate::support::rpc::{Client, Line};
+use crate::support::stage::{Stage, ended};
+use crate::support::{callgate, wait_for};
 use callgate_gate::Schema;
-use locate::misbehave;
 use serde_json::{Value, json};
-use support::drive::{Host, chain, cli, end_of, run_records};
-use support::mcp::{initialize, legacy_call, modern_call, modern_meta};
-use support::processes::{started_with, words_of};
-use support::rpc::{Client, Line};
-use support::stage::{Stage, ended};
-use support::{callgate, wait_for};
 
 fn stage() -> Stage {
     Stage::new(misbehave(), "[breaker]\nfailures_max = 0\n")

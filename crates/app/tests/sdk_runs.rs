@@ -1,25 +1,17 @@
 //! Real runs of each executor SDK through the program: what a script emits is kept, a refused
 //! file is no end, a stray print does no harm, and a slow store stalls the script.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::support::drive::{Host, PATIENCE, verified};
+use crate::support::rpc::{Client, Line};
+use crate::support::stage::ended;
+use crate::support::workspace::trusted_with;
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Host, PATIENCE, verified};
-use support::rpc::{Client, Line};
-use support::stage::ended;
-use support::workspace::trusted_with;
-use support::{Folder, callgate};
 
 const PYTHON: &str = r#"
 import os, pathlib, subprocess
@@ -158,7 +150,7 @@ fn workspace() -> Folder {
 fn every_sdk_through_the_program() {
     for sdk in sdks() {
         let folder = workspace();
-        let mut client = support::rpc::rpc(&folder);
+        let mut client = crate::support::rpc::rpc(&folder);
         let order = json!({
             "command": sdk.command, "env": sdk.env, "job": { "n": [1, null, "é"] },
             "source": "shop", "category": "lamps",
@@ -228,7 +220,7 @@ fn a_slow_store_stalls_the_script() {
         std::fs::remove_file(folder.join("returned")).expect("it was there");
         let gate_before = peak_kib(&client);
         let id = client.send("runs/start", order("large", EVENTS));
-        let events = support::wait_for("the events' file", || {
+        let events = crate::support::wait_for("the events' file", || {
             find(&folder.join("state/datasets/large"))
         });
         let mut stalls = 0;
@@ -295,7 +287,7 @@ fn peak_kib(client: &Client) -> u64 {
     let Line::Pipes(host) = &client.line else {
         panic!("a gate of our own");
     };
-    support::processes::peak_kib(host.pid())
+    crate::support::processes::peak_kib(host.pid())
 }
 
 fn lines(path: &Path) -> u64 {

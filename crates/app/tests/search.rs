@@ -1,24 +1,16 @@
 //! Search over the workspace: what `vector/search` takes and gives on the wire, what is indexed
 //! and what is not, and that nothing is lost or doubled when an indexer is killed..
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use serde_json::{Value, json};
-use support::drive::{Host, cli, python, run, script};
+use crate::support::drive::{Host, cli, python, run, script};
 #[cfg(feature = "failpoints")]
-use support::random::Random;
-use support::rpc::{Client, rpc};
-use support::workspace::{folder_of, trusted_with};
-use support::{Folder, callgate};
+use crate::support::random::Random;
+use crate::support::rpc::{Client, rpc};
+use crate::support::workspace::{folder_of, trusted_with};
+use crate::support::{Folder, callgate};
+use serde_json::{Value, json};
 
 const RUST: &str = "use std::fs;\n\n/// Reads the settings.\npub fn read_config(path: &str) -> String {\n    let text = fs::read_to_string(path);\n    text.unwrap_or_default()\n}\n\n/// Counts the sheep.\npub fn count_sheep(flock: &[u8]) -> usize {\n    let sheep = flock.len();\n    sheep\n}\n";
 const PYTHON: &str = "import os\n\n\ndef wool_price(sheep):\n    total = sheep * 3\n    return total\n\n\ndef test_nothing():\n    a = 1\n    assert a\n";

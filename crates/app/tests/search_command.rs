@@ -1,15 +1,7 @@
 //! `callgate search` is a call of `vector/search`. R-17.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
-use support::drive::{Serve, chain, cli};
-use support::workspace::trusted_with;
+use crate::support::drive::{Serve, chain, cli};
+use crate::support::workspace::trusted_with;
 
 /// It is a call like every other: recorded, under the owner's rules, and through the gate that
 /// runs.

@@ -1,20 +1,12 @@
 //! An index that `serve` keeps up to what the files are: what is saved, moved and removed, while
 //! others write, and while vectors are made. R-18.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::process::Command;
 
+use crate::support::drive::{Host, Serve, cli, python};
+use crate::support::workspace::folder_of;
+use crate::support::{Folder, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, cli, python};
-use support::workspace::folder_of;
-use support::{Folder, wait_for};
 
 /// A workspace with an index.
 fn indexed() -> Folder {

@@ -1,17 +1,9 @@
 //! Prompts and resources of a configuration, as MCP clients get them.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Host, cli};
+use crate::support::mcp::{initialize, mcp, modern_meta};
+use crate::support::workspace::{ONE, trusted_with, workspace};
 use serde_json::{Value, json};
-use support::drive::{Host, cli};
-use support::mcp::{initialize, mcp, modern_meta};
-use support::workspace::{ONE, trusted_with, workspace};
 
 const SHELF: &str = r#"
 [[prompt]]

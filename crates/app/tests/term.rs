@@ -1,23 +1,15 @@
 //! `callgate term`, driven on a real terminal, and sessions of a running gate: they outlive who
 //! started them and end with the gate. R-11.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 
+use crate::support::drive::{PATIENCE, Serve, cli, signal};
+use crate::support::person::Person;
+use crate::support::{Folder, wait_for};
 use callgate_sandbox::{Terminal, TerminalSize};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::drive::{PATIENCE, Serve, cli, signal};
-use support::person::Person;
-use support::{Folder, wait_for};
 
 fn text_of(logs: &Value) -> String {
     let lines = logs["logs"].as_array().expect("lines").iter();
@@ -235,7 +227,7 @@ fn sessions_end_with_their_gate() {
         let made = call(&serve, "create", input);
         let pid = u32::try_from(made["pid"].as_u64().expect("a pid")).expect("a pid");
         let all = wait_for("its processes", || {
-            let all = support::processes::descendants(pid);
+            let all = crate::support::processes::descendants(pid);
             (all.len() == 2).then_some(all)
         });
         if stopped {
@@ -244,7 +236,7 @@ fn sessions_end_with_their_gate() {
             serve.kill();
         }
         wait_for("their end", || {
-            let gone = |pid: &u32| !support::is_alive(*pid);
+            let gone = |pid: &u32| !crate::support::is_alive(*pid);
             (gone(&pid) && all.iter().all(gone)).then_some(())
         });
     }

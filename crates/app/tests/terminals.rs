@@ -1,18 +1,10 @@
 //! Terminal sessions over JSON-RPC: what the methods take and give, programs that fill a screen,
 //! what holds them. Contract section 4.6, R-11.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::Host;
+use crate::support::workspace::trusted;
+use crate::support::{Folder, callgate, wait_for};
 use serde_json::{Value, json};
-use support::drive::Host;
-use support::workspace::trusted;
-use support::{Folder, callgate, wait_for};
 
 /// A conversation with `callgate rpc`.
 struct Rpc {
@@ -476,10 +468,10 @@ fn sessions_are_held() {
         assert_eq!(folder.read("made").as_deref(), Some("x\n"));
         assert!(!log.contains("terminals"), "{log}");
         let pid = made["pid"].as_u64().expect("a pid");
-        assert!(support::is_alive(u32::try_from(pid).expect("a pid")));
+        assert!(crate::support::is_alive(u32::try_from(pid).expect("a pid")));
         rpc.host.end();
         wait_for("its end", || {
-            (!support::is_alive(u32::try_from(pid).expect("a pid"))).then_some(())
+            (!crate::support::is_alive(u32::try_from(pid).expect("a pid"))).then_some(())
         });
     }
     let without = trusted("[terminals]\noff = true\n");

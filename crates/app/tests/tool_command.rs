@@ -1,17 +1,9 @@
 //! `callgate tool`: the owner's own command for one request, under the same gate as all others.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Ran, chain, cli, python, run_with, verified};
+use crate::support::workspace::{effects, folder_of, trusted_with};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
-use support::drive::{Ran, chain, cli, python, run_with, verified};
-use support::workspace::{effects, folder_of, trusted_with};
-use support::{Folder, callgate};
 
 fn tool(folder: &Folder, request: &Value) -> Ran {
     run_with(callgate(folder).arg("tool"), request.to_string().as_bytes())

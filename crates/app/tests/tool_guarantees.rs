@@ -1,19 +1,11 @@
 //! What the tool protocol says of guarantees is what holds: the handshake against real calls,
 //! requests that tighten, and what is told where a machine has less to hold with.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Ran, cli, exchange, run, run_with};
+use crate::support::web::{Request, Web};
+use crate::support::workspace::{folder_of, trusted_with};
+use crate::support::{Folder, callgate};
 use serde_json::{Map, Value, json};
-use support::drive::{Ran, cli, exchange, run, run_with};
-use support::web::{Request, Web};
-use support::workspace::{folder_of, trusted_with};
-use support::{Folder, callgate};
 
 const CONFIG: &str = r#"
 [[tool]]

@@ -6,25 +6,18 @@
 //! (`/tools`), the `status` (200) and the `reply`; each is sent over TCP with the owner's token
 //! and over `gate.sock`, and gets the same answer.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    reason = "tests start the real program, and a test that can not go on has failed"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
-mod support;
-
+use crate::support::drive::{exchange, run_with, verified};
+use crate::support::fits::fits;
+use crate::support::web::{Request, Web, owner};
+use crate::support::workspace::trusted_with;
+use crate::support::{Folder, callgate};
 use callgate_wires::tool_protocol::{
     HandshakeReply, HandshakeRequest, LocalRequest, Reply, ServiceRequest, Told, write_local,
     write_service,
 };
 use serde_json::Value;
-use support::drive::{exchange, run_with, verified};
-use support::fits::fits;
-use support::web::{Request, Web, owner};
-use support::workspace::trusted_with;
-use support::{Folder, callgate};
 
 const CONFIG: &str = r#"
 [service]
@@ -104,7 +97,7 @@ fn workspace(more: &str) -> Folder {
 }
 
 fn check_all(name: &str, check: impl Fn(&Value) -> Result<(), String>) {
-    let path = support::vectors().join(format!("tool-protocol/{name}.json"));
+    let path = crate::support::vectors().join(format!("tool-protocol/{name}.json"));
     let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let wrong: Vec<String> = cases
         .iter()

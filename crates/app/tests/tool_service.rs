@@ -1,24 +1,16 @@
 //! The tool protocol over HTTP as strangers, owners and holders of tokens meet it: who is let
 //! in, what may be run, how calls end, and a thousand of them at once.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::TcpStream;
 
+use crate::support::drive::{chain, cli, exchange, verified};
+use crate::support::processes::started_with;
+use crate::support::web::{self, Reply, Request, Web, hear, owner, token, trusted};
+use crate::support::workspace::{effects, trusted_with};
+use crate::support::{Folder, wait_for};
 use serde_json::{Value, json};
-use support::drive::{chain, cli, exchange, verified};
-use support::processes::started_with;
-use support::web::{self, Reply, Request, Web, hear, owner, token, trusted};
-use support::workspace::{effects, trusted_with};
-use support::{Folder, wait_for};
 
 fn request(tool: &str, payload: &Value) -> Value {
     json!({ "protocol_version": 1, "tool_name": tool, "payload": payload })
@@ -343,7 +335,7 @@ fn the_end_answers_calls() {
     let web = Web::start(&folder, &["--no-auth"]);
     let mut open = send(&web, "", &request("slow", &json!({})));
     wait_for("the effect", || (effects(&folder) == 1).then_some(()));
-    support::drive::signal(web.serve.pid(), rustix::process::Signal::TERM);
+    crate::support::drive::signal(web.serve.pid(), rustix::process::Signal::TERM);
     web.serve.wait_said("waiting for 1 running call");
     folder.write("go", "");
     assert_eq!(

@@ -1,14 +1,7 @@
 //! Conversations with `--serve` that bytes alone do not show: who waits for whom, what is
 //! left behind, and what many lines cost.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    reason = "tests start the real program, and a test that can not go on has failed"
-)]
-
-mod support;
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,12 +10,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use crate::support::drive::{Host, Serve, chain, cli, end_of, python, run_with, signal, verified};
+use crate::support::processes::{descendants, resident_bytes, started_with};
+use crate::support::workspace::trusted_with;
+use crate::support::{Folder, callgate, is_alive, wait_for};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
-use support::drive::{Host, Serve, chain, cli, end_of, python, run_with, signal, verified};
-use support::processes::{descendants, resident_bytes, started_with};
-use support::workspace::trusted_with;
-use support::{Folder, callgate, is_alive, wait_for};
 
 const ECHO: &str = "AID.BUILTIN.ECHO.v1";
 const COUNT: &str = "AID.TEST.COUNT.v1";

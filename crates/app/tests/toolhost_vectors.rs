@@ -11,23 +11,16 @@
 //! `"<any>"` fits anything, `{"<contains>":"x"}` texts with x inside, and `{"<json>":…}` texts
 //! that hold such JSON; everything else fits only itself.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    reason = "tests start the real program, and a test that can not go on has failed"
-)]
-
-mod support;
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::{ChildStdin, Output, Stdio};
 
+use crate::support::fits::fits;
+use crate::support::{Folder, callgate_as};
 use serde_json::Value;
-use support::fits::fits;
-use support::{Folder, callgate_as};
 
 /// The files of the folder, each a test of its own so that they run side by side.
 const FILES: [(&str, fn()); 9] = [
@@ -89,7 +82,7 @@ fn state() {
 
 #[test]
 fn every_file_is_a_test() {
-    let mut found: Vec<String> = std::fs::read_dir(support::vectors().join("toolhost"))
+    let mut found: Vec<String> = std::fs::read_dir(crate::support::vectors().join("toolhost"))
         .unwrap()
         .filter_map(|entry| {
             let name = entry.unwrap().file_name().into_string().unwrap();
@@ -101,7 +94,7 @@ fn every_file_is_a_test() {
 }
 
 fn check_file(name: &str) {
-    let path = support::vectors()
+    let path = crate::support::vectors()
         .join("toolhost")
         .join(format!("{name}.json"));
     let cases: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

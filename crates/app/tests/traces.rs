@@ -1,20 +1,12 @@
 //! Traces with the real program: shown, listed, asked for over the socket, kept across a kill,
 //! bounded, and without a secret on disk.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::Path;
 
+use crate::support::drive::{Serve, cli, run};
+use crate::support::workspace::{SLOW, effects, trusted_with};
+use crate::support::{Folder, callgate, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Serve, cli, run};
-use support::workspace::{SLOW, effects, trusted_with};
-use support::{Folder, callgate, wait_for};
 
 const CONFIG: &str = r#"
 [[tool]]
@@ -55,7 +47,7 @@ fn folder() -> Folder {
     ])
 }
 
-fn with_token(folder: &Folder, args: &[&str]) -> support::drive::Ran {
+fn with_token(folder: &Folder, args: &[&str]) -> crate::support::drive::Ran {
     run(callgate(folder).env("TOKEN", TOKEN).args(args))
 }
 
@@ -182,7 +174,7 @@ fn a_killed_gate_leaves_traces() {
     std::thread::scope(|scope| {
         scope.spawn(|| serve.try_call(&json!({ "tool": "slow", "input": {} })));
         wait_for("the slow tool", || (effects(&folder) > 0).then_some(()));
-        support::drive::signal(serve.pid(), rustix::process::Signal::KILL);
+        crate::support::drive::signal(serve.pid(), rustix::process::Signal::KILL);
     });
     serve.ended();
     assert_eq!(traced(&folder, &[&first])["status"], "ok");
@@ -205,7 +197,7 @@ fn configured() {
     cli(&off, &["call", "talk", "{}"]).good();
     assert!(!off.join("state/traces").exists());
     assert_eq!(traced(&off, &["--last"])["from"], "chain");
-    let wrong = support::workspace::workspace(&with("5"));
+    let wrong = crate::support::workspace::workspace(&with("5"));
     let told = cli(&wrong, &["trust"]);
     assert_eq!(told.code(), 1);
     assert!(

@@ -2,22 +2,14 @@
 //! refusals and `doctor` say of them, what is left where they can not be had, and what becomes of
 //! their groups when the gate is killed.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use crate::support::arena::{Arena, Users};
+use crate::support::drive::{Serve, run};
+use crate::support::processes::started_with;
+use crate::support::wait_for;
 use serde_json::{Value, json};
-use support::arena::{Arena, Users};
-use support::drive::{Serve, run};
-use support::processes::started_with;
-use support::wait_for;
 
 const CONFIG: &str = r#"
 [http]

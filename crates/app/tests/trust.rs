@@ -1,20 +1,12 @@
 //! What counts in a workspace, and the commands for people: trust, reload, the example that
 //! ships, and each subcommand in words and as JSON.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
 use std::path::Path;
 
+use crate::support::drive::{Serve, cli, count_of, lines_of, run_with, verified};
+use crate::support::workspace::{ONE, SLOW, TOOL, effects, trusted, trusted_with, workspace};
+use crate::support::{Folder, callgate, wait_for};
 use serde_json::{Value, json};
-use support::drive::{Serve, cli, count_of, lines_of, run_with, verified};
-use support::workspace::{ONE, SLOW, TOOL, effects, trusted, trusted_with, workspace};
-use support::{Folder, callgate, wait_for};
 
 const TWO: &str = r#"
 [[tool]]

@@ -1,17 +1,9 @@
 //! What a configuration may do that nobody has trusted: nothing. It sets no option, holds
 //! nobody up, and loses its tools when the trust is taken back.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests start the real program"
-)]
-
-mod support;
-
+use crate::support::drive::{Serve, cli};
+use crate::support::workspace::{ONE, effects, trusted};
 use serde_json::json;
-use support::drive::{Serve, cli};
-use support::workspace::{ONE, effects, trusted};
 
 /// G-9, G-3: keys do not become shorter-lived by a file that is not trusted.
 #[test]

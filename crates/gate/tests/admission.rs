@@ -1,16 +1,12 @@
 //! Admission: scopes and rates of tokens, strangers, rates and breakers of tools.
 
-#![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Wanted, bench};
 use callgate_call::{Caller, Fault, Job, Output, RateLimit, Scope, Tier, Tool, Wire};
 use callgate_store::Filter;
 use serde_json::{Value, json};
-use support::{Wanted, bench};
 
 /// G-10: what a token does not allow does not exist for its caller, and its rate holds over all
 /// tools, for this caller only.

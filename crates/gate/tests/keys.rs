@@ -1,14 +1,10 @@
 //! Keys: a call that was made before is told again, whatever came of it.
 
-#![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Wanted, bench, kinds};
 use callgate_call::{Call, Caller, Fault, Job};
 use serde_json::json;
-use support::{Wanted, bench, kinds};
 
 /// G-3, F-10: bound to caller, tool and input; failures of the tool are replayed too.
 #[tokio::test]

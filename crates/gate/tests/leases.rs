@@ -1,16 +1,12 @@
 //! Leases and approvals: who needs one, what spends it, and what gives it back.
 
-#![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{Function, Wanted, bench, kinds};
 use callgate_call::{Caller, Fault, Job, LeaseRefusal, LeaseToken, Output, Tier};
 use callgate_gate::{Decision, LeasePolicy, LeaseRequest, Rule};
 use serde_json::{Value, json};
-use support::{Function, Wanted, bench, kinds};
 
 /// G-5, T-5, F-8, F-9: needed from the tier on, spent once, every mismatch by name.
 #[tokio::test]

@@ -1,15 +1,11 @@
 //! The pipeline stage by stage: what is refused before anything runs, what is checked after, and what
 //! the chain says of it.
 
-#![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
-
-mod support;
-
+use crate::support::{Wanted, bench, kinds};
 use callgate_call::{Caller, Fault, Job, Output, Tool};
 use callgate_gate::{Decision, Rule};
 use callgate_store::Filter;
 use serde_json::{Value, json};
-use support::{Wanted, bench, kinds};
 
 /// F-1, F-3: refused before anything runs, and recorded as refusals.
 #[tokio::test]

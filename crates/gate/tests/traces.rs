@@ -1,7 +1,5 @@
 //! What a call leaves behind, with a real store and tools that are closures.
 
-#![allow(clippy::unwrap_used, reason = "a test that can not go on should stop")]
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +12,8 @@ use callgate_call::{
 use callgate_gate::{Catalog, Found, Gate, Setup, find_trace};
 use callgate_store::{Options, Store, TRACE_BYTES_MAX};
 use serde_json::{Value, json};
+
+use crate::support::folder;
 
 type Function = fn(&Job<'_>) -> Result<Output, Fault>;
 
@@ -59,8 +59,7 @@ impl Drop for Bench {
 const SECRET: &str = "s3cret-value";
 
 fn bench(name: &str, tool: Tool, enforcement: Enforcement) -> Bench {
-    let dir = std::env::temp_dir().join(format!("callgate-trace-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = folder(name);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp(1_000_000)));
     let store = Store::open(&dir, Options::default(), Arc::clone(&clock)).unwrap();
     let mut catalog = Catalog::default();

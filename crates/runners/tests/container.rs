@@ -1,16 +1,4 @@
 //! Tools in real containers: what is promised is proven from inside, and nothing is left.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "podman and docker are asked as their owner would"
-)]
-
-#[path = "support/docker.rs"]
-mod docker;
-#[path = "support/podman.rs"]
-mod podman;
-mod support;
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,6 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::docker::{Docker, Engine};
+use crate::podman::{IMAGE, Podman};
+use crate::support::{Bench, folder, misbehave, until};
 use callgate_call::{
     Asker, Call, CallId, Caller, Cancel, Document, Fault, Guarantee, Isolation, Level, Needs, Plan,
     Wire,
@@ -28,10 +19,7 @@ use callgate_runners::{
     seccomp_profile,
 };
 use callgate_sandbox::Limits;
-use docker::{Docker, Engine};
-use podman::{IMAGE, Podman};
 use serde_json::{Value, json};
-use support::{Bench, folder, misbehave, until};
 
 /// What tools do inside.
 const INSIDE: &str = include_str!("support/inside.py");
@@ -396,9 +384,12 @@ async fn no_container_is_left(mut scene: Scene) {
         "timeout: timed out after 500 ms"
     );
     // The call waits for that, but not for ever where the runtime takes its time.
-    until("the tree is gone with the call", || support::gone(&[first])).await;
+    until("the tree is gone with the call", || {
+        crate::support::gone(&[first])
+    })
+    .await;
     until("its record too", || scene.engine.containers().is_empty()).await;
-    bench.timeout = support::LONG;
+    bench.timeout = crate::support::LONG;
     let cancel = bench.cancel.clone();
     let stopped = async {
         until("it runs", || !scene.engine.containers().is_empty()).await;
@@ -412,7 +403,7 @@ async fn no_container_is_left(mut scene: Scene) {
     // The client killed while a call runs. Not by its time: each look at the runtime keeps the call
     // waiting, and may take long.
     let mut bench = scene.bench("hang", scene.needs(&[]));
-    bench.timeout = 10 * support::LONG;
+    bench.timeout = 10 * crate::support::LONG;
     let killed = async {
         until("it runs", || !scene.engine.containers().is_empty()).await;
         let name = scene.engine.containers()[0].clone();
@@ -436,7 +427,7 @@ async fn no_container_is_left(mut scene: Scene) {
         fault.starts_with("crash: ") || fault.starts_with("unavailable: "),
         "{fault}"
     );
-    until("its tree is gone", || support::gone(&[pid])).await;
+    until("its tree is gone", || crate::support::gone(&[pid])).await;
     until("its record is gone", || {
         scene.engine.containers().is_empty()
     })
@@ -497,8 +488,8 @@ async fn no_container_is_left_of_a_start_that_is_taken_back(scene: Scene) {
     let mut call = Box::pin(bench.fault(json!({})));
     let here = scene.engine.folder().display().to_string();
     let begun = || {
-        let clients = support::tagged("--name\0callgate-");
-        let of_ours = support::tagged(&here);
+        let clients = crate::support::tagged("--name\0callgate-");
+        let of_ours = crate::support::tagged(&here);
         clients.iter().any(|client| of_ours.contains(client))
     };
     for _ in 0..1000 {
@@ -513,10 +504,10 @@ async fn no_container_is_left_of_a_start_that_is_taken_back(scene: Scene) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let made = || !scene.engine.containers().is_empty();
-    assert!(holds_soon(support::LONG, made), "a container");
+    assert!(holds_soon(crate::support::LONG, made), "a container");
     drop(call);
     let removed = until("it is removed", || scene.engine.containers().is_empty());
-    let removed = tokio::time::timeout(support::LONG, removed).await;
+    let removed = tokio::time::timeout(crate::support::LONG, removed).await;
     let left = scene.engine.run(&["ps", "--all", "--no-trunc"]);
     assert!(removed.is_ok(), "a container is left: {left:?}");
 }
@@ -535,7 +526,7 @@ fn holds_soon(max: Duration, holds: impl Fn() -> bool) -> bool {
 
 /// The pid of the client that started a container; a fork of it may be on its way to exec.
 fn client_of(name: &str) -> u32 {
-    let clients = support::tagged(&format!("--name\0{name}\0"));
+    let clients = crate::support::tagged(&format!("--name\0{name}\0"));
     clients.into_iter().min().expect("its client runs")
 }
 

@@ -1,14 +1,12 @@
 //! Executors and a store that is slow, or fails, or goes away: the script waits, nothing is lost,
 //! and the run says truthfully how it ended.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use crate::support::{Bench, folder, misbehave, spawner, tag, tagged, until};
 use callgate_call::{
     Digest, Fault, KeepError, ManualClock, RunArtifact, RunCounts, RunEvent, RunFile, RunLog,
     RunOrder, RunStart, RunVerdict, Runs, Secrets, Topics,
@@ -16,7 +14,6 @@ use callgate_call::{
 use callgate_runners::{ExecutorParts, ExecutorRunner, ExecutorSettings, Executors};
 use callgate_sandbox::Limits;
 use serde_json::{Value, json};
-use support::{Bench, folder, misbehave, spawner, tag, tagged, until};
 
 /// What is kept, and what goes wrong.
 #[derive(Default)]

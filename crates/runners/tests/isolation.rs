@@ -1,16 +1,13 @@
 //! What keeps one call of a Python tool from the next, with the worker that ships.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Bench, folder, gone, spawner, tag, tagged, until};
 use callgate_call::{Asker, Guarantee, Isolation, Needs};
 use callgate_runners::{PoolRunner, PoolSettings, PythonSettings, python_pool};
 use serde_json::{Value, json};
-use support::{Bench, folder, gone, spawner, tag, tagged, until};
 
 const TOOL: &str = include_str!("isolation/t.py");
 
@@ -236,7 +233,7 @@ async fn a_call_that_does_not_end_is_ended() {
         let fault = place.fault(json!({ "do": what })).await;
         assert_eq!(fault, "timeout: timed out after 200 ms");
         assert_eq!(place.alive(), [0; 0], "{what}");
-        place.bench.timeout = support::LONG;
+        place.bench.timeout = crate::support::LONG;
     }
     place.keeper().await;
 }
@@ -277,7 +274,7 @@ async fn a_flood_costs_its_own_call() {
     let prints = json!({ "do": "flood", "from": 1, "to": 3, "text": "y\n" });
     let fault = place.fault(prints).await;
     assert_eq!(fault, "timeout: timed out after 300 ms");
-    place.bench.timeout = support::LONG;
+    place.bench.timeout = crate::support::LONG;
     let zygote = place.keeper().await;
     let huge = |bytes: u32| json!({ "do": "huge", "bytes": bytes });
     assert_eq!(
@@ -324,7 +321,7 @@ async fn a_flood_of_lines_ends_in_time() {
         };
         assert_eq!(drowned.await, "timeout: timed out after 5000 ms", "{with}");
         assert_eq!(place.alive(), [0; 0], "{with}");
-        place.bench.timeout = support::LONG;
+        place.bench.timeout = crate::support::LONG;
         place.keeper().await;
     }
 }

@@ -1,15 +1,12 @@
 //! The Node worker that ships: what a function gets beside its input.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{Bench, folder, spawner};
 use callgate_call::{Artifact, Asker, Fault, Guarantee, Needs};
 use callgate_runners::{NodeSettings, PoolRunner, node_pool};
 use serde_json::json;
-use support::{Bench, folder, spawner};
 
 const TOOL: &str = r#"
 export async function act(input, desk) {

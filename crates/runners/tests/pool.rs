@@ -1,16 +1,13 @@
 //! The pool against a worker that misbehaves: every lie and every death costs its own call.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Bench, gone, misbehave, spawner, tag, tagged, until};
 use callgate_call::{Answers, Artifact, Document, Fault};
 use callgate_runners::{Pool, PoolRunner, PoolSettings};
 use serde_json::{Value, json};
-use support::{Bench, gone, misbehave, spawner, tag, tagged, until};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
@@ -172,7 +169,7 @@ async fn lies_are_bad_output() {
     assert_eq!(who(&bench).await.1, 1);
     for lie in ["no_newline", "half_line", "hang"] {
         // The worker is there before its time counts: a start under load takes longer.
-        bench.timeout = support::LONG;
+        bench.timeout = crate::support::LONG;
         who(&bench).await;
         bench.timeout = 100 * MS;
         assert_eq!(
@@ -181,7 +178,7 @@ async fn lies_are_bad_output() {
         );
         assert_eq!(tagged(&tag), [0; 0], "{lie}");
     }
-    bench.timeout = support::LONG;
+    bench.timeout = crate::support::LONG;
     assert_eq!(bench.value(ok()).await, json!({ "ok": true }));
 }
 
@@ -268,7 +265,7 @@ async fn a_crash_costs_its_own_call() {
 async fn what_it_prints_reaches_the_call_s_sink() {
     let mut bench = bench_of(settings(&[]));
     for _ in 0..50 {
-        bench.sink = support::Heard::default();
+        bench.sink = crate::support::Heard::default();
         assert_eq!(
             bench.value(json!({ "do": "say" })).await,
             json!({ "ok": true })
@@ -278,7 +275,7 @@ async fn what_it_prints_reaches_the_call_s_sink() {
             ("said out".into(), "said err".into())
         );
     }
-    bench.sink = support::Heard::default();
+    bench.sink = crate::support::Heard::default();
     assert_eq!(
         bench.value(json!({ "do": "chatty" })).await,
         json!({ "ok": true })
@@ -299,7 +296,7 @@ async fn what_it_prints_reaches_the_call_s_sink() {
 #[tokio::test]
 async fn reports_come_before_the_answer() {
     let bench = bench_of(settings(&[]));
-    let go = support::folder().join("go");
+    let go = crate::support::folder().join("go");
     let lines = [
         r#"{"call":"CALL","progress":{"progress":1,"total":3,"message":"one"}}"#,
         r#"{"call": "CALL", "log": {"level": "info", "data": {"a": [1]}, "logger": "l"}}"#,
@@ -450,7 +447,7 @@ async fn a_call_in_the_queue_can_time_out_and_be_cancelled() {
         waits.fault(ok()).await,
         "unavailable: unavailable: no worker was free within 50 ms"
     );
-    waits.timeout = support::LONG;
+    waits.timeout = crate::support::LONG;
     waits.cancel.cancel();
     assert_eq!(waits.run(ok()).await, Err(Fault::Cancelled));
     waits.cancel = callgate_call::Cancel::new();
@@ -516,7 +513,7 @@ async fn restarts_wait_and_a_success_ends_the_wait() {
     };
     let crash = json!({ "do": "exit", "code": 1 });
     // There is not time enough to wait for the restart.
-    let slow = bench_with(2 * support::LONG);
+    let slow = bench_with(2 * crate::support::LONG);
     assert_eq!(slow.fault(crash.clone()).await, "crash: exit 1: leaving");
     let fault = slow.fault(ok()).await;
     assert!(
@@ -593,7 +590,7 @@ async fn timeouts_do_not_count_as_crashes() {
             "timeout: timed out after 30 ms"
         );
     }
-    bench.timeout = support::LONG;
+    bench.timeout = crate::support::LONG;
     assert_eq!(bench.value(ok()).await, json!({ "ok": true }));
 }
 
@@ -625,7 +622,7 @@ async fn a_lost_spawner_costs_the_calls_that_run() {
 /// way it was: none comes to life after the answer.
 #[tokio::test]
 async fn a_worker_that_is_not_needed_any_more_is_gone() {
-    let (tag, spawner, folder) = (tag(), spawner(), support::folder());
+    let (tag, spawner, folder) = (tag(), spawner(), crate::support::folder());
     let births = folder.join("births");
     let born = || std::fs::read(&births).map_or(0, |bytes| bytes.len());
     let script = format!("printf x >> {}; exec sleep 1000 # {tag}", births.display());

@@ -1,17 +1,14 @@
 //! The process runner against a program that misbehaves: each misbehaviour costs its own
 //! call and leaves nothing behind.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Bench, misbehave, spawner, tag, tagged, until};
 use callgate_call::{Artifact, Document, Fault};
 use callgate_runners::{ProcessRunner, ProcessSettings};
 use serde_json::json;
-use support::{Bench, misbehave, spawner, tag, tagged, until};
 use tokio::task::JoinSet;
 
 fn settings(arguments: &[&str]) -> ProcessSettings {
@@ -283,7 +280,7 @@ async fn many_misbehave_at_once() {
         Arc::new(bench)
     };
     // Only those that never end run out of their time, however busy the machine is.
-    let (patient, hasty) = (bench(support::LONG), bench(Duration::from_secs(3)));
+    let (patient, hasty) = (bench(crate::support::LONG), bench(Duration::from_secs(3)));
     let acts = [
         "ok",
         "hang",

@@ -1,17 +1,14 @@
 //! Which interpreter serves, and the worker that ships.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::support::{Bench, folder, misbehave, spawner, tagged};
 use callgate_call::{Artifact, Fault};
 use callgate_runners::{PoolRunner, PythonSettings, python_pool};
 use serde_json::json;
-use support::{Bench, folder, misbehave, spawner, tagged};
 
 fn script(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,12 +1,4 @@
 //! Calls to a foreign service: a real one, in Python, that does as it is told.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "the service is started as its owner would"
-)]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Bench;
 use callgate_call::{
     Asker, Call, CallId, Caller, Cancel, Document, Fault, Guarantee, Guarantees, Level, Needs,
     Plan, Wire,
@@ -23,7 +16,6 @@ use callgate_call::{
 use callgate_dial::Dialer;
 use callgate_runners::{BearerSecret, HandshakeWhen, NamedSecrets, ServiceRunner, ServiceSettings};
 use serde_json::{Value, json};
-use support::Bench;
 use tokio::sync::mpsc;
 
 /// A running service. Ends with the test.
@@ -76,7 +68,7 @@ impl Service {
 
     /// The next thing it tells.
     async fn told(&mut self) -> Value {
-        let told = tokio::time::timeout(support::LONG, self.lines.recv()).await;
+        let told = tokio::time::timeout(crate::support::LONG, self.lines.recv()).await;
         told.expect("it tells something").expect("it is there")
     }
 
@@ -139,7 +131,7 @@ async fn a_call_is_one_post() {
             "kind": "python",
             "entry": "tools.sample_tool:greet",
             "payload": payload,
-            "timeout_ms": support::LONG.as_secs() * 1000,
+            "timeout_ms": crate::support::LONG.as_secs() * 1000,
             "project": { "app_root": "/path/to/app", "flow": null },
         },
     });
@@ -222,7 +214,7 @@ async fn a_call_that_ends_closes_its_connection() {
     assert_eq!(service.told().await["body"]["timeout_ms"], 1250);
     assert_eq!(service.told().await, json!({ "closed": true }));
 
-    bench.timeout = support::LONG;
+    bench.timeout = crate::support::LONG;
     let cancel = bench.cancel.clone();
     let call = bench.fault(json!({ "do": "hang" }));
     let cancelled = async {
@@ -262,7 +254,7 @@ async fn connections_come_and_go() {
 /// A server that nobody vouches for is not spoken to; one that the roots vouch for is.
 #[tokio::test]
 async fn over_tls_to_whom_the_roots_vouch_for() {
-    let folder = support::folder();
+    let folder = crate::support::folder();
     let made = Command::new("openssl")
         .args([
             "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",

@@ -1,7 +1,4 @@
 //! What was too large for an answer.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod common;
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -12,7 +9,7 @@ use callgate_store::{ARTIFACTS_MAX, Options, Store};
 /// Kept under the digest of its bytes; nothing of one that was given up; the oldest leave.
 #[test]
 fn kept_and_bounded() {
-    let dir = common::Folder::new("artifacts");
+    let dir = crate::common::Folder::new("artifacts");
     let clock = Arc::new(ManualClock::at(Timestamp(1_000_000)));
     let store = Store::open(&dir.0, Options::default(), clock.clone()).unwrap();
     let mut first = store.spill().unwrap();

@@ -1,16 +1,13 @@
 //! Large outputs beside the journal: kept while a key points at them, and no longer.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::*;
 use callgate_call::ManualClock;
 use callgate_store::{Options, Seen, Store, Tuning};
-use common::*;
 use rustix::fs::{FlockOperation, flock};
 
 const HOUR: Duration = Duration::from_secs(3600);

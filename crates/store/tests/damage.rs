@@ -1,17 +1,14 @@
 //! Damage: what a crash leaves is mended, all else is found and named.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::fs;
 
 use std::time::Duration;
 
+use crate::common::*;
 use callgate_call::{Digest, Tier};
 use callgate_store::{
     Bad, LeaseGrant, Options, Seen, Store, StoreError, Tuning, View, verify_file,
 };
-use common::*;
 
 /// What a person is asked about; it stands beside the chain only.
 const SHOWN: &str = "{\"path\":\"a\"}";

@@ -1,21 +1,18 @@
 //! Folding changes where the state is kept, not what it is: a seeded sequence of operations on
 //! several stores is compared with a plain model, before and after folds, and after the index
 //! is deleted.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::*;
 use callgate_call::{CallId, LeaseToken, ManualClock, Tier};
 use callgate_store::{
     ApprovalId, Begun, Finish, Health, LeaseGrant, Options, Recorded, Refusal, Seen, Start, Store,
     Tuning, View,
 };
-use common::*;
 
 fn options(fold: bool) -> Options {
     Options {

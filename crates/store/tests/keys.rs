@@ -1,16 +1,13 @@
 //! Idempotency keys: what they say, in one process and between several.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::time::Duration;
 
+use crate::common::*;
 use callgate_call::{CallId, Digest};
 use callgate_store::{
     Begun, End, Finish, Health, Options, Recorded, RecordedFault, Replay, Seen, Start, Store,
     StoreError, Tuning, View,
 };
-use common::*;
 use serde_json::json;
 
 /// G-3: a key is bound to its input, in flight it says so, finished it replays.

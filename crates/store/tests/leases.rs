@@ -1,17 +1,14 @@
 //! Leases and approvals: granted, spent once, refused for the right reason.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::common::*;
 use callgate_call::{CallId, Caller, LeaseRefusal, LeaseToken, Tier};
 use callgate_store::{
     ApprovalState, Begun, End, Finish, Health, KeyId, LEASE_LIFE_MAX, LeaseGrant, LeaseState,
     Options, Seen, Start, Store, StoreError, Tuning,
 };
-use common::*;
 
 fn grant<'a>() -> LeaseGrant<'a> {
     LeaseGrant {

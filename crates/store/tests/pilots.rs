@@ -1,14 +1,11 @@
 //! Runs of the pilot: the same in every process and wherever they are kept, before and after folds
 //! and without the index; one writer at a time; requests known again. TH-134, TH-147.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::*;
 use callgate_store::{
     Options, PILOT_EVENT_BYTES_MAX, PilotBegun, PilotEvent, PilotFacts, PilotNote, PilotRun,
     PilotState, Store, StoreError, Tuning,
 };
-use common::*;
 use serde_json::{Value, json};
 
 fn options() -> Options {

@@ -1,17 +1,14 @@
 //! Plans: the same in every process and wherever they are kept, before and after folds and
 //! without the index; told once each, in the order of the journal. R-12.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use crate::common::*;
 use callgate_store::{
     NewPlan, Options, PLAN_BYTES_MAX, PLANS_MAX, Plan, PlanId, PlanNews, Store, StoreError,
     TASKS_MAX, Task, TaskPatch, TaskStatus, Tuning,
 };
-use common::*;
 
 fn options() -> Options {
     Options {

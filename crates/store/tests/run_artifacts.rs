@@ -1,20 +1,17 @@
 //! Artifacts of streamed runs: their bytes, their commits, what is collected and what is found
 //! changed.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::common::runs::*;
+use crate::common::{Folder, assert_good, clock, kinds, open, open_with};
 use callgate_call::{Digest, KeepError, RunPolicy, RunVerdict};
 use callgate_store::{
     ARTIFACTS_MAX, ArtifactProblem, Collected, Options, RUN_ARTIFACTS_OPEN_MAX, Store,
 };
-use common::runs::*;
-use common::{Folder, assert_good, clock, kinds, open, open_with};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
@@ -175,7 +172,7 @@ fn orphans_are_collected() {
     log.chunk("kept", b"kept").unwrap();
     let kept = commit(&mut *log, "kept", 4).unwrap();
     log.chunk("living", b"living").unwrap();
-    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(common::NOON);
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(crate::common::NOON);
     let put = |path: PathBuf, text: &str, hours: u64| {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();

@@ -1,14 +1,11 @@
 //! A gate that is killed, at every operation on the disk that a run makes. Whatever was said to
 //! be committed is whole afterwards, and nothing else is there.
 #![cfg(feature = "failpoints")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "the test starts itself as the process that is killed"
 )]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -18,10 +15,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::runs::*;
+use crate::common::{Folder, assert_good, open};
 use callgate_call::{Digest, RunFile, RunLog, RunPolicy, RunVerdict};
 use callgate_store::{Filter, RunFilter, RunState, Store, failpoint};
-use common::runs::*;
-use common::{Folder, assert_good, open};
 use serde_json::{Value, json};
 
 /// Where the child works, and where it dies.
@@ -100,7 +97,7 @@ fn end(log: Box<dyn RunLog>) {
 /// Has the story told by a process that dies at `point`. False if it came through.
 fn is_killed(folder: &Folder, point: &str) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_gate", "--nocapture"])
+        .args(["--exact", "run_crashes::the_gate", "--nocapture"])
         .env(DIR, &folder.0)
         .env(POINT, point)
         .stdout(std::process::Stdio::null())

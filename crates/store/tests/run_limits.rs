@@ -1,51 +1,13 @@
-//! Runs at the limits of the machine: memory that stays flat, a disk that is full.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
+//! Runs at the limits of the machine: a disk that is full.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use crate::common::runs::*;
+use crate::common::{Folder, assert_good, open};
 use callgate_call::{Digest, KeepError, RunFile, RunPolicy, RunVerdict};
-use common::runs::*;
-use common::{Folder, assert_good, open};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
-
-/// Memory is the process's, so one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// The most memory this process had so far.
-fn peak_kb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    let number = line.unwrap().split_whitespace().nth(1);
-    number.unwrap().parse().unwrap()
-}
-
-/// S-14: an artifact of 256 MiB costs no more memory than a small one.
-#[test]
-fn memory_is_flat() {
-    let _turn = TURN.lock();
-    let folder = Folder::new("flat");
-    let store = Arc::new(open(&folder));
-    let mut log = begin(&store, "r1", RunPolicy::Strict);
-    let piece = vec![7; 1024 * 1024];
-    let mut hasher = blake3::Hasher::new();
-    log.chunk("small", &piece).unwrap();
-    commit(&mut *log, "small", piece.len() as u64).unwrap();
-    let before = peak_kb();
-    for _ in 0..256 {
-        log.chunk("large", &piece).unwrap();
-        hasher.update(&piece);
-    }
-    let digest = commit(&mut *log, "large", 256 * piece.len() as u64).unwrap();
-    assert_eq!(digest, Digest(*hasher.finalize().as_bytes()));
-    log.end(RunVerdict::Success, &Value::Null).unwrap();
-    assert!(store.verify_artifacts().unwrap().bad.is_empty());
-    let grown = peak_kb() - before;
-    assert!(grown < 32 * 1024, "{grown} kB more");
-}
 
 /// A small disk, gone with its guard.
 struct Disk(PathBuf);
@@ -70,7 +32,6 @@ impl Drop for Disk {
 /// On a full disk nothing is half kept, no word names a path, and with room it goes on.
 #[test]
 fn a_full_disk() {
-    let _turn = TURN.lock();
     let folder = Folder::new("disk");
     let _disk = Disk::mount(&folder.0, 4 * 1024 * 1024);
     let store = Arc::new(open(&folder));

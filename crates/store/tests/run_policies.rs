@@ -1,17 +1,14 @@
 //! When a run's events are written, and what may be dropped.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::runs::*;
+use crate::common::{Folder, clock, open_with};
 use callgate_call::{KeepError, ManualClock, RunLog, RunPolicy, RunVerdict};
 use callgate_store::{
     Options, STREAMING_BYTES_MAX, STREAMING_EVENTS_MAX, STRICT_BYTES_MAX, STRICT_EVENTS_MAX, Store,
 };
-use common::runs::*;
-use common::{Folder, clock, open_with};
 use serde_json::{Value, json};
 
 /// A store, and what there is of the events of its run `r1`.

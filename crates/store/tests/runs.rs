@@ -1,16 +1,13 @@
 //! Streamed runs, from their beginning to their end and read back: in the files, in the chain
 //! and through the index.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::runs::*;
+use crate::common::{Folder, assert_good, clock, kinds, open, open_with};
 use callgate_call::{Digest, KeepError, RunFile, RunPolicy, RunVerdict};
 use callgate_store::{Options, RunFilter, RunState, Store, Tuning};
-use common::runs::*;
-use common::{Folder, assert_good, clock, kinds, open, open_with};
 use serde_json::{Value, json};
 
 fn json_at(folder: &Folder, path: &str) -> Value {

@@ -1,14 +1,11 @@
 //! Bearer tokens: kept hashed, shared by all processes, gone at once when revoked.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::path::Path;
 use std::time::Duration;
 
+use crate::common::*;
 use callgate_call::{BearerToken, RateLimit, Scope, Tier};
 use callgate_store::{Options, Store, StoreError, TOKENS_MAX, TokenGrant, TokenState, Tuning};
-use common::*;
 
 fn scope() -> Scope {
     Scope {

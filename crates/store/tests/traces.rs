@@ -1,13 +1,10 @@
 //! The ring of traces: its bound, its look-ups, and what others leave in it.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::io::Write as _;
 
+use crate::common::{Folder, clock, open, open_with};
 use callgate_call::CallId;
 use callgate_store::{Options, Store, TRACE_BYTES_MAX, TRACES_BYTES_MIN};
-use common::{Folder, clock, open, open_with};
 
 fn keep(store: &Store, call: u128, text: &str) {
     store.keep_traces([(CallId(call), text)].into_iter());

@@ -28,6 +28,33 @@ fn begins_with_docs(text: &str) -> bool {
         .is_some_and(|line| line.starts_with("//!"))
 }
 
+/// A crate whose tests are one binary names every file of them there, and those that need a
+/// process alone in its `Cargo.toml`: one that is not named is not compiled, and nobody would
+/// miss its tests.
+pub fn check_test_files(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for main in tree.under("crates/", "/tests/main.rs") {
+        let folder = main.trim_end_matches("main.rs");
+        let modules = tree.text(main).unwrap_or_default();
+        let package = folder.replace("tests/", "Cargo.toml");
+        let targets = tree.text(&package).unwrap_or_default();
+        for path in tree.under(folder, ".rs").filter(|path| *path != main) {
+            let rest = &path[folder.len()..];
+            let (place, line) = match rest.strip_prefix("alone/") {
+                Some(_) => (package.as_str(), format!("path = \"tests/{rest}\"")),
+                None if rest.contains('/') => continue,
+                None => (main, format!("mod {};", rest.trim_end_matches(".rs"))),
+            };
+            let text = if place == main { &modules } else { &targets };
+            if !text.lines().any(|known| known == line) {
+                let text = format!("is not compiled: `{place}` has no `{line}`");
+                problems.push(Problem::new(path, text));
+            }
+        }
+    }
+    problems
+}
+
 pub fn check_lengths(tree: &Tree) -> Vec<Problem> {
     tree.under("crates/", ".rs")
         .filter_map(|path| {

@@ -6,13 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
 
-use super::Folder;
 use super::drive::{Host, Ran, python, run};
+use super::{Folder, unused_uid};
 
 /// In the environment of the gate, the referee and unconfined tools.
 pub const SECRET: (&str, &str) = ("ATTACK_SECRET", "sesame-7f31c2");
@@ -58,14 +57,6 @@ impl Users {
     pub fn is_root(self) -> bool {
         self.owner == 0
     }
-}
-
-/// A uid that nobody else has: what an attack does to all processes of its user must not reach
-/// those of another test.
-fn unused_uid() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    40_000 + std::process::id() % 1000 * 16 + number % 16
 }
 
 /// Does `work` for each, all at the same time; a panic of one is a panic here.

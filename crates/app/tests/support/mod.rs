@@ -1,8 +1,6 @@
 //! What the tests of the program have in common: a folder that goes away with its test, the
 //! fixture pack, and the program itself in an environment of the test's own.
 
-#![allow(dead_code, reason = "each test file uses some of it")]
-
 pub mod arena;
 pub mod bridge;
 pub mod desk;
@@ -25,7 +23,7 @@ pub mod workspace;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// A folder that removes itself.
 pub struct Folder(PathBuf);
@@ -121,6 +119,14 @@ pub fn copy_program(from: &Path, to: &Path) {
     );
     let mode = std::fs::metadata(from).expect("it is there").permissions();
     std::fs::set_permissions(to, mode).expect("give it the same mode");
+}
+
+/// A uid that nobody else has: what is done to all processes of a user, and what is counted by
+/// user, must not reach another test, nor another run of the tests.
+pub fn unused_uid() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    1_000_000 + std::process::id() % 10_000 * 100 + number % 100
 }
 
 /// The folder of the vectors.

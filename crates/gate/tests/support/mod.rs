@@ -1,7 +1,5 @@
 //! A gate with a real store and a tool that is a closure, for tests of the pipeline's stages.
 
-#![allow(dead_code, reason = "each test file uses some of it")]
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,9 +74,18 @@ pub struct Wanted {
     pub secrets: Vec<String>,
 }
 
-pub fn bench(name: &str, wanted: Wanted) -> Bench {
-    let dir = std::env::temp_dir().join(format!("callgate-gate-{name}-{}", std::process::id()));
+/// A folder of the test's own that is not there yet.
+pub fn folder(name: &str) -> PathBuf {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("callgate-gate-{name}-{}-{number}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
     let _ = std::fs::remove_dir_all(&dir);
+    dir
+}
+
+pub fn bench(name: &str, wanted: Wanted) -> Bench {
+    let dir = folder(name);
     let clock = Arc::new(ManualClock::at(Timestamp(1_000_000)));
     let as_clock: Arc<dyn Clock> = clock.clone();
     let store = Arc::new(Store::open(&dir, Options::default(), as_clock.clone()).unwrap());

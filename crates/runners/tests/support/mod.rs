@@ -1,5 +1,4 @@
 //! Calls to run and processes to look for.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 #[path = "../../../misbehave/src/locate.rs"]
 mod locate;

@@ -1,5 +1,4 @@
 //! What the tests of the store share: folders that go away, stores on them, plain calls.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod runs;
 

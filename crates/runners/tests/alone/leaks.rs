@@ -1,6 +1,8 @@
 //! What calls take they give back. One test, so that no other opens anything meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "some of it is for other tests")]
 mod support;
 
 use std::path::PathBuf;

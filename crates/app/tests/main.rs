@@ -1,0 +1,104 @@
+//! Tests of the program, one file for each subject, in one binary: each would have all of the
+//! program's parts linked into it, and a slow one would keep the others waiting.
+//! `cargo test -p callgate files::` runs those of `files.rs`.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start the real program and are told where its parts are"
+)]
+
+#[path = "../../misbehave/src/locate.rs"]
+mod locate;
+#[path = "../../runners/tests/support/podman.rs"]
+#[expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod podman;
+#[cfg_attr(
+    not(feature = "failpoints"),
+    allow(dead_code, reason = "some of it is for tests that crash the program")
+)]
+mod support;
+
+mod against_the_gate;
+mod asking;
+mod at_most_once;
+mod attacks;
+mod bad_input;
+mod bridge;
+mod bridge_vectors;
+mod chroma;
+mod clients;
+mod confinement;
+mod conformance;
+mod daemon;
+mod degraded;
+mod documents;
+mod egress;
+mod eight_processes;
+mod every_wire;
+mod exec;
+mod exec_allow;
+mod files;
+mod files_hard;
+mod files_search;
+mod gate_killed;
+mod http_auth;
+mod http_jwt;
+mod isolation;
+mod leases;
+mod limits_t12;
+mod mcp;
+mod mcp_http;
+mod mcp_relay;
+mod mcp_stdio;
+mod memory;
+mod metrics;
+mod misbehaving;
+mod mutations;
+mod node;
+mod onboarding;
+mod otlp;
+mod outputs;
+mod packs;
+mod packs_install;
+mod people;
+mod pilot;
+mod pilot_clock;
+mod pilot_http;
+mod pilot_policy;
+mod pilot_queue;
+mod pilot_replay;
+mod pilot_runs;
+mod planner;
+mod project;
+mod remote;
+mod rpc;
+mod rpc_events;
+mod rpc_relay;
+mod rpc_schemas;
+mod rpc_session;
+mod rpc_streams;
+mod rpc_vectors;
+mod run_command;
+mod run_crashes;
+mod runs;
+mod runs_command;
+mod runs_large;
+mod runs_life;
+mod sdk_runs;
+mod search;
+mod search_command;
+mod search_fresh;
+mod shelf;
+mod term;
+mod terminals;
+mod tool_command;
+mod tool_guarantees;
+mod tool_protocol_vectors;
+mod tool_service;
+mod toolhost_serve;
+mod toolhost_vectors;
+mod traces;
+mod tree_limits;
+mod trust;
+mod untrusted;
