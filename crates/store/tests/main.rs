@@ -9,7 +9,6 @@ mod damage;
 mod fold;
 mod keys;
 mod leases;
-mod limits;
 mod pilots;
 mod plans;
 mod run_artifacts;

@@ -140,6 +140,68 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
+/// Reads the members of an object where one is expected: known ones are taken where they are
+/// met, and need no map to be looked up in.
+pub(crate) trait Members<'de> {
+    /// What they come to.
+    type Out;
+
+    /// Reads them all; `inside` is for their values.
+    fn read<A: MapAccess<'de>>(self, members: A, inside: Strict) -> Result<Self::Out, A::Error>;
+}
+
+/// The seed of an object that is read by its members; anything else is a value as it is.
+pub(crate) struct ObjectOr<M>(pub Strict, pub M);
+
+impl<'de, M: Members<'de>> DeserializeSeed<'de> for ObjectOr<M> {
+    type Value = Result<M::Out, Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, M: Members<'de>> Visitor<'de> for ObjectOr<M> {
+    type Value = Result<M::Out, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        self.0.visit_unit().map(Err)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
+        self.0.visit_bool(value).map(Err)
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
+        self.0.visit_i64(value).map(Err)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
+        self.0.visit_u64(value).map(Err)
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Self::Value, E> {
+        self.0.visit_f64(value).map(Err)
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
+        self.0.visit_str(value).map(Err)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+        self.0.visit_seq(items).map(Err)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+        let inside = self.0.inside()?;
+        self.1.read(members, inside).map(Ok)
+    }
+}
+
 /// The error for a key that comes twice.
 pub(crate) fn duplicate<E: de::Error>(key: &str) -> E {
     E::custom(format_args!("duplicate key {key:?}"))

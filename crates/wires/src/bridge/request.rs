@@ -1,10 +1,11 @@
 //! `call_tool`, the one request there is.
 
+use serde::de::MapAccess;
 use serde_json::{Map, Value};
 
 use super::answer::{IPC_ERROR, Said, VALUE_ERROR};
 use super::frame::{FrameError, close_frame, open_frame};
-use crate::json;
+use crate::json::{self, Key, Members, ObjectOr, Strict};
 
 /// One call, as a bridge asks for it.
 #[derive(Debug, PartialEq)]
@@ -20,33 +21,101 @@ pub struct CallTool {
 impl CallTool {
     /// Reads a payload. A payload that is none is answered by what comes back. B-5.
     pub fn parse(payload: &[u8]) -> Result<Self, Said> {
-        let message = json::parse(payload, json::DEPTH_MAX)
+        let message = json::parse_with(payload, ObjectOr(STRICT, Message))
             .map_err(|error| Said::new(IPC_ERROR, format!("Invalid JSON: {error}")))?;
-        let Value::Object(mut message) = message else {
+        let Ok((method, params)) = message else {
             return Err(Said::new(IPC_ERROR, "Invalid message: expected dict"));
         };
-        match message.get("method") {
+        match method {
             Some(Value::String(method)) if method == "call_tool" => {}
-            Some(Value::String(method)) => return Err(unknown_method(method)),
+            Some(Value::String(method)) => return Err(unknown_method(&method)),
             None | Some(Value::Null) => return Err(unknown_method("None")),
             Some(other) => return Err(unknown_method(&other.to_string())),
         }
-        let Some(Value::Object(mut params)) = message.remove("params") else {
+        let Some(Ok((name, arguments, rest))) = params else {
             return Err(Said::new(VALUE_ERROR, "Invalid params: expected dict"));
         };
-        let Some(Value::String(name)) = params.remove("name") else {
+        let Some(Value::String(name)) = name else {
             return Err(Said::new(VALUE_ERROR, "Invalid tool name: expected string"));
         };
-        let arguments = match params.remove("arguments") {
+        let arguments = match arguments {
             None => Map::new(),
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return Err(Said::new(VALUE_ERROR, "Invalid arguments: expected dict")),
         };
+        let rest = Value::Object(rest);
         Ok(Self {
             name,
             arguments,
-            rest: Value::Object(params),
+            rest,
         })
+    }
+}
+
+const STRICT: Strict = Strict {
+    depth_left: json::DEPTH_MAX,
+};
+
+/// `method`, and `params` if that is an object.
+struct Message;
+
+impl<'de> Members<'de> for Message {
+    type Out = (
+        Option<Value>,
+        Option<Result<<Params as Members<'de>>::Out, Value>>,
+    );
+
+    fn read<A: MapAccess<'de>>(
+        self,
+        mut members: A,
+        inside: Strict,
+    ) -> Result<Self::Out, A::Error> {
+        let (mut method, mut params, mut others) = (None, None, Map::new());
+        while let Some(key) = members.next_key_seed(Key)? {
+            let is_first = match key.as_ref() {
+                "method" => method.replace(members.next_value_seed(inside)?).is_none(),
+                "params" => {
+                    let value = members.next_value_seed(ObjectOr(inside, Params))?;
+                    params.replace(value).is_none()
+                }
+                other => {
+                    // Ignored, but looked at as closely as the rest.
+                    members.next_value_seed(inside)?;
+                    others.insert(other.to_owned(), Value::Null).is_none()
+                }
+            };
+            if !is_first {
+                return Err(json::duplicate(&key));
+            }
+        }
+        Ok((method, params))
+    }
+}
+
+/// `name`, `arguments` and what else there is.
+struct Params;
+
+impl<'de> Members<'de> for Params {
+    type Out = (Option<Value>, Option<Value>, Map<String, Value>);
+
+    fn read<A: MapAccess<'de>>(
+        self,
+        mut members: A,
+        inside: Strict,
+    ) -> Result<Self::Out, A::Error> {
+        let (mut name, mut arguments, mut rest) = (None, None, Map::new());
+        while let Some(key) = members.next_key_seed(Key)? {
+            let value = members.next_value_seed(inside)?;
+            let before = match key.as_ref() {
+                "name" => name.replace(value),
+                "arguments" => arguments.replace(value),
+                other => rest.insert(other.to_owned(), value),
+            };
+            if before.is_some() {
+                return Err(json::duplicate(&key));
+            }
+        }
+        Ok((name, arguments, rest))
     }
 }
 
@@ -108,6 +177,32 @@ mod tests {
             CallTool::parse(&out[4..]),
             "other fields are ignored, absent arguments are none"
         );
+    }
+
+    /// G-1, B-5: what is not looked up later is read as strictly as the rest.
+    #[test]
+    fn strict_everywhere() {
+        for payload in [
+            r#"{"method":"call_tool","method":"call_tool","params":{"name":"t"}}"#,
+            r#"{"method":"call_tool","params":{"name":"t"},"params":{"name":"t"}}"#,
+            r#"{"method":"call_tool","params":{"name":"t","name":"t"}}"#,
+            r#"{"method":"call_tool","params":{"name":"t","arguments":{},"arguments":{}}}"#,
+            r#"{"method":"call_tool","params":{"name":"t","x":1,"x":1}}"#,
+            r#"{"method":"call_tool","params":{"name":"t"},"x":1,"x":1}"#,
+            r#"{"method":"call_tool","params":{"name":"t"},"x":{"y":1,"y":1}}"#,
+            r#"{"method":"call_tool","params":{"name":"t"}} {}"#,
+        ] {
+            let said = CallTool::parse(payload.as_bytes()).unwrap_err();
+            assert!(said.message.starts_with("Invalid JSON: "), "{payload}");
+        }
+        let nested = |depth: usize| {
+            let (open, close) = ("[".repeat(depth - 3), "]".repeat(depth - 3));
+            let arguments = format!("{{\"a\":{open}{close}}}");
+            let params = format!("{{\"name\":\"t\",\"arguments\":{arguments}}}");
+            format!("{{\"method\":\"call_tool\",\"params\":{params}}}")
+        };
+        assert!(CallTool::parse(nested(json::DEPTH_MAX).as_bytes()).is_ok());
+        assert!(CallTool::parse(nested(json::DEPTH_MAX + 1).as_bytes()).is_err());
     }
 
     /// BR-6: a request of exactly the limit goes, one byte more does not.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::limits::{DEPTH_MAX, LEASE_TTL_MS_DEFAULT, LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN};
 use super::state::StateMessage;
-use crate::json::{self, JsonError, Key, Strict};
+use crate::json::{self, JsonError, Key, Members, ObjectOr, Strict};
 
 /// Which way a request came in; the three word their refusals differently (T-20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +79,10 @@ impl Request {
         if let Some(envelope) = quick::envelope(bytes) {
             return envelope.into_request();
         }
-        match json::parse_with(bytes, EnvelopeSeed)? {
-            Parsed::Null => Err(RequestError::NotJson("the request is null".to_owned())),
-            Parsed::NotAnObject => Err(RequestError::NotAnObject),
-            Parsed::Object(envelope) => envelope.into_request(),
+        match json::parse_with(bytes, ObjectOr(STRICT, EnvelopeMembers))? {
+            Ok(envelope) => envelope.into_request(),
+            Err(Value::Null) => Err(RequestError::NotJson("the request is null".to_owned())),
+            Err(_) => Err(RequestError::NotAnObject),
         }
     }
 }
@@ -154,64 +154,20 @@ fn read_input(input_json: Text<'_>, inputs: Option<Value>) -> Result<RequestInpu
     }
 }
 
-enum Parsed<'a> {
-    Null,
-    NotAnObject,
-    Object(Box<Envelope<'a>>),
-}
-
-struct EnvelopeSeed;
-
-impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
-    type Value = Parsed<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
 const STRICT: Strict = Strict {
     depth_left: DEPTH_MAX,
 };
 
-impl<'de> Visitor<'de> for EnvelopeSeed {
-    type Value = Parsed<'de>;
+struct EnvelopeMembers;
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a request object")
-    }
+impl<'de> Members<'de> for EnvelopeMembers {
+    type Out = Box<Envelope<'de>>;
 
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Parsed::Null)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(Parsed::NotAnObject)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(Parsed::NotAnObject)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(Parsed::NotAnObject)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(Parsed::NotAnObject)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(Parsed::NotAnObject)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-        STRICT.visit_seq(items)?;
-        Ok(Parsed::NotAnObject)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let inside = STRICT.inside()?;
+    fn read<A: MapAccess<'de>>(
+        self,
+        mut members: A,
+        inside: Strict,
+    ) -> Result<Self::Out, A::Error> {
         let mut envelope = Box::<Envelope<'de>>::default();
         let mut seen = 0u8;
         let mut others: Vec<Cow<'de, str>> = Vec::new();
@@ -252,7 +208,7 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
             }
             seen |= 1 << known;
         }
-        Ok(Parsed::Object(envelope))
+        Ok(envelope)
     }
 }
 

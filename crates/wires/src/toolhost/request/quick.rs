@@ -99,15 +99,13 @@ fn escaped(byte: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{EnvelopeSeed, Parsed, Request};
+    use super::super::{EnvelopeMembers, Request, STRICT};
     use super::*;
     use crate::json;
 
     fn by_the_parser(line: &[u8]) -> Option<Request> {
-        match json::parse_with(line, EnvelopeSeed).ok()? {
-            Parsed::Object(envelope) => envelope.into_request().ok(),
-            Parsed::Null | Parsed::NotAnObject => None,
-        }
+        let parsed = json::parse_with(line, json::ObjectOr(STRICT, EnvelopeMembers));
+        parsed.ok()?.ok()?.into_request().ok()
     }
 
     const PLAIN: [&str; 5] = [

@@ -1,11 +1,16 @@
 //! At the limits: a small file-size limit, a full disk, a power cut's durability. The file-size
 //! limit is the process's own, so these tests have a process of their own.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../common/mod.rs"]
+#[allow(dead_code, reason = "some of it is for other tests")]
+mod common;
 
 use std::fs;
 use std::sync::Arc;
 
-use crate::common::*;
 use callgate_store::{Begun, Durability, Options, Refusal, Seen, StoreError, Tuning};
+use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// D-3, T-12: with files of at most 8 MiB a store goes on for as long as it likes, never writes the
