@@ -31,6 +31,7 @@ mod mcp_stdio;
 mod piped;
 mod power;
 mod python;
+mod recall;
 mod results;
 mod rivals;
 mod rpc;
@@ -59,26 +60,27 @@ type Failure = Box<dyn std::error::Error>;
 
 const HELP: &str = "\
 callgate-bench --callgate PATH [--rmcp PATH] [--node PATH] [--typescript PATH] [--python PATH]
-               [--check] [--write] [--seed N] [NAME...]
+               [--model PATH] [--check] [--write] [--seed N] [NAME...]
 
   --callgate PATH   the release binary to measure
   --rmcp PATH       what `bench/rivals/rmcp` was built as
   --node PATH       Node 22, for the TypeScript SDK
   --typescript PATH `bench/rivals/typescript`, where its packages are installed
   --python PATH     an interpreter that has FastMCP
+  --model PATH      the package that has the model; vectors are kept beside it
   --check           exit 1 if a figure is worse than 0.7 of what is wanted
   --write           put the table into bench/RESULTS.md (all benches only)
   --seed N          for the lines that are sent; random and printed if not given
   NAME              serve, gate, python, power, spawn, confined, start, mcp-stdio, mcp-http,
                     mcp-start, bridge, service, rpc-files, rpc-base64, rpc-search, rpc-exec,
-                    rpc-terminal, stream, runs, search; all if none is named
+                    rpc-terminal, stream, runs, search, recall; all if none is named
 ";
 
 /// A bench gives its figures.
 type Run = fn(&Bench) -> Result<Vec<Figure>, Failure>;
 
 /// Every bench, in the order they run.
-const BENCHES: [(&str, Run); 20] = [
+const BENCHES: [(&str, Run); 21] = [
     ("serve", serve::run),
     ("gate", gate::run),
     ("python", python::run),
@@ -99,6 +101,7 @@ const BENCHES: [(&str, Run); 20] = [
     ("rpc-exec", rpc_exec::run),
     ("rpc-terminal", rpc_terminal::run),
     ("search", search::run),
+    ("recall", recall::run),
 ];
 
 /// What every bench is handed.
@@ -106,6 +109,8 @@ struct Bench {
     /// The binary that is measured.
     callgate: PathBuf,
     rivals: Rivals,
+    /// The package that has the model.
+    model: Option<PathBuf>,
     seed: u64,
 }
 
@@ -113,6 +118,7 @@ struct Bench {
 struct Arguments {
     callgate: Option<PathBuf>,
     rivals: Rivals,
+    model: Option<PathBuf>,
     check: bool,
     write: bool,
     seed: Option<u64>,
@@ -150,6 +156,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--node" => arguments.rivals.node = Some(PathBuf::from(value()?)),
             "--typescript" => arguments.rivals.typescript = Some(PathBuf::from(value()?)),
             "--python" => arguments.rivals.python = Some(PathBuf::from(value()?)),
+            "--model" => arguments.model = Some(PathBuf::from(value()?)),
             "--check" => arguments.check = true,
             "--write" => arguments.write = true,
             "--seed" => {
@@ -197,6 +204,7 @@ fn measure(arguments: &Arguments) -> Result<bool, Failure> {
     let bench = Bench {
         callgate,
         rivals: arguments.rivals.clone(),
+        model: arguments.model.clone(),
         seed,
     };
     come_first();

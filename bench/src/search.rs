@@ -3,7 +3,7 @@
 //! pieces are those of this clone, as often as it takes; the vectors are random: nothing is near
 //! anything, so that a first look leaves out least, and a query takes longest.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,13 @@ const QUERIES: [&str; 8] = [
     "verify the hash chain of records",
 ];
 
-struct NoClock;
+pub const NO_STAMP: Stamp = Stamp {
+    size: 0,
+    mtime: 0,
+    ctime: 0,
+};
+
+pub struct NoClock;
 
 impl Clock for NoClock {
     fn now(&self) -> Timestamp {
@@ -177,18 +183,9 @@ fn vector(seed: u64) -> Vec<f32> {
 }
 
 fn fill(state: &Path, seed: u64) -> Result<(), Failure> {
-    let files = sources(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .ok_or("no clone")?,
-    )?;
+    let files = own_sources()?;
     let mut db = SearchDb::create(state)?;
     let (mut count, mut round) = (0, 0);
-    let stamp = Stamp {
-        size: 0,
-        mtime: 0,
-        ctime: 0,
-    };
     while count < PIECES {
         let step = db.begin()?;
         step.set_meta("model", MODEL)?;
@@ -210,7 +207,7 @@ fn fill(state: &Path, seed: u64) -> Result<(), Failure> {
                     ..NewChunk::default()
                 });
             }
-            step.put_file(&path, stamp, &[], &chunks)?;
+            step.put_file(&path, NO_STAMP, &[], &chunks)?;
         }
         step.commit()?;
         round += 1;
@@ -218,25 +215,26 @@ fn fill(state: &Path, seed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All sources beneath a folder, with their paths.
-fn sources(root: &Path) -> Result<Vec<(String, String)>, Failure> {
+/// Rust of this clone.
+pub fn own_sources() -> Result<Vec<(String, String)>, Failure> {
+    let root = clone()?;
+    let folders = ["crates", "xtask", "bench/src"].map(|folder| root.join(folder));
+    sources(root, folders.into())
+}
+
+/// All Rust beneath some folders, with its paths from `root`.
+pub fn sources(root: &Path, mut folders: Vec<PathBuf>) -> Result<Vec<(String, String)>, Failure> {
     let mut found = Vec::new();
-    let mut folders = vec![
-        root.join("crates"),
-        root.join("xtask"),
-        root.join("bench/src"),
-    ];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == "rs") {
-                let text = std::fs::read_to_string(&path)?;
-                found.push((
-                    path.strip_prefix(root)?.to_string_lossy().into_owned(),
-                    text,
-                ));
+                let text = std::fs::read(&path)?;
+                let shown = path.strip_prefix(root)?.to_string_lossy().into_owned();
+                // Other people's tests have some that is no text.
+                found.extend(String::from_utf8(text).ok().map(|text| (shown, text)));
             }
         }
     }
@@ -244,11 +242,14 @@ fn sources(root: &Path) -> Result<Vec<(String, String)>, Failure> {
     Ok(found)
 }
 
+fn clone() -> Result<&'static Path, Failure> {
+    let clone = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    Ok(clone.ok_or("no clone")?)
+}
+
 /// Files of this clone for each second of CPU, without vectors.
 fn indexing(bench: &Bench, scratch: &Path) -> Result<Figure, Failure> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("no clone")?;
+    let root = clone()?;
     let before = cpu::children();
     let ran = Command::new(&bench.callgate)
         .arg("--workspace")

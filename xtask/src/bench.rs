@@ -9,9 +9,8 @@ use std::process::Command;
 
 use crate::command::{build_binary, shown};
 use crate::report::Failure;
-use crate::test::cache_folder;
 use crate::test::clients::Rivals;
-use crate::test::containers;
+use crate::test::{cache_folder, containers, model, python};
 
 const MANIFEST: &str = "bench/Cargo.toml";
 /// A package of its own, so that what it needs stays out of our lock file.
@@ -22,6 +21,8 @@ const WITH_NODE: &str = "rpc-files";
 /// The bench that has ripgrep for a rival, and its package.
 const WITH_RIPGREP: &str = "rpc-search";
 const RIPGREP: [(&str, &str); 1] = [("rg", "ripgrep")];
+/// The bench that needs the model.
+const WITH_MODEL: &str = "recall";
 /// The bench that other people's launchers are in, and those with their packages.
 const WITH_LAUNCHERS: &str = "confined";
 const LAUNCHERS: [(&str, &str); 4] = [
@@ -45,6 +46,11 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     command.arg("--callgate").arg(callgate);
     if is_named(args, has_rivals) {
         add_rivals(root, &mut command)?;
+    }
+    if is_named(args, |name| name == WITH_MODEL) {
+        let python = python::find(python::VERSION_MIN)?;
+        let package = model::set_up(root, &cache_folder()?, &python)?;
+        command.arg("--model").arg(package);
     }
     if is_named(args, |name| name == WITH_RIPGREP) {
         containers::install(&RIPGREP)?;

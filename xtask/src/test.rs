@@ -15,9 +15,9 @@
 mod chroma;
 pub mod clients;
 pub mod containers;
-mod model;
+pub mod model;
 mod node_sdk;
-mod python;
+pub mod python;
 mod release;
 mod skips;
 mod types;
