@@ -2,8 +2,8 @@
 //! of code, each with the model's vector of it, and 200 others to ask with; all of them, and
 //! what is left by filters that let less and less through.
 //!
-//! The lines are of the sources this clone was built from. Their vectors take minutes, so they
-//! are kept beside the model for the next time.
+//! The lines are of the packages that cargo has fetched, which change more seldom than our own
+//! sources: their vectors take minutes, and are kept beside the model for the next time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use callgate_store::search::{NewChunk, SearchDb};
 
 use crate::figure::{Figure, number, quiet};
 use crate::scratch::Scratch;
-use crate::search::{NO_STAMP, NoClock, own_sources, sources};
+use crate::search::{NO_STAMP, NoClock, sources};
 use crate::{Bench, Failure, cpu};
 
 const COUNT: usize = 100_000;
@@ -70,9 +70,8 @@ fn lines() -> Result<Vec<String>, Failure> {
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let registry = home.ok_or("neither CARGO_HOME nor HOME is set")?;
     let registry = registry.join("registry/src");
-    let fetched = sources(&registry, vec![registry.clone()])?;
     let mut all = BTreeMap::new();
-    for (_, text) in own_sources()?.iter().chain(&fetched) {
+    for (_, text) in sources(&registry, vec![registry.clone()])? {
         for line in text.lines().map(str::trim) {
             if LINE_BYTES.contains(&line.len()) && line.split_whitespace().count() > 2 {
                 all.insert(*blake3::hash(line.as_bytes()).as_bytes(), line.to_owned());

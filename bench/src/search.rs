@@ -216,7 +216,7 @@ fn fill(state: &Path, seed: u64) -> Result<(), Failure> {
 }
 
 /// Rust of this clone.
-pub fn own_sources() -> Result<Vec<(String, String)>, Failure> {
+fn own_sources() -> Result<Vec<(String, String)>, Failure> {
     let root = clone()?;
     let folders = ["crates", "xtask", "bench/src"].map(|folder| root.join(folder));
     sources(root, folders.into())
