@@ -18,10 +18,10 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use crate::support::Folder;
 use crate::support::bridge::{Frames, bridge, frame, write_private};
 use crate::support::drive::{Serve, cli};
 use crate::support::fits::fits;
+use crate::support::{Folder, wait_for};
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"
@@ -195,6 +195,8 @@ struct World {
 #[derive(Default)]
 struct Seen {
     asked: Vec<Value>,
+    /// How many of these it is through with, closing included.
+    done: usize,
     connections: usize,
 }
 
@@ -248,6 +250,11 @@ impl World {
             }
             let wanted = json!({ "jsonrpc": "2.0", "id": id, "result": wanted });
             fits(&wanted, &reply).map_err(|reason| format!("call {}: {reason}", id + 1))?;
+            // A parent that closes has answered before.
+            wait_for("the parent's end of the call", || {
+                let seen = self.seen.lock().unwrap();
+                (seen.done == seen.asked.len()).then_some(())
+            });
         }
         if !bridge.end().success() {
             return Err("a bad exit code".to_owned());
@@ -303,7 +310,12 @@ fn act(listener: &UnixListener, steps: &[Value], seen: &Mutex<Seen>) {
             if !step["answer"].is_null() {
                 frames.send(&bytes(&step["answer"]));
             }
-            if step["close"] == true {
+            let closes = step["close"] == true;
+            if closes {
+                frames.0.shutdown(Shutdown::Both).unwrap();
+            }
+            seen.lock().unwrap().done += 1;
+            if closes {
                 break;
             }
         }
