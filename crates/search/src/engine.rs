@@ -77,7 +77,7 @@ pub enum SearchError {
     #[error("the search index is locked by another process")]
     Locked,
     /// It can not be read.
-    #[error("the search index can not be used")]
+    #[error("the search index can not be used: `callgate index` says why")]
     Broken(#[source] StoreError),
     /// What was asked makes no sense.
     #[error("{field}: {reason}")]

@@ -67,7 +67,10 @@ pub enum StoreError {
         source: rusqlite::Error,
     },
     /// The search index could not be used. What is there of files can be indexed again.
-    #[error("use the search index search.db")]
+    #[error(
+        "use the search index (if it is damaged, remove search.db from the state folder: \
+         `callgate index` makes it anew from the files)"
+    )]
     Search {
         /// What SQLite said.
         #[source]

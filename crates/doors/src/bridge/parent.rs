@@ -119,10 +119,13 @@ impl Door {
     /// One connection to its end.
     async fn converse(&self, mut bridge: Bridge) {
         let mut out = Vec::new();
-        loop {
+        // Made once: to wait for it anew with each frame would cost as much as to read one.
+        let mut stopped = std::pin::pin!(self.stop.cancelled());
+        while !self.stop.is_cancelled() {
             let next = tokio::select! {
+                biased;
                 next = bridge.frames.next() => next,
-                () = self.stop.cancelled() => return,
+                () = &mut stopped => return,
             };
             let goes_on = match next {
                 Ok(Some(payload)) => {
@@ -147,6 +150,7 @@ impl Door {
                 tokio::time::sleep(FAREWELL).await;
             };
             let written = tokio::select! {
+                biased;
                 written = bridge.frames.write(&out) => written.is_ok(),
                 () = given_up => false,
             };
