@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use self::resumed::Resumed;
 pub use self::short::{Asked, Head, Told};
-use self::short::{Dates, Left};
+use self::short::{Left, Shared};
 
 /// How long connections without a call may last once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -84,7 +84,7 @@ pub async fn serve<A: Answers>(
     calls: impl Future<Output = ()>,
     stop: Cancel,
 ) {
-    let dates = Arc::new(Dates::new(clock));
+    let shared = Arc::new(Shared::new(clock));
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let connections = TaskTracker::new();
     let abandon = Cancel::new();
@@ -104,11 +104,11 @@ pub async fn serve<A: Answers>(
             connections.spawn(turn_away(stream));
             continue;
         };
-        let (answers, dates) = (Arc::clone(&answers), Arc::clone(&dates));
+        let (answers, shared) = (Arc::clone(&answers), Arc::clone(&shared));
         let (stop, abandon) = (stop.clone(), abandon.clone());
         connections.spawn(async move {
             tokio::select! {
-                () = connection(stream, answers, limits, &dates, &stop) => {}
+                () = connection(stream, answers, limits, &shared, &stop) => {}
                 () = abandon.cancelled() => {}
             }
             drop(place);
@@ -146,10 +146,10 @@ async fn connection<A: Answers>(
     mut stream: TcpStream,
     answers: Arc<A>,
     limits: Limits,
-    dates: &Dates,
+    shared: &Shared,
     stop: &Cancel,
 ) {
-    match short::carry(&mut stream, &*answers, &limits, dates, stop).await {
+    match short::carry(&mut stream, &*answers, &limits, shared, stop).await {
         Left::Over => linger(stream).await,
         // Boxed, so that connections that never get here have no room for it.
         Left::Library(came) => Box::pin(by_library(stream, came, answers, limits, stop)).await,

@@ -6,6 +6,7 @@
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
@@ -35,6 +36,8 @@ const FIELDS_MAX: usize = 32;
 const WRITE_BYTES: usize = 64 * 1024;
 /// What a connection reads into at first.
 const BUFFER_BYTES: usize = 4 * 1024;
+/// Fewer requests than these under way are few.
+const FEW: usize = 8;
 /// A larger buffer is let go of with its request.
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
@@ -77,13 +80,13 @@ impl http_body::Body for Asked {
 }
 
 /// The date as answers tell it, made once a second.
-pub(super) struct Dates {
+struct Dates {
     clock: Arc<dyn Clock>,
     last: Mutex<(u64, String)>,
 }
 
 impl Dates {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    fn new(clock: Arc<dyn Clock>) -> Self {
         let last = Mutex::new((u64::MAX, String::new()));
         Self { clock, last }
     }
@@ -96,6 +99,45 @@ impl Dates {
             *last = (second, httpdate::fmt_http_date(moment));
         }
         out.extend_from_slice(last.1.as_bytes());
+    }
+}
+
+/// What the connections of a port share.
+pub(super) struct Shared {
+    dates: Dates,
+    /// Requests that are being answered.
+    under_way: AtomicUsize,
+}
+
+impl Shared {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            dates: Dates::new(clock),
+            under_way: AtomicUsize::new(0),
+        }
+    }
+
+    fn begins(&self) -> UnderWay<'_> {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(&self.under_way)
+    }
+
+    /// Lets whoever sends get done with it. At the first word of a request their kernel still has
+    /// the socket, and to wait for that costs both sides more than a look at the others does,
+    /// on virtual machines several times an answer. Where many are under way it is long done.
+    async fn breathe(&self) {
+        if self.under_way.load(Ordering::Relaxed) < FEW {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A request that is being answered.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -112,7 +154,7 @@ pub(super) async fn carry<A: Answers>(
     stream: &mut TcpStream,
     answers: &A,
     limits: &Limits,
-    dates: &Dates,
+    shared: &Shared,
     stop: &Cancel,
 ) -> Left {
     let mut came = Vec::with_capacity(BUFFER_BYTES);
@@ -142,9 +184,14 @@ pub(super) async fn carry<A: Answers>(
                     patience.as_mut().reset(due);
                 }
             };
+            let read = async {
+                stream.readable().await?;
+                shared.breathe().await;
+                stream.read_buf(&mut came).await
+            };
             tokio::select! {
                 biased;
-                read = stream.read_buf(&mut came) => {
+                read = read => {
                     if !matches!(read, Ok(count) if count > 0) {
                         return Left::Over;
                     }
@@ -156,12 +203,14 @@ pub(super) async fn carry<A: Answers>(
         std::mem::swap(&mut came, &mut asked);
         came.clear();
         came.extend_from_slice(&asked[body.end..]);
+        let under_way = shared.begins();
         let told = tokio::select! {
             biased;
             told = answers.message(&head, &asked[body]) => told,
             () = hung_up(stream, &mut came) => return Left::Over,
         };
-        match tell(stream, &mut came, told, &mut out, dates).await {
+        drop(under_way);
+        match tell(stream, &mut came, told, &mut out, &shared.dates).await {
             Ok(true) => {}
             Ok(false) | Err(_) => return Left::Over,
         }
