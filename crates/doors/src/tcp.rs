@@ -3,6 +3,7 @@
 //! doors that read them.
 
 mod resumed;
+mod shared;
 mod short;
 
 use std::convert::Infallible;
@@ -25,8 +26,9 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use self::resumed::Resumed;
+use self::shared::Shared;
+use self::short::Left;
 pub use self::short::{Asked, Head, Told};
-use self::short::{Left, Shared};
 
 /// How long connections without a call may last once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -6,10 +6,8 @@
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
 
 use axum::BoxError;
 use axum::body::{Body, Bytes};
@@ -17,7 +15,7 @@ use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header, response,
 };
 use axum::response::Response;
-use callgate_call::{Cancel, Clock};
+use callgate_call::Cancel;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -25,6 +23,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
+use super::shared::{Dates, Shared};
 use super::{Answers, Limits};
 use crate::web::{Kinds, json_response};
 
@@ -36,8 +35,6 @@ const FIELDS_MAX: usize = 32;
 const WRITE_BYTES: usize = 64 * 1024;
 /// What a connection reads into at first.
 const BUFFER_BYTES: usize = 4 * 1024;
-/// Fewer requests than these under way are few.
-const FEW: usize = 8;
 /// A larger buffer is let go of with its request.
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
@@ -76,68 +73,6 @@ impl http_body::Body for Asked {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Coming(coming) => coming.size_hint(),
         }
-    }
-}
-
-/// The date as answers tell it, made once a second.
-struct Dates {
-    clock: Arc<dyn Clock>,
-    last: Mutex<(u64, String)>,
-}
-
-impl Dates {
-    fn new(clock: Arc<dyn Clock>) -> Self {
-        let last = Mutex::new((u64::MAX, String::new()));
-        Self { clock, last }
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        let second = self.clock.now().0 / 1000;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != second {
-            let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-            *last = (second, httpdate::fmt_http_date(moment));
-        }
-        out.extend_from_slice(last.1.as_bytes());
-    }
-}
-
-/// What the connections of a port share.
-pub(super) struct Shared {
-    dates: Dates,
-    /// Requests that are being answered.
-    under_way: AtomicUsize,
-}
-
-impl Shared {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            dates: Dates::new(clock),
-            under_way: AtomicUsize::new(0),
-        }
-    }
-
-    fn begins(&self) -> UnderWay<'_> {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(&self.under_way)
-    }
-
-    /// Lets whoever sends get done with it. At the first word of a request their kernel still has
-    /// the socket, and to wait for that costs both sides more than a look at the others does,
-    /// on virtual machines several times an answer. Where many are under way it is long done.
-    async fn breathe(&self) {
-        if self.under_way.load(Ordering::Relaxed) < FEW {
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-/// A request that is being answered.
-struct UnderWay<'a>(&'a AtomicUsize);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

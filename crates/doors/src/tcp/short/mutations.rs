@@ -2,6 +2,7 @@
 //! would have read it, whatever came before it on its connection and wherever it was cut.
 
 use std::convert::Infallible;
+use std::sync::Mutex;
 
 use axum::http::request::Parts;
 use hyper::server::conn::http1;
