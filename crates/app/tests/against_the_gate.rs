@@ -63,6 +63,9 @@ runner = { kind = "process", command = COMMAND }
 
 const OTHER: &str = "read -r input\necho ran >> out/effects\necho '{}'\n";
 
+/// Attempts more for a tool that could not be started.
+const RETRIES: usize = 3;
+
 const STORER: &str = "echo stored > spare/stored\necho '{}'\n";
 
 /// A gate, and a referee of the same user.
@@ -136,7 +139,14 @@ fn attack_all(ground: &mut Ground) -> Vec<String> {
             continue;
         }
         for tool in &attack.tools {
-            let (happened, said) = ground.attempt(&attack, tool);
+            let (mut happened, mut said) = ground.attempt(&attack, tool);
+            // What the unconfined one has killed may only now be dead.
+            for _ in 0..RETRIES {
+                if happened || !said.contains("the spawner died meanwhile") {
+                    break;
+                }
+                (happened, said) = ground.attempt(&attack, tool);
+            }
             // A tool that can not be started stops every attack.
             if happened || !said.contains("said") {
                 let word = if happened { "WORKED" } else { "did not" };
