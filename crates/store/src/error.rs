@@ -69,7 +69,7 @@ pub enum StoreError {
     /// The search index could not be used. What is there of files can be indexed again.
     #[error(
         "use the search index (if it is damaged, remove search.db from the state folder: \
-         `callgate index` makes it anew from the files)"
+         `callgate index` makes it anew from the files, without what programs have put there)"
     )]
     Search {
         /// What SQLite said.
