@@ -3,7 +3,7 @@
 //! started us.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -213,17 +213,23 @@ impl PipeWriter {
 
 /// Asks the runtime to tell when `fd` is ready; `None` for what always is.
 fn watch(fd: BorrowedFd<'_>, interest: Interest) -> io::Result<Option<AsyncFd<OwnedFd>>> {
-    let watched = fd.try_clone_to_owned()?;
-    #[expect(
-        deprecated,
-        reason = "an OwnedFd stays open and the same, which is all its successor asks, in unsafe code"
-    )]
-    let registered = AsyncFd::with_interest(watched, interest);
-    match registered {
+    match register(fd.try_clone_to_owned()?, interest) {
         Ok(ready) => Ok(Some(ready)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The same for what owns its descriptor.
+#[expect(
+    deprecated,
+    reason = "what owns a descriptor keeps it open and the same, which is all its successor asks, in unsafe code"
+)]
+pub(crate) fn register<T: AsRawFd + Into<OwnedFd>>(
+    owned: T,
+    interest: Interest,
+) -> io::Result<AsyncFd<T>> {
+    AsyncFd::with_interest(owned, interest)
 }
 
 /// Ready once the other end of a socket is closed altogether, not only for one direction.

@@ -81,11 +81,10 @@ pub async fn serve(mut listener: SameUid, gate: Arc<Gate>, caller: Caller, closi
         let door = Arc::clone(&door);
         number += 1;
         connections.spawn(async move {
-            let bridge = Bridge {
-                frames: Frames::new(stream),
-                number,
-            };
-            door.converse(bridge).await;
+            // One that can not be watched is closed, which says enough.
+            if let Ok(frames) = Frames::new(stream) {
+                door.converse(Bridge { frames, number }).await;
+            }
             drop(place);
         });
     }

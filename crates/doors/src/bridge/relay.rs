@@ -106,7 +106,9 @@ impl Pool {
         };
         // Another user's process may not have our input.
         match stream.peer_cred() {
-            Ok(peer) if peer.uid() == self.uid => Ok(Frames::new(stream)),
+            Ok(peer) if peer.uid() == self.uid => {
+                Frames::new(stream).map_err(|error| failed(error.to_string()))
+            }
             Ok(peer) => Err(failed(format!("it is served by user {}", peer.uid()))),
             Err(error) => Err(failed(error.to_string())),
         }

@@ -1,20 +1,22 @@
 //! A connection that carries frames.
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 
 use callgate_wires::bridge::{FrameDecoder, FrameError};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
-use tokio::net::UnixStream;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
-use crate::pipe::hung_up;
+use crate::pipe::{hung_up, register};
 
 /// Largest read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// One connection.
+/// One connection. It is watched for what comes and not for room to write: of a Unix socket
+/// that is told whenever the peer has read something, and would wake us once for every answer.
 pub(super) struct Frames {
-    stream: UnixStream,
+    stream: AsyncFd<UnixStream>,
     decoder: FrameDecoder,
     chunk: Vec<u8>,
 }
@@ -31,12 +33,13 @@ pub(super) enum Lost {
 }
 
 impl Frames {
-    pub fn new(stream: UnixStream) -> Self {
-        Self {
-            stream,
+    /// Takes over a connection. Must be called inside a runtime.
+    pub fn new(stream: tokio::net::UnixStream) -> io::Result<Self> {
+        Ok(Self {
+            stream: register(stream.into_std()?, Interest::READABLE)?,
             decoder: FrameDecoder::default(),
             chunk: vec![0; READ_BYTES],
-        }
+        })
     }
 
     /// The next payload; `None` at an end between two frames. Cancel-safe: bytes leave the
@@ -46,7 +49,7 @@ impl Frames {
             if let Some(payload) = self.decoder.next_frame()? {
                 return Ok(Some(payload.to_vec()));
             }
-            match self.stream.read(&mut self.chunk).await? {
+            match self.read().await? {
                 0 => {
                     self.decoder.finish()?;
                     return Ok(None);
@@ -56,9 +59,47 @@ impl Frames {
         }
     }
 
+    async fn read(&mut self) -> io::Result<usize> {
+        loop {
+            let mut guard = self.stream.readable().await?;
+            match guard.try_io(|stream| stream.get_ref().read(&mut self.chunk)) {
+                Ok(Ok(count)) => {
+                    // That was all there is: what comes next is told anew.
+                    if count < self.chunk.len() {
+                        guard.clear_ready();
+                    }
+                    return Ok(count);
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_would_block) => {}
+            }
+        }
+    }
+
     /// Writes frames, waiting for the reader.
-    pub async fn write(&mut self, frames: &[u8]) -> io::Result<()> {
-        self.stream.write_all(frames).await
+    pub async fn write(&mut self, mut frames: &[u8]) -> io::Result<()> {
+        let mut stream = self.stream.get_ref();
+        // Watched for room only while there is none.
+        let mut room = None;
+        while !frames.is_empty() {
+            match stream.write(frames) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => frames = &frames[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let watched = match room.take() {
+                        Some(watched) => watched,
+                        None => register(stream.try_clone()?, Interest::WRITABLE)?,
+                    };
+                    // One that was told of before the write that failed is no news.
+                    watched.writable().await?.clear_ready();
+                    room = Some(watched);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Ready once the peer has closed the connection. A peer that has only finished sending
@@ -67,7 +108,7 @@ impl Frames {
         // Nothing is read meanwhile, so that a frame sent too early waits its turn.
         if self.stream.ready(Interest::PRIORITY).await.is_ok() {
             // One half at least, and most often both: then this is ready at once.
-            hung_up(self.stream.as_fd()).await;
+            hung_up(self.stream.get_ref().as_fd()).await;
         }
     }
 
@@ -75,7 +116,7 @@ impl Frames {
     pub fn is_fresh(&self) -> bool {
         let mut byte = [0];
         let quiet = matches!(
-            self.stream.try_read(&mut byte),
+            self.stream.get_ref().read(&mut byte),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock
         );
         quiet && self.decoder.is_empty()
@@ -87,12 +128,43 @@ mod tests {
     use super::*;
     use tokio::task::yield_now;
 
+    /// A connection, and its blocking other end.
+    fn pair() -> (Frames, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let near = tokio::net::UnixStream::from_std(near).unwrap();
+        (Frames::new(near).unwrap(), far)
+    }
+
+    /// What the socket has no room for waits for the reader, and comes whole and in order; what
+    /// the reader says meanwhile is not lost.
+    #[tokio::test]
+    async fn more_than_there_is_room_for() {
+        let (mut frames, mut far) = pair();
+        let large: Vec<u8> = (0..4_000_000_u32).map(|n| (n % 251) as u8).collect();
+        let wanted = large.clone();
+        let reader = std::thread::spawn(move || {
+            far.write_all(b"\0\0\0\x02{}").unwrap();
+            let mut came = vec![0; wanted.len()];
+            far.read_exact(&mut came).unwrap();
+            assert!(came == wanted);
+            far
+        });
+        frames.write(&large).await.unwrap();
+        let mut far = reader.join().unwrap();
+        assert_eq!(frames.next().await.unwrap().unwrap(), b"{}");
+        far.write_all(b"\0\0\0\x02").unwrap();
+        far.write_all(b"[]").unwrap();
+        assert_eq!(frames.next().await.unwrap().unwrap(), b"[]");
+        drop(far);
+        assert!(frames.next().await.unwrap().is_none());
+        assert!(frames.write(b"x").await.is_err());
+    }
+
     /// A peer that has finished sending is there until it closes.
     #[tokio::test]
     async fn half_an_end_is_none() {
-        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-        near.set_nonblocking(true).unwrap();
-        let frames = Frames::new(UnixStream::from_std(near).unwrap());
+        let (frames, far) = pair();
         let mut closed = std::pin::pin!(frames.closed());
         let seen = async |rounds: usize| {
             for _ in 0..rounds {

@@ -35,7 +35,8 @@ const PURPOSE: &str = "session";
 
 #[derive(Default)]
 pub(super) struct Sessions {
-    held: Mutex<HashMap<String, Arc<Held>>>,
+    /// By the bytes of their names.
+    held: Mutex<HashMap<Vec<u8>, Arc<Held>>>,
     ended: Mutex<VecDeque<String>>,
     next: AtomicU64,
     swept: AtomicU64,
@@ -87,12 +88,12 @@ impl Sessions {
                 held.remove(&idle);
             }
         }
-        held.insert(name, new);
+        held.insert(name.into_bytes(), new);
     }
 
     /// Lets go of what nobody came back for. A session that is let go of is held again when it
     /// is named: all that is lost are its subscriptions and streams.
-    fn sweep(&self, held: &mut HashMap<String, Arc<Held>>, now: Timestamp) {
+    fn sweep(&self, held: &mut HashMap<Vec<u8>, Arc<Held>>, now: Timestamp) {
         let last = self.swept.load(Ordering::Relaxed);
         if now.since(Timestamp(last)) < SWEEP_EVERY {
             return;
@@ -106,18 +107,19 @@ impl Sessions {
 
     /// The session a request names, if it is this caller's and has not ended.
     pub fn find(&self, server: &Server, headers: &HeaderMap, peer: &Peer) -> Option<Arc<Held>> {
-        let name = headers.get(HEADER)?.to_str().ok()?;
+        let (name, now) = (headers.get(HEADER)?, server.seal.now());
         let mut all = lock(&self.held);
-        self.sweep(&mut all, server.seal.now());
-        let known = all.get(name).cloned();
+        self.sweep(&mut all, now);
+        let known = all.get(name.as_bytes()).cloned();
         drop(all);
         if let Some(held) = known {
             if held.caller != peer.caller {
                 return None;
             }
-            held.used.store(server.seal.now().0, Ordering::Relaxed);
+            held.used.store(now.0, Ordering::Relaxed);
             return Some(held);
         }
+        let name = name.to_str().ok()?;
         if lock(&self.ended).iter().any(|ended| ended == name) {
             return None;
         }
@@ -139,7 +141,7 @@ impl Sessions {
         let Some(name) = headers.get(HEADER).and_then(|name| name.to_str().ok()) else {
             return;
         };
-        lock(&self.held).remove(name);
+        lock(&self.held).remove(name.as_bytes());
         let mut ended = lock(&self.ended);
         if ended.len() >= ENDED_MAX {
             ended.pop_front();
