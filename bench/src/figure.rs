@@ -44,6 +44,14 @@ impl Figure {
         self
     }
 
+    /// The same where something is wanted.
+    pub fn maybe_at_least(self, wanted: Option<f64>) -> Self {
+        match wanted {
+            Some(wanted) => self.at_least(wanted),
+            None => self,
+        }
+    }
+
     pub fn at_most(mut self, wanted: f64) -> Self {
         self.wanted = Wanted::AtMost(wanted);
         self

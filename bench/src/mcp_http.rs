@@ -23,7 +23,10 @@ use crate::mcp::{self, INITIALIZE, INITIALIZED, MODERN_META, TOOL};
 use crate::scratch::Scratch;
 use crate::{Bench, Failure, chain, cpu, python};
 
-const CONNECTIONS: usize = 8;
+/// Connections at once: few, where each answer wakes a client that has nothing else to do, and
+/// as many as keep client and server busy. What a server can do shows in the latter.
+pub const FEW: usize = 8;
+pub const MANY: usize = 64;
 const ROUNDS: usize = 9;
 /// Calls that are looked at, before those that are counted. They warm compilers up as well.
 const CHECKED: usize = 50;
@@ -93,9 +96,50 @@ struct Server {
     calls: usize,
     /// How much faster than it we want to be, if it is a rival.
     wanted: Option<f64>,
-    /// Calls per second and CPU of a call, of each round in each era.
-    rates: [Vec<f64>; 2],
-    cpus: [Vec<f64>; 2],
+    /// Those of each round, in each era.
+    few: [Rounds; 2],
+    many: [Rounds; 2],
+}
+
+/// Calls per second and CPU of a call, of each round.
+#[derive(Default)]
+pub struct Rounds {
+    pub rates: Vec<f64>,
+    pub cpus: Vec<f64>,
+}
+
+impl Rounds {
+    /// One more, of these requests.
+    pub fn measure(
+        &mut self,
+        (port, runs): (u16, &Runs),
+        width: usize,
+        requests: &Lines,
+    ) -> Result<(), Failure> {
+        let mut connections = Connections::open(port, width)?;
+        let before = runs.cpu()?;
+        let took = connections.exchange(requests)?;
+        let spent = runs.cpu()?.saturating_sub(before);
+        self.rates.push(requests.len() as f64 / took.as_secs_f64());
+        self.cpus.push(cpu::micros_each(spent, requests.len()));
+        Ok(())
+    }
+
+    pub fn rate(&self) -> f64 {
+        median(&self.rates)
+    }
+
+    /// How ours compare with others.
+    pub fn against(&self, name: &str, theirs: &Self) -> Figure {
+        let beside = format!(
+            "{} against {} calls/s; CPU of a call {} against {} µs",
+            number(self.rate()),
+            number(theirs.rate()),
+            number(quiet(&self.cpus)),
+            number(quiet(&theirs.cpus)),
+        );
+        Figure::new(name, self.rate() / theirs.rate(), "x").beside(beside)
+    }
 }
 
 impl Server {
@@ -111,31 +155,26 @@ impl Server {
             runs,
             calls,
             wanted,
-            rates: Default::default(),
-            cpus: Default::default(),
+            few: Default::default(),
+            many: Default::default(),
         }
+    }
+
+    /// True if others have made it, and its work is its own.
+    fn is_apart(&self) -> bool {
+        matches!(self.runs, Runs::Apart(_))
     }
 
     /// One round in one era.
     fn measure(&mut self, era: Era, headers: &str, writer: &mut Writer) -> Result<(), Failure> {
         let calls = writer.tool_calls(TOOL, self.calls, era.meta());
-        let requests = requests(headers, &calls);
-        let mut connections = Connections::open(self.port, CONNECTIONS)?;
-        let before = self.runs.cpu()?;
-        let took = connections.exchange(&requests)?;
-        let cpu = self.runs.cpu()?.saturating_sub(before);
-        let rate = self.calls as f64 / took.as_secs_f64();
-        self.rates[era as usize].push(rate);
-        self.cpus[era as usize].push(cpu::micros_each(cpu, self.calls));
+        let (at, requests) = ((self.port, &self.runs), requests(headers, &calls));
+        self.few[era as usize].measure(at, FEW, &requests)?;
+        // Ours and what has its speed; the others are slower by far, however many ask.
+        if self.calls == CALLS {
+            self.many[era as usize].measure(at, MANY, &requests)?;
+        }
         Ok(())
-    }
-
-    fn rate(&self, era: Era) -> f64 {
-        median(&self.rates[era as usize])
-    }
-
-    fn cpu(&self, era: Era) -> f64 {
-        quiet(&self.cpus[era as usize])
     }
 }
 
@@ -153,46 +192,44 @@ fn rates(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         Server::new("TypeScript SDK", typescript(bench)?, 1_000, Some(25.0)),
         Server::new("FastMCP", fastmcp(bench)?, 200, Some(50.0)),
     ];
-    for rival in &rivals {
+    for rival in rivals.iter().filter(|rival| rival.is_apart()) {
         // Canned bytes are the answer to something else.
-        if matches!(rival.runs, Runs::Apart(_)) {
-            checked(rival.port, &few)?;
-        }
+        checked(rival.port, &few)?;
     }
     for _ in 0..ROUNDS {
         for era in Era::ALL {
             ours.measure(era, &headers(ours.port, era, TOOL)?, &mut writer)?;
             for rival in &mut rivals {
                 // Canned bytes are no handshake.
-                let headers = match rival.runs {
-                    Runs::Apart(_) => headers(rival.port, era, TOOL)?,
-                    Runs::Here(_) => headers(ours.port, era, TOOL)?,
+                let port = if rival.is_apart() {
+                    rival.port
+                } else {
+                    ours.port
                 };
+                let headers = headers(port, era, TOOL)?;
                 rival.measure(era, &headers, &mut writer)?;
             }
         }
     }
     let mut figures = Vec::new();
     for era in Era::ALL {
+        let (name, era) = (era.name(), era as usize);
         for rival in &rivals {
-            let (us, them) = (ours.rate(era), rival.rate(era));
-            let name = format!("mcp-http, {}: calls/s against {}", era.name(), rival.name);
-            let beside = format!(
-                "{} against {} calls/s; CPU of a call {} against {} µs",
-                number(us),
-                number(them),
-                number(ours.cpu(era)),
-                number(rival.cpu(era)),
-            );
-            let figure = Figure::new(&name, us / them, "x").beside(beside);
-            figures.push(match rival.wanted {
-                Some(wanted) => figure.at_least(wanted),
-                None => figure,
-            });
+            let few = format!("mcp-http, {name}: calls/s against {}", rival.name);
+            if rival.is_apart() {
+                let figure = ours.few[era].against(&few, &rival.few[era]);
+                figures.push(figure.maybe_at_least(rival.wanted));
+                continue;
+            }
+            let many = format!("{few}, {MANY} connections");
+            let figure = ours.many[era].against(&many, &rival.many[era]);
+            figures.push(figure.maybe_at_least(rival.wanted));
+            let few = format!("{few}, {FEW} connections");
+            figures.push(ours.few[era].against(&few, &rival.few[era]));
         }
     }
     ours.runs.stop()?;
-    chain::check(bench, &scratch, 2 * (CHECKED + ROUNDS * CALLS))?;
+    chain::check(bench, &scratch, 2 * (CHECKED + 2 * ROUNDS * CALLS))?;
     Ok(figures)
 }
 

@@ -34,6 +34,11 @@ impl Served {
         Ok(Self { port, runs, calls })
     }
 
+    /// Where it is, and how it runs.
+    pub fn at(&self) -> (u16, &Runs) {
+        (self.port, &self.runs)
+    }
+
     /// Of the gate and all it started.
     pub fn cpu(&self) -> Result<Duration, Failure> {
         self.runs.cpu()

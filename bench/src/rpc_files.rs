@@ -6,18 +6,18 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::figure::{Figure, median, number, quiet};
-use crate::http::{Connection, Connections};
+use crate::figure::Figure;
+use crate::http::Connection;
 use crate::lines::{Lines, Writer};
 use crate::mcp::{INITIALIZE, INITIALIZED};
-use crate::mcp_http::{Runs, canned};
+use crate::mcp_http::{FEW, MANY, Rounds, canned};
 use crate::piped::Piped;
 use crate::rpc::{Served, request};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure, cpu};
+use crate::{Bench, Failure};
 
-/// Requests in flight, to each server alike.
-const WIDTH: usize = 8;
+/// Requests in flight, to the server in Node and ours alike.
+const WIDTH: usize = FEW;
 const ROUNDS: usize = 9;
 /// Calls in a round.
 const CALLS: usize = 10_000;
@@ -29,29 +29,6 @@ const FILE_BYTES: usize = 4096;
 const CANNED_MIN: f64 = 0.35;
 const NODE_MIN: f64 = 5.0;
 
-/// Calls per second and CPU of a call, of each round.
-#[derive(Default)]
-struct Rounds {
-    rates: Vec<f64>,
-    cpus: Vec<f64>,
-}
-
-impl Rounds {
-    fn rate(&self) -> f64 {
-        median(&self.rates)
-    }
-
-    fn beside(&self, theirs: &Self) -> String {
-        format!(
-            "{} against {} calls/s; CPU of a call {} against {} µs",
-            number(self.rate()),
-            number(theirs.rate()),
-            number(quiet(&self.cpus)),
-            number(quiet(&theirs.cpus)),
-        )
-    }
-}
-
 pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("rpc-files")?;
     let mut writer = Writer::new(bench.seed);
@@ -61,39 +38,34 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let (canned_port, canned_runs) = canned(answer)?;
     let mut node = node(bench, &scratch.workspace())?;
     check_node(&mut node, &scratch.workspace(), &texts)?;
-    let (mut ours, mut canned, mut nodes) = <(Rounds, Rounds, Rounds)>::default();
+    let canned_at = (canned_port, &canned_runs);
+    let (mut ours, mut canned) = <([Rounds; 2], [Rounds; 2])>::default();
+    let mut nodes = Rounds::default();
     let reads = served.requests(&calls(CALLS));
     let node_reads = node_calls(&scratch.workspace(), NODE_CALLS);
     for _ in 0..ROUNDS {
-        let before = served.cpu()?;
-        exchange(served.port, &reads, &mut ours)?;
-        let spent = served.cpu()?.saturating_sub(before);
-        ours.cpus.push(cpu::micros_each(spent, CALLS));
-        served.called(CALLS);
-        let before = canned_runs.cpu()?;
-        exchange(canned_port, &reads, &mut canned)?;
-        let spent = canned_runs.cpu()?.saturating_sub(before);
-        canned.cpus.push(cpu::micros_each(spent, CALLS));
+        for (at, width) in [FEW, MANY].into_iter().enumerate() {
+            ours[at].measure(served.at(), width, &reads)?;
+            served.called(CALLS);
+            canned[at].measure(canned_at, width, &reads)?;
+        }
         let spent = node.exchange(&node_reads, WIDTH)?;
         nodes.rates.push(spent.per_second());
         nodes.cpus.push(spent.cpu_micros());
     }
-    stop(canned_runs)?;
+    canned_runs.stop()?;
     served.finish(bench, &scratch)?;
-    let against = |name: &str, theirs: &Rounds, wanted: f64| {
-        let name = format!("rpc-files: 4 KiB reads/s against {name}");
-        Figure::new(&name, ours.rate() / theirs.rate(), "x")
-            .at_least(wanted)
-            .beside(ours.beside(theirs))
-    };
+    let name = |theirs: &str| format!("rpc-files: 4 KiB reads/s against {theirs}");
+    let canned_name = |width: usize| name(&format!("canned bytes, {width} connections"));
     Ok(vec![
-        against("canned bytes", &canned, CANNED_MIN),
-        against("MCP's filesystem server in Node", &nodes, NODE_MIN),
+        ours[1]
+            .against(&canned_name(MANY), &canned[1])
+            .at_least(CANNED_MIN),
+        ours[0].against(&canned_name(FEW), &canned[0]),
+        ours[0]
+            .against(&name("MCP's filesystem server in Node"), &nodes)
+            .at_least(NODE_MIN),
     ])
-}
-
-fn stop(runs: Runs) -> Result<(), Failure> {
-    runs.stop()
 }
 
 /// Text as it is written, in lines.
@@ -124,12 +96,6 @@ fn calls(count: usize) -> Lines {
         lines.push(&request("files/read", json!({ "path": name(number) })));
     }
     lines
-}
-
-fn exchange(port: u16, reads: &Lines, rounds: &mut Rounds) -> Result<(), Failure> {
-    let took = Connections::open(port, WIDTH)?.exchange(reads)?;
-    rounds.rates.push(reads.len() as f64 / took.as_secs_f64());
-    Ok(())
 }
 
 /// Reads whose answers are looked at; the bytes of the last.
