@@ -27,7 +27,11 @@ pub(crate) async fn carry_out(
     let first =
         poll_fn(|cx| Poll::Ready(catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)))));
     match first.await {
-        Ok(Poll::Ready(answer)) => Ok(gate.settled(answer).await),
+        Ok(Poll::Ready(answer)) => {
+            // The next call can have its memory while this one waits for others.
+            drop(work);
+            Ok(gate.settled(answer).await)
+        }
         Ok(Poll::Pending) => {
             let gate = Arc::clone(gate);
             let work = async move { gate.settled(work.await).await };

@@ -16,6 +16,7 @@ mod ws;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use callgate_call::{
     Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseToken, Outcome, Scope,
     Sink, Wire, natural_number,
@@ -56,8 +57,8 @@ pub struct Peer {
 pub enum Reached {
     /// By pipes.
     Stdio,
-    /// At this address.
-    Http(Option<String>),
+    /// At this host, in the client's words.
+    Http(Option<HeaderValue>),
 }
 
 /// The methods, whoever carries them.

@@ -13,7 +13,7 @@ use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output, Tool, Wire,
     host_name,
 };
-use callgate_gate::{Answer, Entry, Gate};
+use callgate_gate::{Answer, Entry, Gate, others_first};
 use callgate_wires::bridge::limits::MESSAGE_BYTES_MAX;
 use callgate_wires::bridge::{
     CallTool, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, VALUE_ERROR, write_error, write_result,
@@ -249,7 +249,7 @@ impl Door {
             ticket,
         } = self.gate.invoke_found(call, Ok(entry)).await;
         if !alone {
-            tokio::task::yield_now().await;
+            others_first().await;
         }
         if let Err(fault) = self.gate.settle(ticket).await {
             outcome.result = Err(fault);

@@ -326,6 +326,8 @@ impl HttpDoor {
         if self.server.answers_at_once(&request) {
             let mut message = Vec::new();
             let answered = self.server.answer(&mut request, &mut message).await;
+            // The next request can have its memory while this one waits for others.
+            drop(request);
             return self.answer(&id, message, answered, modern).await;
         }
         // Boxed, so that requests that are answered at once have no room for it.

@@ -69,7 +69,7 @@ impl HttpDoor {
     /// One message or several, whole.
     async fn take(&self, identity: Identity, headers: &HeaderMap, body: &[u8]) -> Told {
         let peer = self.peer(identity);
-        let reached = Reached::Http(endpoint(headers));
+        let reached = Reached::Http(headers.get(header::HOST).cloned());
         let came = parse_batch(body, BATCH_MAX);
         match self.rpc.answer(&peer, &reached, came).await {
             Some(answer) => Told::Json(StatusCode::OK, answer),
@@ -153,12 +153,6 @@ async fn pipe(State(door): Door, mut request: axum::extract::Request) -> Respons
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static(PIPE_PROTOCOL));
     response
-}
-
-/// Where the client found us, in its own words.
-pub(super) fn endpoint(headers: &HeaderMap) -> Option<String> {
-    let host = headers.get(header::HOST)?.to_str().ok()?;
-    Some(format!("http://{host}/rpc"))
 }
 
 /// An answer to nobody in particular.

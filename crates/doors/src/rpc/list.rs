@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use axum::http::HeaderValue;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use callgate_call::{Tool, natural_number};
@@ -107,7 +108,7 @@ pub(super) fn schemas() -> [Value; 2] {
 fn described(tool: &Tool, auth_required: bool, reached: &Reached) -> Value {
     let (transport, endpoint) = match reached {
         Reached::Stdio => ("stdio", None),
-        Reached::Http(endpoint) => ("http", endpoint.as_deref()),
+        Reached::Http(host) => ("http", host.as_ref().and_then(endpoint)),
     };
     let rate_limit = tool
         .rate_limit
@@ -125,6 +126,12 @@ fn described(tool: &Tool, auth_required: bool, reached: &Reached) -> Value {
         "server": { "id": "callgate", "transport": transport, "endpoint": endpoint },
         "enabled": tool.runner.is_there(),
     })
+}
+
+/// Where the client found us, in its own words.
+fn endpoint(host: &HeaderValue) -> Option<String> {
+    let host = host.to_str().ok()?;
+    Some(format!("http://{host}/rpc"))
 }
 
 /// The schema that params are checked by, which is the one that is shown.

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Reached;
 use super::conversation::{Ends, Received, converse};
-use super::http::{Door, answer, endpoint};
+use super::http::{Door, answer};
 use crate::mcp::stdio::LINE_BYTES_MAX;
 use crate::tcp::Leaves;
 use crate::web::{empty, kept_bearer, no_longer_good};
@@ -48,7 +48,7 @@ pub(super) async fn open(State(door): Door, mut request: axum::extract::Request)
     let Some(place) = door.rpc.listeners.enter(&peer.caller) else {
         return door.rpc.listeners.full();
     };
-    let reached = Reached::Http(endpoint(request.headers()));
+    let reached = Reached::Http(request.headers().get(header::HOST).cloned());
     let access = Arc::clone(&door.entrance.access);
     let bearer = kept_bearer(request.headers());
     let rpc = Arc::clone(&door.rpc);

@@ -16,6 +16,7 @@ use axum::http::{
 };
 use axum::response::Response;
 use callgate_call::Cancel;
+use callgate_gate::others_first;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -119,30 +120,43 @@ pub(super) async fn carry<A: Answers>(
                     patience.as_mut().reset(due);
                 }
             };
-            let read = async {
-                stream.readable().await?;
-                shared.breathe().await;
-                stream.read_buf(&mut came).await
-            };
-            tokio::select! {
-                biased;
-                read = read => {
-                    if !matches!(read, Ok(count) if count > 0) {
-                        return Left::Over;
-                    }
+            let mut over = pin!(async {
+                tokio::select! {
+                    () = &mut stopped => {}
+                    () = late => {}
                 }
-                () = &mut stopped => return Left::Over,
-                () = late => return Left::Over,
+            });
+            let comes = tokio::select! {
+                biased;
+                ready = stream.readable() => ready.is_ok(),
+                () = &mut over => false,
+            };
+            if !comes {
+                return Left::Over;
+            }
+            shared.breathe().await;
+            let read = tokio::select! {
+                biased;
+                read = stream.read_buf(&mut came) => read.unwrap_or(0),
+                () = &mut over => 0,
+            };
+            if read == 0 {
+                return Left::Over;
             }
         };
         std::mem::swap(&mut came, &mut asked);
         came.clear();
         came.extend_from_slice(&asked[body.end..]);
         let under_way = shared.begins();
+        // Most answers only wait for each other, and are here before anybody could hang up.
+        let gone = async {
+            others_first().await;
+            hung_up(stream, &mut came).await;
+        };
         let told = tokio::select! {
             biased;
             told = answers.message(&head, &asked[body]) => told,
-            () = hung_up(stream, &mut came) => return Left::Over,
+            () = gone => return Left::Over,
         };
         drop(under_way);
         match tell(stream, &mut came, told, &mut out, &shared.dates).await {
