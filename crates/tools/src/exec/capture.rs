@@ -20,7 +20,10 @@ const SHOWN_BYTES_MAX: usize = 8 * 1024 * 1024;
 const HALF_BYTES: usize = SHOWN_BYTES_MAX / 2;
 /// The most that an artifact holds.
 const ARTIFACT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Largest read, and what is read into before there was much to read: most programs print
+/// little, and room for more would cost a short one's call more than all it prints.
 const READ_BYTES: usize = 64 * 1024;
+const FIRST_READ_BYTES: usize = 2 * 1024;
 /// Pieces on their way to the disk; the program waits for the disk after that.
 const PIECES_MAX: usize = 16;
 /// How long a flood is left to wait after each read once nothing of it is kept: some 12 MiB a
@@ -64,7 +67,7 @@ impl<'a> Capture<'a> {
 
     /// Reads to the end of the stream.
     pub async fn pump(&mut self) {
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = vec![0; FIRST_READ_BYTES];
         while let Some(pipe) = &self.pipe {
             if pipe.readable().await.is_err() {
                 break;
@@ -74,6 +77,9 @@ impl<'a> Capture<'a> {
                 Ok(read) => {
                     let told = self.redactor.feed(&buffer[..read]);
                     self.take(told).await;
+                    if read == buffer.len() {
+                        buffer.resize(READ_BYTES, 0);
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => break,

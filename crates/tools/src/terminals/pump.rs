@@ -20,8 +20,14 @@ const BATCH_BYTES: usize = 64 * 1024;
 
 /// How long a terminal that floods is left alone between two reads. The kernel fills it up 4 KiB
 /// at a time, and whoever comes back at once only disturbs it at that: both wait for the same
-/// locks, or for each other. With this pause a quarter more gets through, for no more CPU.
-const BREATH: Duration = Duration::from_micros(18);
+/// locks, or for each other. With a pause in which it gets filled a quarter more gets through,
+/// for no more CPU. How long that is depends on the machine, and is found out.
+const BREATH_MIN: Duration = Duration::from_micros(10);
+const BREATH_FIRST: Duration = Duration::from_micros(18);
+const BREATH_MAX: Duration = Duration::from_micros(60);
+
+/// What a read gets of a terminal that was filled up, but for what its last line had no room for.
+const FILLED_BYTES: usize = 4 * 1024 - 128;
 
 /// So many bytes at once are a flood.
 const FLOOD_BYTES: usize = 1024;
@@ -81,6 +87,8 @@ impl Source {
 struct Batch {
     bytes: Box<[u8]>,
     filled: usize,
+    /// How long a flood is left alone.
+    breath: Duration,
 }
 
 impl Batch {
@@ -88,6 +96,7 @@ impl Batch {
         Self {
             bytes: vec![0; BATCH_BYTES].into(),
             filled: 0,
+            breath: BREATH_FIRST,
         }
     }
 
@@ -105,7 +114,8 @@ impl Batch {
                 Ok(count) => {
                     self.filled += count;
                     if count >= FLOOD_BYTES && self.filled < BATCH_BYTES {
-                        breathe();
+                        self.breath = next_breath(self.breath, count);
+                        leave_alone(self.breath);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -118,9 +128,18 @@ impl Batch {
     }
 }
 
+/// Longer where a read came too early for what it got, shorter where it need not have waited.
+fn next_breath(breath: Duration, count: usize) -> Duration {
+    let next = match count < FILLED_BYTES {
+        true => breath * 5 / 4,
+        false => breath * 19 / 20,
+    };
+    next.clamp(BREATH_MIN, BREATH_MAX)
+}
+
 /// Shorter than any sleep would be.
-fn breathe() {
-    let until = Instant::now() + BREATH;
+fn leave_alone(breath: Duration) {
+    let until = Instant::now() + breath;
     while Instant::now() < until {
         std::hint::spin_loop();
     }
