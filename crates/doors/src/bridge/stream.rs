@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use callgate_wires::bridge::{FrameDecoder, FrameError};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::task::coop::consume_budget;
 
 use crate::pipe::{hung_up, register};
 
@@ -61,6 +62,7 @@ impl Frames {
 
     async fn read(&mut self) -> io::Result<usize> {
         loop {
+            consume_budget().await;
             let mut guard = self.stream.readable().await?;
             match guard.try_io(|stream| stream.get_ref().read(&mut self.chunk)) {
                 Ok(Ok(count)) => {
@@ -79,6 +81,8 @@ impl Frames {
 
     /// Writes frames, waiting for the reader.
     pub async fn write(&mut self, mut frames: &[u8]) -> io::Result<()> {
+        // However much a peer asks at once, others have their turn between its answers.
+        consume_budget().await;
         let mut stream = self.stream.get_ref();
         // Watched for room only while there is none.
         let mut room = None;
@@ -159,6 +163,26 @@ mod tests {
         drop(far);
         assert!(frames.next().await.unwrap().is_none());
         assert!(frames.write(b"x").await.is_err());
+    }
+
+    /// Who has asked many things at once is answered in turns with others.
+    #[tokio::test]
+    async fn others_have_their_turn() {
+        const MANY: usize = 200;
+        let (mut frames, mut far) = pair();
+        far.write_all(&b"\0\0\0\x02{}".repeat(MANY)).unwrap();
+        let answered = tokio::spawn(async move {
+            frames.next().await.unwrap().unwrap();
+            // From here on everything is there.
+            let other = tokio::spawn(async {});
+            for _ in 1..MANY {
+                frames.write(b"\0\0\0\x02{}").await.unwrap();
+                frames.next().await.unwrap().unwrap();
+            }
+            other.is_finished()
+        });
+        assert!(answered.await.unwrap());
+        drop(far);
     }
 
     /// A peer that has finished sending is there until it closes.

@@ -48,7 +48,10 @@ pub(super) async fn open(State(door): Door, mut request: axum::extract::Request)
     let Some(place) = door.rpc.listeners.enter(&peer.caller) else {
         return door.rpc.listeners.full();
     };
-    let reached = Reached::Http(request.headers().get(header::HOST).cloned());
+    // A copy: the original would keep its whole head for as long as the conversation lasts.
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|host| HeaderValue::from_bytes(host.as_bytes()).ok());
+    let reached = Reached::Http(host);
     let access = Arc::clone(&door.entrance.access);
     let bearer = kept_bearer(request.headers());
     let rpc = Arc::clone(&door.rpc);

@@ -135,6 +135,9 @@ pub(super) async fn carry<A: Answers>(
                 return Left::Over;
             }
             shared.breathe().await;
+            if stop.is_cancelled() {
+                return Left::Over;
+            }
             let read = tokio::select! {
                 biased;
                 read = stream.read_buf(&mut came) => read.unwrap_or(0),

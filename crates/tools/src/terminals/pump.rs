@@ -112,9 +112,12 @@ impl Batch {
                 Ok(0) if self.filled == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(0) => return Ok(()),
                 Ok(count) => {
+                    // The first read of a batch was not preceded by a pause, and tells nothing of it.
+                    if self.filled > 0 {
+                        self.breath = next_breath(self.breath, count);
+                    }
                     self.filled += count;
                     if count >= FLOOD_BYTES && self.filled < BATCH_BYTES {
-                        self.breath = next_breath(self.breath, count);
                         leave_alone(self.breath);
                     }
                 }

@@ -292,7 +292,7 @@ mod tests {
             held.session.begin(HANDSHAKE[0], serde_json::Map::new());
             (sessions.keep(&server, Arc::clone(&held)), held)
         };
-        let is_held = |name: &str| lock(&sessions.held).contains_key(name);
+        let is_held = |name: &str| lock(&sessions.held).contains_key(name.as_bytes());
         let (first, busy) = keep();
         let running = busy.begins(&Id::number(1), &Cancel::new());
         assert!(running.is_some() && busy.begins(&Id::number(1), &Cancel::new()).is_none());
