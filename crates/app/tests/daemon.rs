@@ -2,11 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::drive::{Serve, chain, cli, python, run, run_with, verified};
 use crate::support::processes::{peak_kib, resident_bytes};
-use crate::support::workspace::{ONE, SLOW, builtins, effects, trusted, trusted_with};
+use crate::support::workspace::{
+    HANGS, ONE, SLOW, builtins, effects, started, trusted, trusted_with,
+};
 use crate::support::{callgate, wait_for};
 use serde_json::{Value, json};
 
@@ -166,6 +168,15 @@ fn one_gate_and_its_end() {
         third.call(&json!({ "tool": "one", "input": {} }))["ok"],
         true
     );
+    // A socket of its own, though but for their endings their names are the same.
+    let other = folder.join("beside.other");
+    let mut command = callgate(&folder);
+    let fourth = Serve::spawn(
+        command.args(["serve", "--socket"]).arg(&other),
+        other.clone(),
+    );
+    assert_eq!(fourth.get("/v1/health").1["ok"], true);
+    assert!(fourth.stop().success());
     assert!(third.stop().success());
     assert!(!beside.exists());
 
@@ -194,6 +205,31 @@ fn one_gate_and_its_end() {
         verdict["head"]["seq"], verdict["records"],
         "signed to the end: {verdict}"
     );
+}
+
+/// A call whose gate dies is told as one that may have run, with what to do next.
+#[test]
+fn a_gate_that_dies_in_a_call() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
+    let words = [(None, "before you call again"), (Some("k"), "runs it once")];
+    for (key, next) in words {
+        let before = effects(&folder);
+        let serve = Serve::start(&folder);
+        let mut command = callgate(&folder);
+        command.args(["call", "one"]);
+        command.args(key.into_iter().flat_map(|key| ["--key", key]));
+        let caller = command.stderr(Stdio::piped()).stdout(Stdio::null());
+        let caller = caller.spawn().expect("start the caller");
+        started(&folder, before + 1);
+        serve.kill();
+        let ended = caller.wait_with_output().expect("its end");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("is not known") && said.contains(next),
+            "{said}"
+        );
+    }
 }
 
 /// Connections on which nothing, or half a request, has come do not hold up the end.

@@ -382,8 +382,13 @@ impl Ours {
                 }
             },
         };
+        let key = text("idempotency_key")?;
+        // Taken for none, it would be a call that can run twice.
+        if key.as_deref() == Some("") {
+            return Err(bad_params("callgate.idempotency_key", "must not be empty"));
+        }
         Ok(Self {
-            key: text("idempotency_key")?,
+            key,
             lease: text("lease_token")?,
             trace_id: text("trace_id")?,
             timeout,
@@ -418,6 +423,18 @@ fn unversioned(method: &str, is_tool: impl FnOnce(&str) -> bool) -> Result<&str,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A key that is empty is no key, and whoever sent it thinks that it is one.
+    #[test]
+    fn what_stands_beside_params() {
+        let read = |ours: Value| Ours::read(Some(&ours)).map(|ours| ours.key);
+        let key = |key: Value| read(json!({ "idempotency_key": key }));
+        assert_eq!(key(json!("k")), Ok(Some("k".to_owned())));
+        assert_eq!(key(Value::Null), Ok(None));
+        for bad in [json!(""), json!(5)] {
+            assert_eq!(key(bad).unwrap_err().code, -32602);
+        }
+    }
 
     ///
     #[test]

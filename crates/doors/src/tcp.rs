@@ -264,12 +264,16 @@ mod tests {
     }
 
     async fn running(limits: Limits) -> Running {
+        running_with(Hello, limits).await
+    }
+
+    async fn running_with(answers: impl Answers, limits: Limits) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let stop = Cancel::new();
         let served = serve(
             listener,
-            Arc::new(Hello),
+            Arc::new(answers),
             limits,
             Arc::new(callgate_call::ManualClock::default()),
             std::future::ready(()),
@@ -293,6 +297,36 @@ mod tests {
     }
 
     const WHOLE: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+    /// What an answer says of its own length and date is said once, as its sender knows it.
+    #[tokio::test]
+    async fn a_length_is_told_once() {
+        struct Told;
+        impl Answers for Told {
+            async fn message(&self, _: &Head, _: &[u8]) -> super::Told {
+                let response = Response::builder()
+                    .header("content-length", "5")
+                    .header("date", "never")
+                    .header("x-own", "y");
+                response.body("hello".into()).unwrap().into()
+            }
+
+            async fn request(&self, _: Request<Asked>) -> Response {
+                Response::new("hello".into())
+            }
+        }
+        let running = running_with(Told, Limits::default()).await;
+        let request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
+        let mut stream = say(running.addr, request).await;
+        stream.shutdown().await.unwrap();
+        let heard = hear(&mut stream).await;
+        let fields = |name: &str| heard.matches(&format!("\r\n{name}: ")).count();
+        let all = ["content-length", "date", "x-own"].map(fields);
+        assert_eq!(all, [1, 1, 1], "{heard}");
+        assert!(!heard.contains("never") && heard.ends_with("\r\n\r\nhello"));
+        running.stop.cancel();
+        running.task.await.unwrap();
+    }
 
     /// Half a head, none at all, and an idle connection end by themselves.
     #[tokio::test]

@@ -37,6 +37,8 @@ pub use hosts::{Hosts, HostsFuture, OpenHosts};
 
 /// How long a program that is told to end may take to do so, before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
+/// The part of that in what a caller waits, where it waits for less than ten seconds.
+const GRACE_PART: u32 = 5;
 /// How long a killed tree may take to go before the call is answered all the same.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 /// How long the end of what was printed may take to come once the tree is gone.
@@ -276,7 +278,7 @@ impl Times {
         let asked = natural_number(&job.call.input.value()["timeout_ms"]);
         let asked = Duration::from_millis(asked.unwrap_or(TIMEOUT_MS_DEFAULT));
         let patience = job.call.timeout_max.unwrap_or(Duration::MAX);
-        let all = asked.min(patience.saturating_sub(GRACE).max(patience / 2));
+        let all = asked.min(patience - GRACE.min(patience / GRACE_PART));
         let term = Instant::now() + all;
         Self {
             all,

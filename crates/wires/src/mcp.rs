@@ -107,6 +107,10 @@ impl RequestMeta {
                 },
                 meta::VERSION => read.version = text(key, value)?,
                 meta::LOG_LEVEL => read.log_level = text(key, value)?,
+                // Taken for none, it would be a call that can run twice.
+                meta::KEY if value == "" => {
+                    return Err(invalid(&format!("_meta[\"{key}\"] must not be empty")));
+                }
                 meta::KEY => read.idempotency_key = text(key, value)?,
                 meta::LEASE => read.lease_token = text(key, value)?,
                 other => {
@@ -245,6 +249,7 @@ mod tests {
             json!({meta::VERSION: 1}),
             json!({meta::CAPABILITIES: "x"}),
             json!({meta::KEY: 5}),
+            json!({meta::KEY: ""}),
         ] {
             let params = json!({ "_meta": meta });
             let refused = RequestMeta::read(Some(&params)).unwrap_err();

@@ -58,7 +58,7 @@ Pairs:
 Time:
   A tool has its own timeout_ms, else 60 s. --timeout takes the place of the 60 s and shortens
   a tool's own; it never prolongs it. When its time is over the tool is ended with all it
-  started, and the call fails with `timeout`.
+  started, and the call fails with `timeout`; `exec/run` gives what was printed until then.
 
 Exit codes:
   0  the tool gave an output, now or earlier under the same --key
@@ -161,7 +161,15 @@ async fn ask(client: Client, call: &CallTool, input: Value) -> Result<Value, Str
         call.timeout
             .map(|t| json!(u64::try_from(t.as_millis()).unwrap_or(u64::MAX))),
     );
-    client.ask(Method::POST, "/v1/call", body.to_string()).await
+    let mut talk = client.talk().await?;
+    let answer = talk.ask(Method::POST, "/v1/call", body.to_string());
+    answer.await.map_err(|lost| {
+        let next = match call.key {
+            Some(_) => "the same call with the same --key runs it once at most",
+            None => "look at what it did before you call again; with --key a retry is safe",
+        };
+        format!("{lost} Whether the tool ran is not known: {next}")
+    })
 }
 
 /// In this process.

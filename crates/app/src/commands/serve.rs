@@ -6,7 +6,7 @@ pub mod http;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -291,7 +291,10 @@ fn lock(socket: &Path) -> Result<OwnedFd, String> {
     let failed = |error: std::io::Error| format!("lock {}: {error}", socket.display());
     make_private_folder(folder)
         .map_err(|error| format!("make the socket's folder {}: {error}", folder.display()))?;
-    let path = socket.with_extension("lock");
+    // The whole name, so that sockets which differ in their endings only have one each.
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let path = PathBuf::from(path);
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
     for _ in 0..LOCK_TRIES {

@@ -308,11 +308,7 @@ impl HttpDoor {
         };
         let modern = era.is_modern();
         // A stream that only listens does nothing anybody would come back for.
-        let has_key = meta
-            .idempotency_key
-            .as_deref()
-            .is_some_and(|key| !key.is_empty());
-        let keyed = has_key && method != LISTEN;
+        let keyed = meta.idempotency_key.is_some() && method != LISTEN;
         let mut request = Request {
             id: id.clone(),
             method,

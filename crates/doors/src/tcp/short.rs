@@ -443,7 +443,13 @@ fn write_status(status: StatusCode, out: &mut Vec<u8>) {
 
 fn write_head(head: &response::Parts, dates: &Dates, out: &mut Vec<u8>) {
     write_status(head.status, out);
-    for (name, value) in &head.headers {
+    // How long the answer is and how it is sent is told by whoever sends it.
+    let ours = [
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::DATE,
+    ];
+    for (name, value) in head.headers.iter().filter(|(name, _)| !ours.contains(name)) {
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value.as_bytes());

@@ -160,8 +160,13 @@ impl Fields {
     /// Our own fields.
     pub fn ours(&mut self) -> Result<Ours, RequestError> {
         let knows_us = self.0.keys().any(|name| name.starts_with(OURS));
+        let key = self.text(KEY)?;
+        // Taken for none, it would be a call that can run twice.
+        if key.as_deref() == Some("") {
+            return Err(RequestError::Wrong(format!("`{KEY}` is empty")));
+        }
         Ok(Ours {
-            key: self.text(KEY)?,
+            key,
             lease: self.text(LEASE)?,
             knows_us,
         })

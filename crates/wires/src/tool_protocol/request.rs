@@ -227,6 +227,7 @@ mod tests {
             ("trace_id", json!("x".repeat(TRACE_ID_BYTES_MAX + 1))),
             ("capability_context", json!(true)),
             ("callgate/idempotencyKey", json!(5)),
+            ("callgate/idempotencyKey", json!("")),
         ] {
             let mut request = least();
             request[name] = bad;
