@@ -23,8 +23,8 @@ use crate::mcp::{self, INITIALIZE, INITIALIZED, MODERN_META, TOOL};
 use crate::scratch::Scratch;
 use crate::{Bench, Failure, chain, cpu, python};
 
-/// Connections at once: few, where each answer wakes a client that has nothing else to do, and
-/// as many as keep client and server busy. What a server can do shows in the latter.
+/// Connections at once: few, where each answer wakes a client that has nothing else to do, which
+/// bytes that were made beforehand never wait for; and as many as keep client and server busy.
 pub const FEW: usize = 8;
 pub const MANY: usize = 64;
 const ROUNDS: usize = 9;
@@ -227,7 +227,8 @@ fn rates(bench: &Bench) -> Result<Vec<Figure>, Failure> {
             let figure = ours.many[era].against(&many, &rival.many[era]);
             figures.push(figure.maybe_at_least(rival.wanted));
             let few = format!("{few}, {FEW} connections");
-            figures.push(ours.few[era].against(&few, &rival.few[era]));
+            let figure = ours.few[era].against(&few, &rival.few[era]);
+            figures.push(figure.maybe_at_least(rival.wanted));
         }
     }
     ours.runs.stop()?;

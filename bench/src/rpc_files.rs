@@ -61,7 +61,9 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         ours[1]
             .against(&canned_name(MANY), &canned[1])
             .at_least(CANNED_MIN),
-        ours[0].against(&canned_name(FEW), &canned[0]),
+        ours[0]
+            .against(&canned_name(FEW), &canned[0])
+            .at_least(CANNED_MIN),
         ours[0]
             .against(&name("MCP's filesystem server in Node"), &nodes)
             .at_least(NODE_MIN),
