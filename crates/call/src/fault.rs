@@ -34,7 +34,9 @@ pub enum Fault {
         requests: Map<String, Value>,
         state: Option<Value>,
     },
-    #[error("lease_required")]
+    #[error(
+        "lease_required: this call must bring a token, which `callgate lease grant {tool}` makes"
+    )]
     LeaseRequired { tier: u8, tool: String, aid: String },
     #[error("lease_rejected: {refusal}")]
     LeaseRejected { refusal: LeaseRefusal },
