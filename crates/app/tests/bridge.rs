@@ -54,6 +54,8 @@ fn leftovers(folder: &Folder) -> Vec<String> {
     let names = std::fs::read_dir(folder.join("state")).unwrap().flatten();
     let mut names: Vec<String> = names
         .map(|entry| entry.file_name().into_string().unwrap())
+        // The lock of a socket stays: it is a file that nobody holds.
+        .filter(|name| !name.ends_with(".lock"))
         .filter(|name| name.contains("bridge") || name.contains("sock"))
         .collect();
     names.sort();
