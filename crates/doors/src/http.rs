@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::TaskTracker;
 
-use crate::carry::carry_out;
+use crate::carry;
 use crate::enforcement::enforcement_body;
 
 /// How long connections without a call may last once we stop.
@@ -167,7 +167,12 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
         .key
         .is_none()
         .then(|| Cancel::clone(&call.cancel).drop_guard());
-    match carry_out(&door.gate, &door.calls, call).await {
+    let outcome = match carry::begin(&door.gate, call) {
+        carry::Begun::Over(answer) => Ok(door.gate.settled(answer).await),
+        carry::Begun::Waits(work) => carry::wait(&door.gate, &door.calls, work).await,
+        carry::Begun::Lost => Err(carry::lost()),
+    };
+    match outcome {
         Ok(outcome) => answer(StatusCode::OK, &outcome_body(outcome)),
         Err(fault) => answer(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -26,13 +26,14 @@ use callgate_wires::json;
 use callgate_wires::jsonrpc::{self, Batch, Id, METHOD_NOT_FOUND, Malformed, Message, RpcError};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
+use tokio_util::sync::DropGuard;
 use tokio_util::task::TaskTracker;
 
 pub use conversation::LAST_WORDS;
 pub use errors::error_of;
 
 use self::events::Listeners;
-use crate::carry::carry_out;
+use crate::carry;
 use crate::enforcement::enforcement_body;
 use crate::http::Closing;
 
@@ -103,11 +104,9 @@ impl Rpc {
         came: Batch,
     ) -> Option<Vec<u8>> {
         match came {
-            Batch::One(message) => {
-                self.message(peer, reached, message, &self.closing.end)
-                    .await
-            }
-            Batch::Many(messages) => self.many(peer, reached, messages).await,
+            Batch::One(message) => self.message(peer, reached, message).await,
+            // Boxed: they are rare, and what is alone needs no room for them.
+            Batch::Many(messages) => Box::pin(self.many(peer, reached, messages)).await,
         }
     }
 
@@ -123,9 +122,7 @@ impl Rpc {
         for (index, message) in messages.into_iter().enumerate() {
             let (rpc, peer, reached) = (Arc::clone(self), peer.clone(), reached.clone());
             work.spawn(async move {
-                let answer = rpc
-                    .message(&peer, &reached, message, &rpc.closing.end)
-                    .await;
+                let answer = rpc.message(&peer, &reached, message).await;
                 (index, answer)
             });
         }
@@ -144,87 +141,83 @@ impl Rpc {
         Some(all)
     }
 
-    /// One message. `end` is the cancellation its call is under.
+    /// One message.
     async fn message(
-        self: &Arc<Self>,
+        &self,
         peer: &Peer,
         reached: &Reached,
         message: Result<Message, Malformed>,
-        end: &Cancel,
     ) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        match message {
+        match self.begin(peer, reached, message) {
+            Begun::Told(answer) => answer,
+            Begun::Called(called, carry::Begun::Over(mut answer)) => {
+                self.gate.settle_answer(&mut answer).await;
+                called.told(Ok(answer.outcome))
+            }
+            // Boxed, so that what is answered at once has no room for it.
+            Begun::Called(called, carry::Begun::Waits(work)) => {
+                let outcome = Box::pin(carry::wait(&self.gate, &self.calls, work)).await;
+                called.told(outcome)
+            }
+            Begun::Called(called, carry::Begun::Lost) => called.told(Err(carry::lost())),
+        }
+    }
+
+    /// A message as far as it comes without waiting.
+    fn begin(&self, peer: &Peer, reached: &Reached, message: Result<Message, Malformed>) -> Begun {
+        let asked = match message {
             Ok(Message::Request {
                 id,
                 method,
                 params,
                 ours,
-            }) => {
-                let asked = Asked {
-                    id: Some(id.clone()),
-                    method,
-                    params,
-                    ours,
-                };
-                let mut beside = Beside::of(&asked);
-                match self.request(peer, reached, asked, end, &mut beside).await {
-                    Ok(result) => write_result(&id, &result, &mut out),
-                    Err(error) => jsonrpc::write_error(Some(&id), &error, &mut out),
-                }
-                beside.write(&mut out);
-            }
+            }) => Asked {
+                id: Some(id),
+                method,
+                params,
+                ours,
+            },
             // It is carried out like any other; only its answer is nobody's.
-            Ok(Message::Notification { method, params }) => {
-                let asked = Asked {
-                    id: None,
-                    method,
-                    params,
-                    ours: None,
-                };
-                let _ = self
-                    .request(peer, reached, asked, end, &mut Beside::default())
-                    .await;
-                return None;
-            }
+            Ok(Message::Notification { method, params }) => Asked {
+                id: None,
+                method,
+                params,
+                ours: None,
+            },
             // We ask nothing.
-            Ok(Message::Response { .. }) => return None,
+            Ok(Message::Response { .. }) => return Begun::Told(None),
             Err(malformed) => {
                 let error = RpcError::new(malformed.code, malformed.message);
+                let mut out = Vec::new();
                 jsonrpc::write_error(malformed.id.as_ref(), &error, &mut out);
+                return Begun::Told(Some(out));
             }
+        };
+        let id = asked.id.clone();
+        match self.request(peer, reached, asked) {
+            Ok(Requested::Document(document)) => Begun::Told(written(id, Ok(document), None)),
+            Ok(Requested::Called(called, begun)) => Begun::Called(called, begun),
+            Err(error) => Begun::Told(written(id, Err(error), None)),
         }
-        Some(out)
     }
 
-    async fn request(
-        self: &Arc<Self>,
-        peer: &Peer,
-        reached: &Reached,
-        asked: Asked,
-        end: &Cancel,
-        beside: &mut Beside,
-    ) -> Result<Document, RpcError> {
+    fn request(&self, peer: &Peer, reached: &Reached, asked: Asked) -> Result<Requested, RpcError> {
         let params = match asked.params {
             None => Map::new(),
             Some(Value::Object(params)) => params,
             Some(_) => return Err(bad_params("", "params must be an object")),
         };
         let method = unversioned(&asked.method, |name| self.has(name))?;
-        match method {
-            "tools/list" => {
-                list::tools(&self.gate, peer, reached, params).map(Document::from_value)
-            }
-            "rpc/discover" => {
-                discover::document(&self.gate, peer, &params).map(Document::from_value)
-            }
+        let document = match method {
+            "tools/list" => list::tools(&self.gate, peer, reached, params)?,
+            "rpc/discover" => discover::document(&self.gate, peer, &params)?,
             _ => {
-                let (params, ours) = (Document::from_value(Value::Object(params)), asked.ours);
-                let asked = (method, asked.id);
-                let outcome = self.call(peer, asked, params, ours, end).await?;
-                beside.tell(&outcome);
-                told(method, outcome)
+                let params = Document::from_value(Value::Object(params));
+                let (called, begun) = self.call(peer, (method, asked.id), params, asked.ours)?;
+                return Ok(Requested::Called(called, begun));
             }
-        }
+        };
+        Ok(Requested::Document(Document::from_value(document)))
     }
 
     /// True if there is a tool of just this name.
@@ -235,19 +228,20 @@ impl Rpc {
             .is_ok_and(|entry| entry.tool.name == name)
     }
 
-    /// A tool's call.
-    async fn call(
-        self: &Arc<Self>,
+    /// A tool's call, begun.
+    fn call(
+        &self,
         peer: &Peer,
-        (method, request): (&str, Option<Id>),
+        (method, id): (&str, Option<Id>),
         input: Document,
         ours: Option<Value>,
-        end: &Cancel,
-    ) -> Result<Outcome, RpcError> {
+    ) -> Result<(Called, carry::Begun), RpcError> {
+        let tells_beside = ours.is_some();
         let ours = Ours::read(ours.as_ref())?;
-        let cancel = Arc::new(end.child_token());
-        let (id, caller) = (self.gate.next_id(), peer.caller.clone());
-        let mut call = Call::new(id, method, input, caller, peer.wire, Arc::clone(&cancel));
+        let cancel = Arc::new(self.closing.end.child_token());
+        let (call_id, caller) = (self.gate.next_id(), peer.caller.clone());
+        let wire = peer.wire;
+        let mut call = Call::new(call_id, method, input, caller, wire, Arc::clone(&cancel));
         call.scope.clone_from(&peer.scope);
         call.hearer.clone_from(&peer.hearer);
         call.key = ours.key.as_deref().and_then(IdempotencyKey::new);
@@ -258,18 +252,64 @@ impl Rpc {
             call.timeout_max = Some(timeout);
         }
         // With a key its caller will come back and ask; without, nobody is left to tell.
-        let _ends_with_connection = call
+        let ends_with_connection = call
             .key
             .is_none()
             .then(|| Cancel::clone(&cancel).drop_guard());
-        let gate = Arc::clone(&self.gate);
-        let streamed = stream::Streamed::of(&gate, &call, request.as_ref());
+        let streamed = stream::Streamed::of(&self.gate, &call, id.as_ref());
         call.sink = streamed.clone().map(|sink| sink as Arc<dyn Sink>);
-        let outcome = carry_out(&gate, &self.calls, call).await;
-        if let Some(streamed) = streamed {
+        let called = Called {
+            id,
+            method: method.to_owned(),
+            streamed,
+            tells_beside,
+            _ends_with_connection: ends_with_connection,
+        };
+        Ok((called, carry::begin(&self.gate, call)))
+    }
+}
+
+/// How far a message has come without anything to wait for.
+enum Begun {
+    /// Its answer; nothing if nobody waits for one.
+    Told(Option<Vec<u8>>),
+    /// A call.
+    Called(Called, carry::Begun),
+}
+
+/// What a request is.
+enum Requested {
+    /// Something that can be told at once.
+    Document(Document),
+    /// A call.
+    Called(Called, carry::Begun),
+}
+
+/// What is known of a call while it is carried out.
+struct Called {
+    /// Of its request.
+    id: Option<Id>,
+    method: String,
+    streamed: Option<Arc<stream::Streamed>>,
+    /// Its request brought something beside its params, so its answer may, too.
+    tells_beside: bool,
+    /// Ends it with whoever waits for its answer.
+    _ends_with_connection: Option<DropGuard>,
+}
+
+impl Called {
+    /// Its answer, if anybody waits for one. An error is a call that broke off.
+    fn told(self, outcome: Result<Outcome, Fault>) -> Option<Vec<u8>> {
+        if let Some(streamed) = self.streamed {
             streamed.end();
         }
-        outcome.map_err(|fault| error_of(&fault))
+        match outcome {
+            Ok(outcome) => {
+                let beside = self.tells_beside.then(|| beside(&outcome));
+                written(self.id, told(&self.method, outcome), beside)
+            }
+            Err(fault) => written(self.id, Err(error_of(&fault)), None),
+        }
     }
 }
 
@@ -282,47 +322,40 @@ struct Asked {
 }
 
 /// What is told of a call beside its answer, to whoever brought something beside their request.
-#[derive(Default)]
-struct Beside {
-    wanted: bool,
-    told: Option<Value>,
+fn beside(outcome: &Outcome) -> Value {
+    let mut told = json!({
+        "call": outcome.call.to_string(),
+        "enforcement": enforcement_body(&outcome.enforcement),
+    });
+    if outcome.replayed {
+        told["idempotent_hit"] = json!(true);
+    }
+    if let Err(fault) = &outcome.result {
+        told["fault"] = json!(fault.kind());
+    }
+    told
 }
 
-impl Beside {
-    fn of(asked: &Asked) -> Self {
-        Self {
-            wanted: asked.ours.is_some(),
-            told: None,
-        }
+/// The answer to a request; nothing to what only notifies.
+fn written(
+    id: Option<Id>,
+    result: Result<Document, RpcError>,
+    beside: Option<Value>,
+) -> Option<Vec<u8>> {
+    let id = id?;
+    let mut out = Vec::new();
+    match result {
+        Ok(result) => write_result(&id, &result, &mut out),
+        Err(error) => jsonrpc::write_error(Some(&id), &error, &mut out),
     }
-
-    fn tell(&mut self, outcome: &Outcome) {
-        if !self.wanted {
-            return;
-        }
-        let mut told = json!({
-            "call": outcome.call.to_string(),
-            "enforcement": enforcement_body(&outcome.enforcement),
-        });
-        if outcome.replayed {
-            told["idempotent_hit"] = json!(true);
-        }
-        if let Err(fault) = &outcome.result {
-            told["fault"] = json!(fault.kind());
-        }
-        self.told = Some(told);
+    if let Some(beside) = beside
+        && out.pop() == Some(b'}')
+    {
+        out.extend_from_slice(b",\"callgate\":");
+        json::write_value(&beside, &mut out);
+        out.push(b'}');
     }
-
-    /// Adds a member to a whole answer.
-    fn write(&self, answer: &mut Vec<u8>) {
-        if let Some(told) = &self.told
-            && answer.pop() == Some(b'}')
-        {
-            answer.extend_from_slice(b",\"callgate\":");
-            json::write_value(told, answer);
-            answer.push(b'}');
-        }
-    }
+    Some(out)
 }
 
 fn told(method: &str, outcome: Outcome) -> Result<Document, RpcError> {

@@ -4,9 +4,10 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 use callgate_call::{
@@ -144,6 +145,19 @@ impl Gate {
         self.invoke_in(&setup, call, found).await
     }
 
+    /// The same for a pure tool, without waiting, and so without room for what is waited for: a
+    /// future is moved as a whole whenever one that has it is made. Nothing comes back, and nothing
+    /// has come of it, if another call with the same key must be waited for.
+    pub fn invoke_at_once(&self, call: &Call, entry: &Entry) -> Option<Answer> {
+        debug_assert!(entry.tool.runner.is_pure(), "others may not be broken off");
+        let setup = self.setup.load();
+        let work = pin!(self.invoke_in(&setup, call, Ok(entry)));
+        match work.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        }
+    }
+
     async fn invoke_in(&self, setup: &Setup, call: &Call, found: Result<&Entry, Fault>) -> Answer {
         let tally = self.tally(setup, &found);
         let (_in_flight, began_us) = (tally.begin(), self.clock.micros());
@@ -218,7 +232,8 @@ impl Gate {
             let start = start_of(call, tool, key, lease, decision, &plan, trace_id.as_deref());
             trace.enter(Stage::Begin);
             let lazy = self.may_start_lazily(&start, tool);
-            if !lazy && self.begin(setup, call, &start).await? == Begin::KeyTaken {
+            // Boxed, as whatever only some calls go through: a future is moved as a whole.
+            if !lazy && Box::pin(self.begin(setup, call, &start)).await? == Begin::KeyTaken {
                 continue; // another call took the key since we looked
             }
             let began = self.clock.now();
@@ -515,14 +530,21 @@ impl Gate {
 
     /// Takes one call through and settles it.
     pub async fn call(&self, call: &Call) -> Outcome {
-        let Answer { outcome, ticket } = self.invoke(call).await;
-        told(outcome, self.settle(ticket).await)
+        let mut answer = self.invoke(call).await;
+        tell(&mut answer.outcome, self.settle(answer.ticket).await);
+        answer.outcome
     }
 
     /// What may be told of a call once its record is safe, together with others'.
-    pub async fn settled(&self, answer: Answer) -> Outcome {
-        let Answer { outcome, ticket } = answer;
-        told(outcome, self.settle_with_others(ticket).await)
+    pub async fn settled(&self, mut answer: Answer) -> Outcome {
+        self.settle_answer(&mut answer).await;
+        answer.outcome
+    }
+
+    /// The same for an answer that stays where it is.
+    pub async fn settle_answer(&self, answer: &mut Answer) {
+        let settled = self.settle_with_others(answer.ticket).await;
+        tell(&mut answer.outcome, settled);
     }
 
     /// Records that a door refused a call before it could be one: its input was not JSON, or
@@ -566,13 +588,12 @@ pub async fn others_first() {
     .await;
 }
 
-/// An outcome whose record is safe, or is not.
-fn told(mut outcome: Outcome, settled: Result<(), Fault>) -> Outcome {
+/// An outcome whose record is safe, or is not, is about to be told.
+fn tell(outcome: &mut Outcome, settled: Result<(), Fault>) {
     if let Err(fault) = settled {
         outcome.result = Err(fault);
     }
     failpoint("answer.before");
-    outcome
 }
 
 /// The caller's trace id, without secrets.

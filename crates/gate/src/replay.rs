@@ -25,21 +25,12 @@ impl Gate {
     ) -> Result<Option<Earlier>, Fault> {
         let Some(key) = key else { return Ok(None) };
         let (input, view) = (call.input.digest(), view_of(call));
-        let mut seen = self
-            .store
-            .peek(&key, &tool.name, &input, view)
-            .map_err(|error| internal(&error))?;
-        if matches!(seen, Seen::InFlight { .. }) {
-            let patience = call.timeout(tool.timeout);
+        let peeked = self.store.peek(&key, &tool.name, &input, view);
+        let seen = match peeked.map_err(|error| internal(&error))? {
             // Boxed: it is rare, and large in a future that every call has.
-            let waited = self
-                .store
-                .wait_finished(&key, &tool.name, &input, view, patience);
-            seen = tokio::select! {
-                seen = Box::pin(waited) => seen.map_err(|error| internal(&error))?,
-                () = call.cancel.cancelled() => return Err(Fault::Cancelled),
-            };
-        }
+            Seen::InFlight { .. } => Box::pin(self.in_flight(call, tool, key)).await?,
+            seen => seen,
+        };
         match seen {
             Seen::New => Ok(None),
             Seen::Finished(recorded) => Ok(Some(earlier(key, recorded))),
@@ -53,6 +44,19 @@ impl Gate {
             Seen::Unknown { call } => Err(Fault::OutcomeUnknown {
                 call: call.to_string(),
             }),
+        }
+    }
+
+    /// What the key says once the call that has it is over, or has taken too long.
+    async fn in_flight(&self, call: &Call, tool: &Tool, key: KeyId) -> Result<Seen, Fault> {
+        let (input, view) = (call.input.digest(), view_of(call));
+        let patience = call.timeout(tool.timeout);
+        let waited = self
+            .store
+            .wait_finished(&key, &tool.name, &input, view, patience);
+        tokio::select! {
+            seen = waited => seen.map_err(|error| internal(&error)),
+            () = call.cancel.cancelled() => Err(Fault::Cancelled),
         }
     }
 }

@@ -13,7 +13,7 @@ use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output, Tool, Wire,
     host_name,
 };
-use callgate_gate::{Answer, Entry, Gate, others_first};
+use callgate_gate::{Entry, Gate, Ticket, others_first};
 use callgate_wires::bridge::limits::MESSAGE_BYTES_MAX;
 use callgate_wires::bridge::{
     CallTool, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, VALUE_ERROR, write_error, write_result,
@@ -172,16 +172,27 @@ impl Door {
                 return Some(());
             }
         };
-        let (call, entry, told) = match self.call_of(asked) {
+        let (mut call, entry, told) = match self.call_of(asked) {
             Ok(made) => made,
             Err(said) => {
                 write_error(&said, out);
                 return Some(());
             }
         };
-        let outcome = match entry {
-            Some(entry) => self.call_at_once(&call, &entry, bridge.number).await,
-            None => self.carry_out(call, bridge).await?,
+        let at_once = entry.and_then(|entry| self.gate.invoke_at_once(&call, &entry));
+        let outcome = match at_once {
+            Some(mut answer) => {
+                let settled = self.settle(answer.ticket, bridge.number).await;
+                if let Err(fault) = settled {
+                    answer.outcome.result = Err(fault);
+                }
+                answer.outcome
+            }
+            // Boxed, so that what is answered at once has no room for it.
+            None => {
+                call.cancel = Arc::new(self.end.child_token());
+                Box::pin(self.carry_out(call, bridge)).await?
+            }
         };
         if let Err(said) = write_outcome(&told, outcome, out) {
             write_error(&said, out);
@@ -202,11 +213,8 @@ impl Door {
         let input = Document::from_value(Value::Object(asked.arguments));
         let (id, caller) = (self.gate.next_id(), self.caller.clone());
         let at_once = entry.filter(|entry| entry.tool.runner.is_pure());
-        // A token of its own would cost it something, and nobody has the time to use it.
-        let cancel = match at_once {
-            Some(_) => Arc::clone(&self.end),
-            None => Arc::new(self.end.child_token()),
-        };
+        // One of its own is made for a call that waits.
+        let cancel = Arc::clone(&self.end);
         let mut call = Call::new(id, &asked.name, input, caller, Wire::Bridge, cancel);
         call.key = meta
             .idempotency_key
@@ -240,21 +248,14 @@ impl Door {
 }
 
 impl Door {
-    /// A call that waits for nothing outside. Where several bridges call at the same time,
-    /// the others come first, so that one write makes all their records safe.
-    async fn call_at_once(&self, call: &Call, entry: &Entry, bridge: u64) -> Outcome {
+    /// Makes the record of a call safe that waited for nothing outside. Where several bridges call
+    /// at the same time, the others come first, so that one write does it for all of them.
+    async fn settle(&self, ticket: Ticket, bridge: u64) -> Result<(), Fault> {
         let alone = self.last.swap(bridge, Ordering::Relaxed) == bridge;
-        let Answer {
-            mut outcome,
-            ticket,
-        } = self.gate.invoke_found(call, Ok(entry)).await;
         if !alone {
             others_first().await;
         }
-        if let Err(fault) = self.gate.settle(ticket).await {
-            outcome.result = Err(fault);
-        }
-        outcome
+        self.gate.settle(ticket).await
     }
 }
 

@@ -12,7 +12,7 @@ use callgate_gate::{Entry, Gate};
 use callgate_wires::mcp::meta;
 use serde_json::{Map, Value, json};
 
-use super::dispatch::{Given, Refusal, refusal_of};
+use super::dispatch::{AtOnce, Given, Refusal};
 use super::relay::RelayCall;
 use super::tools::{Told, told, told_unknown};
 use super::{Behind, Era, Outbox, Request, Running, Server};
@@ -24,27 +24,43 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(super) const ROUNDS_MAX: usize = 16;
 
 impl Server {
-    /// True if a request is answered without waiting for anything outside.
-    pub(super) fn answers_at_once(&self, request: &Request) -> bool {
-        match request.method.as_str() {
-            "tools/call" => match (&self.behind, request.params.get("name")) {
-                (Behind::Gate(gate), Some(Value::String(name))) => {
-                    gate.answers_at_once(name) && !gate.asks(name, &request.peer.caller)
-                }
-                _ => false,
-            },
-            "subscriptions/listen" | "resources/read" | "prompts/get" => false,
-            _ => true,
+    /// A call of a tool that neither waits nor speaks: it has no task of its own, and its record
+    /// is made safe together with others'. Nothing, and nothing has been done, if it is none.
+    pub(super) fn call_at_once(&self, request: &mut Request) -> Option<AtOnce> {
+        let Behind::Gate(gate) = &self.behind else {
+            return None;
+        };
+        let name = request.params.get("name")?.as_str()?;
+        let entry = Arc::clone(gate.catalog().find(name).ok()?);
+        let tool = &entry.tool;
+        let scope = request.peer.scope.as_deref();
+        let may_know = scope.is_none_or(|scope| scope.allows(tool));
+        let waits = !tool.runner.is_pure() || tool.tasks == Tasks::Required;
+        if !may_know || waits || gate.asks(name, &request.peer.caller) {
+            return None;
         }
+        let arguments = match taken_arguments(request) {
+            Ok(arguments) => arguments,
+            Err(refusal) => return Some((Err(refusal), None)),
+        };
+        let name = request.text("name").ok()?;
+        let mut call = self.new_call(gate, request, name, arguments);
+        match self.answers(gate, request, &call) {
+            Ok(answers) => call.answers = answers,
+            Err(refusal) => return Some((Err(refusal), None)),
+        }
+        let Some(answer) = gate.invoke_at_once(&call, &entry) else {
+            // It waits for another call of its key, and so from here on like any other.
+            let arguments = call.input.into_value();
+            request.params.insert("arguments".to_owned(), arguments);
+            return None;
+        };
+        let end = told(tool, &call, answer.outcome, request.era.is_modern());
+        Some((self.finish(request, &call, end), Some(answer.ticket)))
     }
 
     pub(super) async fn call_tool(&self, request: &mut Request) -> Result<Given, Refusal> {
-        // Taken out, not copied: nobody looks at them again.
-        let arguments = match request.params.remove("arguments") {
-            None | Some(Value::Null) => Map::new(),
-            Some(Value::Object(arguments)) => arguments,
-            Some(_) => return Err(Refusal::invalid("`arguments` must be an object")),
-        };
+        let arguments = taken_arguments(request)?;
         let request = &*request;
         match &self.behind {
             Behind::Relay(relay) => {
@@ -70,7 +86,7 @@ impl Server {
                     // Through the gate all the same: what is refused is recorded.
                     None => {
                         let end = told_unknown(Box::pin(gate.call(&call)).await, name);
-                        self.finish(request, &call, end, None)
+                        self.finish(request, &call, end)
                     }
                 }
             }
@@ -91,20 +107,6 @@ impl Server {
             return Err(Refusal::missing_capability(required));
         }
         call.answers = self.answers(gate, request, &call)?;
-        if tool.runner.is_pure() && !gate.asks(&call.tool, &call.caller) {
-            // It neither waits nor speaks: no task of its own, and its record is made safe
-            // together with others'.
-            let answer = gate.invoke_found(&call, Ok(entry)).await;
-            let modern = request.era.is_modern();
-            return match told(tool, &call, answer.outcome, modern) {
-                Told::Result(result) => Ok(Given::Written(result, Some(answer.ticket))),
-                other => {
-                    let settled = gate.settle(answer.ticket).await;
-                    settled.map_err(|fault| refusal_of(&fault))?;
-                    self.finish(request, &call, other, None)
-                }
-            };
-        }
         let _running = Running::new(&self.running);
         let beat = Beat::new(request);
         call.sink = Some(Arc::clone(&beat) as Arc<dyn Sink>);
@@ -154,7 +156,7 @@ impl Server {
             let asked = self.ask_meanwhile(gate, request, &entry.tool, call, end);
             match beat.while_waiting(asked).await? {
                 Round::Next(next) => call = next,
-                Round::Last(call, end) => return self.finish(request, &call, end, None),
+                Round::Last(call, end) => return self.finish(request, &call, end),
             }
         }
         Err(Refusal::asked_too_often())
@@ -204,6 +206,15 @@ pub(super) fn again(gate: &Gate, call: Call, answers: Option<Answers>) -> Call {
         id: gate.next_id(),
         answers: answers.or(call.answers),
         ..call
+    }
+}
+
+/// The arguments of a call. Taken out, not copied: nobody looks at them again.
+fn taken_arguments(request: &mut Request) -> Result<Map<String, Value>, Refusal> {
+    match request.params.remove("arguments") {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(arguments)) => Ok(arguments),
+        Some(_) => Err(Refusal::invalid("`arguments` must be an object")),
     }
 }
 

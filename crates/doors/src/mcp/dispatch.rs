@@ -1,6 +1,5 @@
 //! One request to its method, in its era, and the refusals that need no method.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use callgate_call::{Fault, LogLevel};
@@ -53,9 +52,9 @@ impl From<RpcError> for Refusal {
 }
 
 /// How a request was answered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Answered {
-    /// The HTTP status in the modern era.
+    /// The HTTP status: in the legacy era always 200.
     pub status: u16,
     /// What must be safe before the answer is told.
     pub ticket: Option<Ticket>,
@@ -68,7 +67,7 @@ pub(super) enum Given {
     /// A result object; `resultType` is added where its era has it.
     Result(Map<String, Value>),
     /// A result already written, whole.
-    Written(Vec<u8>, Option<Ticket>),
+    Written(Vec<u8>),
     /// Nothing: the client took the request back.
     Nothing,
 }
@@ -82,98 +81,100 @@ impl From<Value> for Given {
     }
 }
 
+/// What a request comes to, and what must be safe before that is told.
+pub(super) type AtOnce = (Result<Given, Refusal>, Option<Ticket>);
+
 impl Server {
     /// Answers one request: the whole message is appended to `out`.
     pub(crate) async fn answer(&self, request: &mut Request, out: &mut Vec<u8>) -> Answered {
-        let given = match &request.era {
-            Era::Modern { .. } => self.modern(request).await,
-            Era::Legacy(_) => self.legacy(request).await,
-        };
-        let mut answered = Answered {
-            status: 200,
-            ..Answered::default()
-        };
-        match given {
-            Ok(Given::Result(mut result)) => {
-                if request.era.is_modern() {
-                    result
-                        .entry("resultType")
-                        .or_insert_with(|| "complete".into());
-                }
-                jsonrpc::open_result(&request.id, out);
-                json::write_value(&Value::Object(result), out);
-                out.push(b'}');
-            }
-            Ok(Given::Written(result, ticket)) => {
-                out.reserve(result.len() + 64);
-                jsonrpc::open_result(&request.id, out);
-                out.extend_from_slice(&result);
-                out.push(b'}');
-                answered.ticket = ticket;
-            }
-            Ok(Given::Nothing) => answered.silent = true,
-            Err(refusal) => {
-                jsonrpc::write_error(Some(&request.id), &refusal.error, out);
-                answered.status = refusal.status;
+        match self.answer_at_once(request, out) {
+            Some(answered) => answered,
+            None => {
+                // Boxed: what waits has room of its own, and others need none for it.
+                let given = Box::pin(self.given(request)).await;
+                written(request, (given, None), out)
             }
         }
-        answered
     }
 
-    async fn modern(&self, request: &mut Request) -> Result<Given, Refusal> {
+    /// The same, if nothing has to be waited for.
+    pub(crate) fn answer_at_once(
+        &self,
+        request: &mut Request,
+        out: &mut Vec<u8>,
+    ) -> Option<Answered> {
+        let given = self.given_at_once(request)?;
+        Some(written(request, given, out))
+    }
+
+    /// What `given` is for, and calls that wait, come to nothing here.
+    fn given_at_once(&self, request: &mut Request) -> Option<AtOnce> {
         match request.method.as_str() {
-            "server/discover" => Ok(self.discover()),
+            "tools/call" => return self.call_at_once(request),
+            "resources/read" | "prompts/get" => return None,
+            "subscriptions/listen" if request.era.is_modern() => return None,
+            _ => {}
+        }
+        let own = match &request.era {
+            Era::Modern { .. } => self.modern(request),
+            Era::Legacy(session) => self.legacy(request, session),
+        };
+        let given = own.or_else(|| self.common(request));
+        let unknown = || Err(Refusal::unknown_method(&request.method));
+        Some((given.unwrap_or_else(unknown), None))
+    }
+
+    /// The methods that may wait for long. What is rare and large is boxed here and further in.
+    async fn given(&self, request: &mut Request) -> Result<Given, Refusal> {
+        match request.method.as_str() {
+            "tools/call" => self.call_tool(request).await,
+            "resources/read" => Box::pin(self.read_resource(request)).await,
+            "prompts/get" => Box::pin(self.get_prompt(request)).await,
             "subscriptions/listen" => Box::pin(self.listen(request)).await,
-            "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_method(request),
-            _ => match self.common(request).await {
-                Some(given) => given,
-                None => Err(Refusal::unknown_method(&request.method)),
-            },
+            other => Err(Refusal::unknown_method(other)),
         }
     }
 
-    async fn legacy(&self, request: &mut Request) -> Result<Given, Refusal> {
-        let Era::Legacy(session) = &request.era else {
-            return Err(Refusal::unknown_method(&request.method));
-        };
-        let session = Arc::clone(session);
-        match request.method.as_str() {
-            "initialize" => self.initialize(request, &session),
+    /// The methods of the modern era alone.
+    fn modern(&self, request: &Request) -> Option<Result<Given, Refusal>> {
+        Some(match request.method.as_str() {
+            "server/discover" => Ok(self.discover()),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_method(request),
+            _ => return None,
+        })
+    }
+
+    /// The methods of the legacy era alone.
+    fn legacy(
+        &self,
+        request: &Request,
+        session: &super::Session,
+    ) -> Option<Result<Given, Refusal>> {
+        Some(match request.method.as_str() {
+            "initialize" => self.initialize(request, session),
             "ping" => Ok(json!({}).into()),
-            "logging/setLevel" => {
-                let level = LogLevel::parse(request.text("level")?)
-                    .ok_or_else(|| Refusal::invalid("`level` is not one of the eight levels"))?;
-                session.set_log_level(level);
-                Ok(json!({}).into())
-            }
-            "resources/subscribe" => {
-                if !session.subscribe(request.text("uri")?) {
+            "logging/setLevel" => set_level(request, session),
+            "resources/subscribe" => request.text("uri").and_then(|uri| {
+                if !session.subscribe(uri) {
                     return Err(Refusal::invalid("too many subscriptions"));
                 }
                 Ok(json!({}).into())
-            }
-            "resources/unsubscribe" => {
-                session.unsubscribe(request.text("uri")?);
-                Ok(json!({}).into())
-            }
-            _ => match self.common(request).await {
-                Some(given) => given,
-                None => Err(Refusal::unknown_method(&request.method)),
-            },
-        }
+            }),
+            "resources/unsubscribe" => request.text("uri").map(|uri| {
+                session.unsubscribe(uri);
+                json!({}).into()
+            }),
+            _ => return None,
+        })
     }
 
-    /// The methods both eras have. What is rare and waits for long is boxed here and further in,
-    /// so that the room every request takes is that of a call.
-    async fn common(&self, request: &mut Request) -> Option<Result<Given, Refusal>> {
+    /// The methods both eras have.
+    fn common(&self, request: &Request) -> Option<Result<Given, Refusal>> {
         Some(match request.method.as_str() {
-            "tools/call" => self.call_tool(request).await,
             "tools/list" => self.list_tools(request),
             "resources/list" => self.list_resources(request),
             "resources/templates/list" => self.list_templates(request),
-            "resources/read" => Box::pin(self.read_resource(request)).await,
             "prompts/list" => self.list_prompts(request),
-            "prompts/get" => Box::pin(self.get_prompt(request)).await,
             "completion/complete" => self.complete(request),
             _ => return None,
         })
@@ -274,6 +275,48 @@ pub(super) fn cached(mut result: Value) -> Value {
     result["ttlMs"] = LIST_TTL_MS.into();
     result["cacheScope"] = "private".into();
     result
+}
+
+/// Appends the message that tells what a request came to.
+fn written(request: &Request, (given, ticket): AtOnce, out: &mut Vec<u8>) -> Answered {
+    let mut answered = Answered {
+        status: 200,
+        ticket,
+        silent: false,
+    };
+    match given {
+        Ok(Given::Result(mut result)) => {
+            if request.era.is_modern() {
+                result
+                    .entry("resultType")
+                    .or_insert_with(|| "complete".into());
+            }
+            jsonrpc::open_result(&request.id, out);
+            json::write_value(&Value::Object(result), out);
+            out.push(b'}');
+        }
+        Ok(Given::Written(result)) => {
+            out.reserve(result.len() + 64);
+            jsonrpc::open_result(&request.id, out);
+            out.extend_from_slice(&result);
+            out.push(b'}');
+        }
+        Ok(Given::Nothing) => answered.silent = true,
+        Err(refusal) => {
+            jsonrpc::write_error(Some(&request.id), &refusal.error, out);
+            if request.era.is_modern() {
+                answered.status = refusal.status;
+            }
+        }
+    }
+    answered
+}
+
+fn set_level(request: &Request, session: &super::Session) -> Result<Given, Refusal> {
+    let level = LogLevel::parse(request.text("level")?)
+        .ok_or_else(|| Refusal::invalid("`level` is not one of the eight levels"))?;
+    session.set_log_level(level);
+    Ok(json!({}).into())
 }
 
 /// The fault of something that is not a tool call.

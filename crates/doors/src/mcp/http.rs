@@ -6,6 +6,7 @@ mod admit;
 mod sessions;
 mod streams;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ use crate::access::Identity;
 use crate::tcp::{Head, Told};
 use crate::web::{
     EVENTS_WAITING_MAX, Entrance, HEARTBEAT, Kinds, Names, accepts, empty, event_stream,
-    kept_bearer, no_longer_good, read_body,
+    json_response, kept_bearer, no_longer_good, read_body,
 };
 
 /// Where messages are sent.
@@ -109,6 +110,17 @@ fn invalid(status: StatusCode, words: &str) -> Response {
     refuse(status, None, &RpcError::new(INVALID_REQUEST, words)).into()
 }
 
+/// How far a message has come without anything to wait for.
+enum Begun<'a> {
+    /// Its answer.
+    Told(Told),
+    /// Its answer, once the records that it rests on are safe.
+    Answered(Id, Vec<u8>, Answered),
+    /// The rest takes its time. Boxed, so that what is answered at once has no room for it: a
+    /// future is moved as a whole whenever one that has it is made.
+    Waits(Pin<Box<dyn Future<Output = Told> + Send + 'a>>),
+}
+
 impl HttpDoor {
     /// Answers one message of a client's, which is here already.
     pub(crate) async fn message(&self, head: &Head, body: &[u8]) -> Told {
@@ -135,11 +147,20 @@ impl HttpDoor {
 
     /// One message, whole.
     async fn take(&self, identity: Identity, headers: &HeaderMap, body: &[u8]) -> Told {
+        match self.begin(identity, headers, body) {
+            Begun::Told(told) => told,
+            Begun::Answered(id, message, answered) => self.answer(&id, message, answered).await,
+            Begun::Waits(rest) => rest.await,
+        }
+    }
+
+    fn begin(&self, identity: Identity, headers: &HeaderMap, body: &[u8]) -> Begun<'_> {
         let message = match jsonrpc::parse(body) {
             Ok(message) => message,
             Err(malformed) => {
                 let error = RpcError::new(malformed.code, malformed.message);
-                return refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &error);
+                let told = refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &error);
+                return Begun::Told(told);
             }
         };
         let peer = self.peer(identity);
@@ -155,7 +176,7 @@ impl HttpDoor {
                     params,
                     bearer,
                 };
-                self.request(peer, headers, incoming).await
+                self.request(peer, headers, incoming)
             }
             Message::Notification { method, params } => {
                 if let Some(held) = self.sessions.find(&self.server, headers, &peer)
@@ -163,16 +184,17 @@ impl HttpDoor {
                 {
                     held.cancelled(params.as_ref());
                 }
-                empty(StatusCode::ACCEPTED).into()
+                Begun::Told(empty(StatusCode::ACCEPTED).into())
             }
             Message::Response { id, result } => {
-                match self.sessions.find(&self.server, headers, &peer) {
+                let told = match self.sessions.find(&self.server, headers, &peer) {
                     Some(held) => {
                         held.session.answered(&id, result);
-                        empty(StatusCode::ACCEPTED).into()
+                        empty(StatusCode::ACCEPTED)
                     }
-                    None => invalid(StatusCode::BAD_REQUEST, "an answer without a session").into(),
-                }
+                    None => invalid(StatusCode::BAD_REQUEST, "an answer without a session"),
+                };
+                Begun::Told(told.into())
             }
         }
     }
@@ -198,12 +220,13 @@ struct Incoming {
 }
 
 impl HttpDoor {
-    async fn request(&self, peer: Peer, headers: &HeaderMap, incoming: Incoming) -> Told {
-        let id = incoming.id.clone();
-        let refused = |error: &RpcError| refuse(StatusCode::BAD_REQUEST, Some(&id), error);
+    fn request(&self, peer: Peer, headers: &HeaderMap, incoming: Incoming) -> Begun<'_> {
+        let refused = |id: &Id, error: &RpcError| {
+            Begun::Told(refuse(StatusCode::BAD_REQUEST, Some(id), error))
+        };
         let mut meta = match RequestMeta::read(incoming.params.as_ref()) {
             Ok(meta) => meta,
-            Err(error) => return refused(&error),
+            Err(error) => return refused(&incoming.id, &error),
         };
         let version = headers
             .get(VERSION)
@@ -213,42 +236,46 @@ impl HttpDoor {
         let is_modern = meta.version.is_some() || version == Some(MODERN);
         if is_modern {
             if let Err(error) = self.check_modern(headers, &incoming, &meta, &peer) {
-                return refused(&error);
+                return refused(&incoming.id, &error);
             }
             let era = Era::Modern {
                 capabilities: meta.capabilities.take().unwrap_or_default(),
                 log_level: meta.log_level.as_deref().and_then(LogLevel::parse),
             };
-            return self.carry_out(peer, incoming, meta, era, None).await;
+            return self.carry_out(peer, incoming, meta, era, None);
         }
         if let Some(version) = version
             && !VERSIONS.contains(&version)
         {
-            return refused(&wire::unsupported(version));
+            return refused(&incoming.id, &wire::unsupported(version));
         }
         if incoming.method == "initialize" && !has_session {
             let held = Arc::new(Held::new(&peer));
             let era = Era::Legacy(Arc::clone(&held.session));
-            let told = self.carry_out(peer, incoming, meta, era, Some(Arc::clone(&held)));
-            let mut response = Response::from(told.await);
+            let begun = self.carry_out(peer, incoming, meta, era, Some(Arc::clone(&held)));
+            let Begun::Answered(_, message, ..) = begun else {
+                return begun;
+            };
+            let mut response = json_response(StatusCode::OK, message);
             if held.has_begun() {
                 let name = self.sessions.keep(&self.server, held);
                 if let Ok(name) = HeaderValue::from_str(&name) {
                     response.headers_mut().insert(sessions::HEADER, name);
                 }
             }
-            return response.into();
+            return Begun::Told(response.into());
         }
         if !has_session {
             let words = "no session: begin with `initialize`, or send `_meta` as 2026-07-28 has it";
-            return refused(&RpcError::new(INVALID_REQUEST, words));
+            return refused(&incoming.id, &RpcError::new(INVALID_REQUEST, words));
         }
         let Some(held) = self.sessions.find(&self.server, headers, &peer) else {
             let error = RpcError::new(INVALID_REQUEST, "the session has ended: begin a new one");
-            return refuse(StatusCode::NOT_FOUND, Some(&id), &error);
+            let told = refuse(StatusCode::NOT_FOUND, Some(&incoming.id), &error);
+            return Begun::Told(told);
         };
         let era = Era::Legacy(Arc::clone(&held.session));
-        self.carry_out(peer, incoming, meta, era, Some(held)).await
+        self.carry_out(peer, incoming, meta, era, Some(held))
     }
 
     /// Everything a modern request must bring, in the order its refusals are told.
@@ -284,14 +311,14 @@ impl HttpDoor {
     }
 
     /// Carries a request out, and answers as plain JSON if nothing is said before its answer.
-    async fn carry_out(
+    fn carry_out(
         &self,
         peer: Peer,
         incoming: Incoming,
         meta: RequestMeta,
         era: Era,
         held: Option<Arc<Held>>,
-    ) -> Told {
+    ) -> Begun<'_> {
         let Incoming {
             id,
             method,
@@ -303,14 +330,13 @@ impl HttpDoor {
             Some(Value::Object(params)) => params,
             Some(_) => {
                 let error = wire::invalid("`params` must be an object");
-                return refuse(StatusCode::BAD_REQUEST, Some(&id), &error);
+                return Begun::Told(refuse(StatusCode::BAD_REQUEST, Some(&id), &error));
             }
         };
-        let modern = era.is_modern();
         // A stream that only listens does nothing anybody would come back for.
         let keyed = meta.idempotency_key.is_some() && method != LISTEN;
         let mut request = Request {
-            id: id.clone(),
+            id,
             method,
             params,
             meta,
@@ -319,15 +345,11 @@ impl HttpDoor {
             out: self.server.nowhere.clone(),
             cancel: Arc::clone(&self.server.never),
         };
-        if self.server.answers_at_once(&request) {
-            let mut message = Vec::new();
-            let answered = self.server.answer(&mut request, &mut message).await;
-            // The next request can have its memory while this one waits for others.
-            drop(request);
-            return self.answer(&id, message, answered, modern).await;
+        let mut message = Vec::new();
+        match self.server.answer_at_once(&mut request, &mut message) {
+            Some(answered) => Begun::Answered(request.id, message, answered),
+            None => Begun::Waits(Box::pin(self.wait_for(request, held, keyed, bearer))),
         }
-        // Boxed, so that requests that are answered at once have no room for it.
-        Box::pin(self.wait_for(request, held, keyed, bearer)).await
     }
 
     /// Carries a request out that takes its time.
@@ -338,7 +360,7 @@ impl HttpDoor {
         keyed: bool,
         bearer: Option<BearerToken>,
     ) -> Told {
-        let (id, modern) = (request.id.clone(), request.era.is_modern());
+        let id = request.id.clone();
         let (out, mut outgoing) = Outbox::new();
         request.out = out;
         let cancel = self.server.ending.child_token();
@@ -367,7 +389,7 @@ impl HttpDoor {
             done = &mut work => {
                 if let Some(guard) = guard { guard.disarm(); }
                 return match done {
-                    Ok((message, answered)) => self.answer(&id, message, answered, modern).await,
+                    Ok((message, answered)) => self.answer(&id, message, answered).await,
                     Err(_) => self.lost(&id),
                 };
             }
@@ -383,7 +405,7 @@ impl HttpDoor {
         .into()
     }
 
-    async fn answer(&self, id: &Id, message: Vec<u8>, answered: Answered, modern: bool) -> Told {
+    async fn answer(&self, id: &Id, message: Vec<u8>, answered: Answered) -> Told {
         if let (Some(ticket), Some(gate)) = (answered.ticket, self.server.gate())
             && let Err(fault) = gate.settle_with_others(ticket).await
         {
@@ -393,11 +415,8 @@ impl HttpDoor {
         if answered.silent {
             return empty(StatusCode::ACCEPTED).into();
         }
-        let status = if modern { answered.status } else { 200 };
-        Told::Json(
-            StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
-            message,
-        )
+        let status = StatusCode::from_u16(answered.status).unwrap_or(StatusCode::OK);
+        Told::Json(status, message)
     }
 
     fn lost(&self, id: &Id) -> Told {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Answers, Call, Fault, Tool};
-use callgate_gate::{Gate, Ticket};
+use callgate_gate::Gate;
 use serde_json::{Map, Value, json};
 
 use super::dispatch::{Given, Refusal};
@@ -69,17 +69,16 @@ impl Server {
         request: &Request,
         call: &Call,
         end: Told,
-        ticket: Option<Ticket>,
     ) -> Result<Given, Refusal> {
         match end {
-            Told::Result(result) => Ok(Given::Written(result, ticket)),
+            Told::Result(result) => Ok(Given::Written(result)),
             Told::Error(error) => Err(error.into()),
             Told::Nothing => Ok(Given::Nothing),
             Told::Ask { requests, state } => {
                 if !request.era.is_modern() {
                     let fault = Fault::NeedsInput { requests, state };
                     let result = told_fault_as_result(&fault, call, false);
-                    return Ok(Given::Written(result, ticket));
+                    return Ok(Given::Written(result));
                 }
                 let (asked, missing) = self.askable(request, requests);
                 if asked.is_empty() && !missing.is_empty() {
@@ -97,7 +96,7 @@ impl Server {
                 if !request.era.is_modern() || !may {
                     let fault = Fault::NeedsApproval { approval: id };
                     let result = told_fault_as_result(&fault, call, request.era.is_modern());
-                    return Ok(Given::Written(result, ticket));
+                    return Ok(Given::Written(result));
                 }
                 let asked = Map::from_iter([(APPROVAL.to_owned(), question(call))]);
                 Ok(self.input_required(call, asked, Some(&json!({ "approval": id }))))

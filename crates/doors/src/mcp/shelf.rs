@@ -268,7 +268,7 @@ impl Server {
                 Round::Next(next) => call = next,
                 Round::Last(_, Told::Result(_)) => return Ok(Asked::Fault(fault)),
                 Round::Last(call, end) => {
-                    return Ok(match self.finish(request, &call, end, None)? {
+                    return Ok(match self.finish(request, &call, end)? {
                         // Nobody can be asked, and a tool's result is none of these requests'.
                         Given::Written(..) => Asked::Fault(fault),
                         asked => Asked::Question(asked),

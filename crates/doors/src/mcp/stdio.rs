@@ -187,7 +187,7 @@ impl Pipe {
                 Next::Read(0) => {
                     if let Some(rest) = splitter.finish() {
                         let rest = rest.to_vec();
-                        self.take(&rest).await;
+                        self.take(&rest);
                     }
                     return self.finish(ends).await;
                 }
@@ -196,7 +196,7 @@ impl Pipe {
                     while let Some(line) = splitter.next_line() {
                         match line {
                             Line::Text(line) if line.trim_ascii().is_empty() => {}
-                            Line::Text(line) => self.take(line).await,
+                            Line::Text(line) => self.take(line),
                             Line::TooLong => self.refuse(
                                 None,
                                 &RpcError::new(
@@ -290,7 +290,7 @@ impl Pipe {
         }
     }
 
-    async fn take(&mut self, line: &[u8]) {
+    fn take(&mut self, line: &[u8]) {
         match jsonrpc::parse(line) {
             Err(malformed) => {
                 let error = RpcError::new(malformed.code, malformed.message);
@@ -305,7 +305,7 @@ impl Pipe {
             Ok(Message::Request {
                 id, method, params, ..
             }) => {
-                self.request(id, method, params).await;
+                self.request(id, method, params);
             }
         }
     }
@@ -319,14 +319,13 @@ impl Pipe {
         }
     }
 
-    async fn request(&mut self, id: Id, method: String, params: Option<Value>) {
+    fn request(&mut self, id: Id, method: String, params: Option<Value>) {
         let mut request = match self.prepared(&id, method, params) {
             Ok(request) => request,
             Err(error) => return self.refuse(Some(&id), &error),
         };
-        if self.server.answers_at_once(&request) {
-            let start = self.ready.len();
-            let answered = self.server.answer(&mut request, &mut self.ready).await;
+        let start = self.ready.len();
+        if let Some(answered) = self.server.answer_at_once(&mut request, &mut self.ready) {
             self.ready.push(b'\n');
             if answered.ticket.is_some() {
                 self.ticket = self.ticket.max(answered.ticket);
@@ -551,7 +550,7 @@ mod tests {
         for id in 0..3 {
             let params = Some(json!({ "_meta": rig::modern_meta() }));
             let method = "subscriptions/listen".to_owned();
-            pipe.request(Id::number(id), method, params).await;
+            pipe.request(Id::number(id), method, params);
             assert_eq!(pipe.listening.len(), 1);
             let done = pipe.work.join_next_with_id().await.unwrap();
             pipe.done(done);

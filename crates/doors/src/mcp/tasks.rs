@@ -270,7 +270,7 @@ impl Server {
         done: Result<(Call, Told), tokio::task::JoinError>,
     ) -> Result<Given, Refusal> {
         match done {
-            Ok((call, end)) => self.finish(request, &call, end, None),
+            Ok((call, end)) => self.finish(request, &call, end),
             Err(_) => Err(callgate_wires::jsonrpc::RpcError::new(
                 callgate_wires::jsonrpc::INTERNAL_ERROR,
                 "the call's task ended early",
