@@ -2,12 +2,16 @@
 //! surrogates, no number beyond a double, nothing after the value. So what was checked is
 //! what the tool gets.
 
+pub(crate) mod quick;
+
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::de::{Read, SliceRead, StrRead};
 use serde_json::{Map, Number, Value};
+
+use self::quick::Quick;
 
 /// Depth allowed on wires that do not say otherwise. G-1.
 pub const DEPTH_MAX: usize = 128;
@@ -20,13 +24,19 @@ pub struct JsonError(#[from] serde_json::Error);
 /// Parses one strict JSON value nested at most `depth_max` deep.
 pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Value, JsonError> {
     let depth_left = depth_max;
-    parse_with(bytes, Strict { depth_left })
+    let quickly = |mut quick: Quick<'_>| {
+        let value = quick.value(depth_left)?;
+        quick.end().map(|()| value)
+    };
+    match Quick::new(bytes).and_then(quickly) {
+        Some(value) => Ok(value),
+        None => parse_with(bytes, Strict { depth_left }),
+    }
 }
 
-/// The same for what is known to be UTF-8, which then is not looked at a second time.
+/// The same for what is known to be UTF-8.
 pub fn parse_text(text: &str, depth_max: usize) -> Result<Value, JsonError> {
-    let depth_left = depth_max;
-    read_all(StrRead::new(text), Strict { depth_left })
+    parse(text.as_bytes(), depth_max)
 }
 
 /// Parses one text with a seed of the caller's, to its end.

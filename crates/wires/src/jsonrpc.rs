@@ -10,6 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::json::quick::Quick;
 use crate::json::{self, JsonError, Key, Strict, duplicate};
 
 /// Not JSON.
@@ -163,6 +164,32 @@ pub fn parse_batch(bytes: &[u8], max: usize) -> Batch {
 }
 
 fn read(bytes: &[u8], batch_max: usize) -> Result<Parsed<'_>, Malformed> {
+    match quickly(bytes) {
+        Some(envelope) => Ok(Parsed::Object(envelope)),
+        None => by_the_library(bytes, batch_max),
+    }
+}
+
+/// A message with nothing unusual to it.
+fn quickly(bytes: &[u8]) -> Option<Envelope<'_>> {
+    const INSIDE: usize = json::DEPTH_MAX - 1;
+    let mut envelope = Envelope::default();
+    let mut quick = Quick::new(bytes)?;
+    quick.members(|quick, name| {
+        let is_first = match name {
+            "id" => envelope.id.replace(quick.raw()?).is_none(),
+            "jsonrpc" => envelope.version.replace(quick.raw()?).is_none(),
+            _ => {
+                let place = envelope.place(name)?;
+                place.replace(quick.value(INSIDE)?).is_none()
+            }
+        };
+        is_first.then_some(())
+    })?;
+    quick.end().map(|()| envelope)
+}
+
+fn by_the_library(bytes: &[u8], batch_max: usize) -> Result<Parsed<'_>, Malformed> {
     json::parse_with(bytes, EnvelopeSeed { batch_max }).map_err(|error| Malformed {
         code: PARSE_ERROR,
         message: format!("not JSON: {error}"),
@@ -173,8 +200,8 @@ fn read(bytes: &[u8], batch_max: usize) -> Result<Parsed<'_>, Malformed> {
 /// The members a message can have.
 #[derive(Default)]
 struct Envelope<'a> {
-    version: Option<&'a RawValue>,
-    id: Option<&'a RawValue>,
+    version: Option<&'a str>,
+    id: Option<&'a str>,
     method: Option<Value>,
     params: Option<Value>,
     result: Option<Value>,
@@ -183,8 +210,20 @@ struct Envelope<'a> {
 }
 
 impl Envelope<'_> {
+    /// Where the value of a member goes, if that is known and not kept as it came.
+    fn place(&mut self, name: &str) -> Option<&mut Option<Value>> {
+        Some(match name {
+            "method" => &mut self.method,
+            "params" => &mut self.params,
+            "result" => &mut self.result,
+            "error" => &mut self.error,
+            "callgate" => &mut self.ours,
+            _ => return None,
+        })
+    }
+
     fn into_message(self) -> Result<Message, Malformed> {
-        let id = self.id.and_then(|id| Id::from_json(id.get()));
+        let id = self.id.and_then(Id::from_json);
         let error = self.error.filter(|error| !error.is_null());
         // Nobody waits for an answer to an answer, least of all under its id.
         let is_answer = self.method.is_none() && (self.result.is_some() || error.is_some());
@@ -323,14 +362,14 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
         let mut envelope = Envelope::default();
         let mut others: BTreeSet<Cow<'de, str>> = BTreeSet::new();
         while let Some(key) = members.next_key_seed(Key)? {
-            let place = match key.as_ref() {
+            match key.as_ref() {
                 "id" => {
                     if envelope.id.is_some() {
                         return Err(duplicate("id"));
                     }
                     let id: &RawValue = members.next_value()?;
                     check_raw(id.get()).map_err(A::Error::custom)?;
-                    envelope.id = Some(id);
+                    envelope.id = Some(id.get());
                     continue;
                 }
                 "jsonrpc" => {
@@ -339,36 +378,29 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
                     }
                     let version: &RawValue = members.next_value()?;
                     check_raw(version.get()).map_err(A::Error::custom)?;
-                    envelope.version = Some(version);
+                    envelope.version = Some(version.get());
                     continue;
                 }
-                "method" => &mut envelope.method,
-                "params" => &mut envelope.params,
-                "result" => &mut envelope.result,
-                "error" => &mut envelope.error,
-                "callgate" => &mut envelope.ours,
-                _ => {
-                    if others.contains(&key) {
-                        return Err(duplicate(&key));
-                    }
+                _ => {}
+            }
+            match envelope.place(&key) {
+                Some(Some(_)) => return Err(duplicate(&key)),
+                Some(place) => *place = Some(members.next_value_seed(inside)?),
+                None if others.contains(&key) => return Err(duplicate(&key)),
+                None => {
                     others.insert(key);
                     // Dropped, but not before it was looked at as closely as the rest.
                     members.next_value_seed(inside)?;
-                    continue;
                 }
-            };
-            if place.is_some() {
-                return Err(duplicate(&key));
             }
-            *place = Some(members.next_value_seed(inside)?);
         }
         Ok(Parsed::Object(envelope))
     }
 }
 
-fn is_version(json: &RawValue) -> bool {
+fn is_version(json: &str) -> bool {
     // Spelt otherwise by nobody we know.
-    json.get() == "\"2.0\"" || serde_json::from_str::<Value>(json.get()).is_ok_and(|v| v == "2.0")
+    json == "\"2.0\"" || serde_json::from_str::<Value>(json).is_ok_and(|v| v == "2.0")
 }
 
 /// What is kept as it came must be strict like the rest. Most is plain, which shows at once.
@@ -532,6 +564,26 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()).as_ref(), Ok(&wanted), "{text}");
         }
+    }
+
+    /// What is read quickly is what the library reads.
+    #[test]
+    fn agrees_with_the_library() {
+        let texts = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"name":"x","arguments":{}}}"#,
+            r#" { "id" : "x" , "method" : "a" , "callgate" : { "k" : 1 } , "jsonrpc" : "2.0" } "#,
+            r#"{"jsonrpc":"2.0","id":12,"result":{"a":[]},"error":null}"#,
+        ];
+        for text in texts {
+            assert!(quickly(text.as_bytes()).is_some(), "{text}");
+        }
+        json::quick::tests::mutated(&texts, |bytes| {
+            if let Some(envelope) = quickly(bytes) {
+                let told = by_the_library(bytes, 0).and_then(Parsed::into_message);
+                let shown = String::from_utf8_lossy(bytes);
+                assert_eq!(envelope.into_message(), told, "{shown}");
+            }
+        });
     }
 
     #[test]

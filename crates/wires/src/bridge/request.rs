@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::answer::{IPC_ERROR, Said, VALUE_ERROR};
 use super::frame::{FrameError, close_frame, open_frame};
+use crate::json::quick::Quick;
 use crate::json::{self, Key, Members, ObjectOr, Strict};
 
 /// One call, as a bridge asks for it.
@@ -21,6 +22,51 @@ pub struct CallTool {
 impl CallTool {
     /// Reads a payload. A payload that is none is answered by what comes back. B-5.
     pub fn parse(payload: &[u8]) -> Result<Self, Said> {
+        match Self::quickly(payload) {
+            Some(call) => Ok(call),
+            None => Self::by_the_library(payload),
+        }
+    }
+
+    /// One with nothing unusual to it.
+    fn quickly(payload: &[u8]) -> Option<Self> {
+        const INSIDE: usize = json::DEPTH_MAX - 2;
+        let (mut has_method, mut has_params) = (false, false);
+        let (mut name, mut arguments, mut rest) = (None, None, Map::new());
+        let mut quick = Quick::new(payload)?;
+        quick.members(|quick, member| match member {
+            "method" if !std::mem::replace(&mut has_method, true) => {
+                (quick.plain()? == "call_tool").then_some(())
+            }
+            "params" if !std::mem::replace(&mut has_params, true) => {
+                quick.members(|quick, member| {
+                    let is_first = match member {
+                        "name" => name.replace(quick.plain()?).is_none(),
+                        "arguments" => arguments.replace(quick.value(INSIDE)?).is_none(),
+                        _ => {
+                            let value = quick.value(INSIDE)?;
+                            rest.insert(member.to_owned(), value).is_none()
+                        }
+                    };
+                    is_first.then_some(())
+                })
+            }
+            _ => None,
+        })?;
+        quick.end()?;
+        let arguments = match arguments {
+            None => Map::new(),
+            Some(Value::Object(arguments)) => arguments,
+            Some(_) => return None,
+        };
+        Some(Self {
+            name: name.filter(|_| has_method)?.to_owned(),
+            arguments,
+            rest: Value::Object(rest),
+        })
+    }
+
+    fn by_the_library(payload: &[u8]) -> Result<Self, Said> {
         let message = json::parse_with(payload, ObjectOr(STRICT, Message))
             .map_err(|error| Said::new(IPC_ERROR, format!("Invalid JSON: {error}")))?;
         let Ok((method, params)) = message else {
@@ -177,6 +223,24 @@ mod tests {
             CallTool::parse(&out[4..]),
             "other fields are ignored, absent arguments are none"
         );
+    }
+
+    /// What is read quickly is what the library reads.
+    #[test]
+    fn agrees_with_the_library() {
+        let payloads = [
+            r#"{"method":"call_tool","params":{"name":"t","arguments":{"a":1}}}"#,
+            r#"{"params":{"_meta":{"k":"v"},"name":"t"},"method":"call_tool"}"#,
+        ];
+        for payload in payloads {
+            assert!(CallTool::quickly(payload.as_bytes()).is_some(), "{payload}");
+        }
+        json::quick::tests::mutated(&payloads, |payload| {
+            if let Some(call) = CallTool::quickly(payload) {
+                let shown = String::from_utf8_lossy(payload);
+                assert_eq!(Ok(call), CallTool::by_the_library(payload), "{shown}");
+            }
+        });
     }
 
     /// G-1, B-5: what is not looked up later is read as strictly as the rest.
