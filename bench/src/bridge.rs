@@ -3,18 +3,15 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-use crate::cpu::Tenant;
 use crate::daemon::{Daemon, wait_for};
 use crate::figure::{Figure, number, quiet};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure, chain, cpu, mcp};
+use crate::{Bench, Failure, canned, chain, cpu, mcp};
 
 const ROUNDS: usize = 12;
 const CALLS: usize = 2_048;
@@ -103,7 +100,7 @@ fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let gate = served(serve.arg("--socket").arg(at("gate.sock")), &socket)?;
     let mut rival = Command::new("python3");
     let rival = served(rival.args(["-c", PYTHON]).arg(&python), &python)?;
-    let echo = canned(&bare)?;
+    let echo = canned::at_socket(&scratch, &frame(ANSWER)?, &bare)?;
 
     let mut one = Clients::connect(&socket, 1)?;
     let mut canned = Clients::connect(&bare, 1)?;
@@ -113,7 +110,7 @@ fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     for round in 0..=ROUNDS {
         let each = [
             spent(|| Ok(cpu::process(gate.pid())), || one.ask(CALLS))?,
-            spent(|| echo.cpu(), || canned.ask(CALLS))?,
+            spent(|| Ok(cpu::process(echo.pid())), || canned.ask(CALLS))?,
             spent(|| Ok(cpu::process(gate.pid())), || many.ask(CALLS))?,
             spent(|| Ok(cpu::process(rival.pid())), || theirs.ask(CALLS))?,
         ];
@@ -232,22 +229,6 @@ impl Clients {
 
 fn frame(payload: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok([&u32::try_from(payload.len())?.to_be_bytes(), payload].concat())
-}
-
-/// A peer that answers whatever comes with the same bytes.
-fn canned(socket: &Path) -> Result<Tenant, Failure> {
-    let listener = UnixListener::bind(socket)?;
-    listener.set_nonblocking(true)?;
-    let answer = frame(ANSWER)?;
-    Tenant::start(async move {
-        let listener = tokio::net::UnixListener::from_std(listener)?;
-        let (mut stream, _) = listener.accept().await?;
-        let mut chunk = vec![0; 16 * 1024];
-        while stream.read(&mut chunk).await? > 0 {
-            stream.write_all(&answer).await?;
-        }
-        Ok(())
-    })
 }
 
 /// Starts a program and waits until it serves a socket.

@@ -1,17 +1,16 @@
 //! CPU time, user and system together, of whoever it is.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::fs;
 use std::time::Duration;
-use std::{fs, io, thread};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use nix::time::{ClockId, clock_getcpuclockid};
-use nix::unistd::{Pid, gettid};
+use nix::unistd::Pid;
 
-use crate::{Failure, in_process};
+use crate::Failure;
 
 /// Ticks of `/proc/PID/stat`, which Linux fixes at 100 a second for programs.
 const TICK: Duration = Duration::from_millis(10);
@@ -96,37 +95,6 @@ impl Drop for OneCore {
     fn drop(&mut self) {
         // At worst the benches after this one have one core, too.
         let _ = sched_setaffinity(Pid::from_raw(0), &self.before);
-    }
-}
-
-/// A server in a thread of this process that ends with it, whose CPU can be told apart.
-pub struct Tenant {
-    thread: Pid,
-}
-
-impl Tenant {
-    /// Serves in a runtime like the product's own.
-    pub fn start(
-        serve: impl Future<Output = io::Result<()>> + Send + 'static,
-    ) -> Result<Self, Failure> {
-        let runtime = in_process::runtime()?;
-        let (say, hear) = mpsc::channel();
-        thread::spawn(move || {
-            let _ = say.send(gettid());
-            // Its clients see that it has failed.
-            let _ = runtime.block_on(serve);
-        });
-        Ok(Self {
-            thread: hear.recv()?,
-        })
-    }
-
-    /// Of its thread.
-    pub fn cpu(&self) -> Result<Duration, Failure> {
-        let path = format!("/proc/self/task/{}/schedstat", self.thread);
-        let text = fs::read_to_string(path)?;
-        let nanos = text.split_whitespace().next().ok_or("an empty schedstat")?;
-        Ok(Duration::from_nanos(nanos.parse()?))
     }
 }
 

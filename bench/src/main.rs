@@ -13,6 +13,7 @@
 )]
 
 mod bridge;
+mod canned;
 mod chain;
 mod confined;
 mod cpu;
@@ -128,6 +129,9 @@ struct Arguments {
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(runs::EMIT) {
         return runs::emit();
+    }
+    if std::env::args().nth(1).as_deref() == Some(canned::SERVE) {
+        return canned::serve(std::env::args_os().skip(2).collect());
     }
     let arguments = match parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,

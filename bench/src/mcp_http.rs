@@ -3,25 +3,15 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-use crate::cpu::Tenant;
 use crate::daemon::{Daemon, wait_for_port};
 use crate::figure::{Figure, median, number, quiet};
 use crate::http::{Connection, Connections};
 use crate::lines::{Lines, Writer};
 use crate::mcp::{self, INITIALIZE, INITIALIZED, MODERN_META, TOOL};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure, chain, cpu, python};
+use crate::{Bench, Failure, canned, chain, cpu, python};
 
 /// Connections at once: few, where each answer wakes a client that has nothing else to do, which
 /// bytes that were made beforehand never wait for; and as many as keep client and server busy.
@@ -34,6 +24,8 @@ const CHECKED: usize = 50;
 const CALLS: usize = 10_000;
 /// Who is measured.
 const OURS: &str = "ours";
+/// What the names of those end with that no one has made to be used.
+const CANNED: &str = "canned bytes";
 /// Serial calls whose answers are streams.
 const STREAMS: usize = 500;
 const STREAM_P99_MS_MAX: f64 = 5.0;
@@ -68,33 +60,11 @@ impl Era {
     }
 }
 
-/// How a server runs.
-pub enum Runs {
-    Apart(Daemon),
-    Here(Tenant),
-}
-
-impl Runs {
-    pub fn cpu(&self) -> Result<Duration, Failure> {
-        match self {
-            Self::Apart(daemon) => cpu::tree(daemon.pid()),
-            Self::Here(tenant) => tenant.cpu(),
-        }
-    }
-
-    pub fn stop(self) -> Result<(), Failure> {
-        match self {
-            Self::Apart(daemon) => daemon.stop(),
-            Self::Here(_) => Ok(()),
-        }
-    }
-}
-
 /// A server at a port, and what is sent to it in each era.
 struct Server {
     name: &'static str,
     port: u16,
-    runs: Runs,
+    runs: Daemon,
     calls: usize,
     /// How much faster than it we want to be, if it is a rival.
     wanted: Option<f64>,
@@ -114,14 +84,14 @@ impl Rounds {
     /// One more, of these requests.
     pub fn measure(
         &mut self,
-        (port, runs): (u16, &Runs),
+        (port, runs): (u16, &Daemon),
         width: usize,
         requests: &Lines,
     ) -> Result<(), Failure> {
         let mut connections = Connections::open(port, width)?;
-        let before = runs.cpu()?;
+        let before = cpu::tree(runs.pid())?;
         let took = connections.exchange(requests)?;
-        let spent = runs.cpu()?.saturating_sub(before);
+        let spent = cpu::tree(runs.pid())?.saturating_sub(before);
         self.rates.push(requests.len() as f64 / took.as_secs_f64());
         self.cpus.push(cpu::micros_each(spent, requests.len()));
         Ok(())
@@ -147,7 +117,7 @@ impl Rounds {
 impl Server {
     fn new(
         name: &'static str,
-        (port, runs): (u16, Runs),
+        (port, runs): (u16, Daemon),
         calls: usize,
         wanted: Option<f64>,
     ) -> Self {
@@ -164,7 +134,7 @@ impl Server {
 
     /// True if others have made it.
     fn is_rival(&self) -> bool {
-        self.name != OURS && matches!(self.runs, Runs::Apart(_))
+        self.name != OURS && !self.name.ends_with(CANNED)
     }
 
     /// One round in one era.
@@ -189,8 +159,13 @@ fn rates(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let body = memchr::memmem::find(&answer, b"\r\n\r\n").map_or(0, |at| at + 4);
     let body = answer[body..].to_vec();
     let mut rivals = [
-        Server::new("canned bytes", canned(answer.clone())?, CALLS, Some(0.4)),
-        Server::new("hyper's canned bytes", canned_by_hyper(body)?, CALLS, None),
+        Server::new(CANNED, canned::bytes(&scratch, &answer)?, CALLS, Some(0.4)),
+        Server::new(
+            "hyper's canned bytes",
+            canned::by_hyper(&scratch, &body)?,
+            CALLS,
+            None,
+        ),
         Server::new("TypeScript SDK", typescript(bench)?, 1_000, Some(25.0)),
         Server::new("FastMCP", fastmcp(bench)?, 200, Some(50.0)),
     ];
@@ -237,7 +212,7 @@ fn rates(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 }
 
 /// `callgate serve` and its port.
-pub fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Runs), Failure> {
+pub fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Daemon), Failure> {
     let words = ["serve", "--no-auth", "--port", "0", "--json"];
     let mut command = mcp::callgate(bench, scratch, &words);
     command
@@ -247,74 +222,21 @@ pub fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Runs), Failure> {
     let (daemon, said) = Daemon::heard(&mut command)?;
     let said: serde_json::Value = serde_json::from_str(&said)?;
     let port = said["port"].as_u64().and_then(|port| port.try_into().ok());
-    Ok((port.ok_or("`serve` names no port")?, Runs::Apart(daemon)))
+    Ok((port.ok_or("`serve` names no port")?, daemon))
 }
 
-fn typescript(bench: &Bench) -> Result<(u16, Runs), Failure> {
+fn typescript(bench: &Bench) -> Result<(u16, Daemon), Failure> {
     let (daemon, port) = Daemon::heard(bench.rivals.typescript()?.arg("http"))?;
-    Ok((port.trim().parse()?, Runs::Apart(daemon)))
+    Ok((port.trim().parse()?, daemon))
 }
 
 /// It can not choose a port itself.
-fn fastmcp(bench: &Bench) -> Result<(u16, Runs), Failure> {
+fn fastmcp(bench: &Bench) -> Result<(u16, Daemon), Failure> {
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut command = bench.rivals.fastmcp()?;
     let daemon = Daemon::start(command.args(["http", &port.to_string()]))?;
     wait_for_port(port)?;
-    Ok((port, Runs::Apart(daemon)))
-}
-
-/// A server that looks at nothing and answers the same bytes to everything: no server on this
-/// machine, in this runtime, can be faster.
-pub fn canned(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    listener.set_nonblocking(true)?;
-    let port = listener.local_addr()?.port();
-    let tenant = Tenant::start(async move {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        loop {
-            let (mut stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            let answer = answer.clone();
-            tokio::spawn(async move {
-                let mut request = [0; 4096];
-                // A request is smaller than what one read takes, and sent by one write.
-                while stream.read(&mut request).await? > 0 {
-                    stream.write_all(&answer).await?;
-                }
-                std::io::Result::Ok(())
-            });
-        }
-    })?;
-    Ok((port, Runs::Here(tenant)))
-}
-
-/// The same body by the HTTP library ours has: what is left above it is our own work.
-pub fn canned_by_hyper(answer: Vec<u8>) -> Result<(u16, Runs), Failure> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    listener.set_nonblocking(true)?;
-    let port = listener.local_addr()?.port();
-    let tenant = Tenant::start(async move {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let answer = Bytes::from(answer);
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            let answer = answer.clone();
-            let service = service_fn(move |request: Request<Incoming>| {
-                let answer = answer.clone();
-                async move {
-                    request.into_body().collect().await?;
-                    let mut response = Response::new(Full::new(answer));
-                    let kind = HeaderValue::from_static("application/json");
-                    response.headers_mut().insert(CONTENT_TYPE, kind);
-                    Ok::<_, hyper::Error>(response)
-                }
-            });
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-        }
-    })?;
-    Ok((port, Runs::Here(tenant)))
+    Ok((port, daemon))
 }
 
 /// Calls in each era, every answer looked at; the bytes of one of them.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::daemon::Daemon;
 use crate::http::Connection;
 use crate::lines::Lines;
-use crate::mcp_http::{Runs, requests, serve};
+use crate::mcp_http::{requests, serve};
 use crate::scratch::Scratch;
 use crate::{Bench, Failure, chain, cpu, mcp};
 
@@ -18,7 +19,7 @@ const CONFIG: &str = "[leases]\nenforce_from_tier = 3\n";
 /// `callgate serve`, and how often it was called.
 pub struct Served {
     pub port: u16,
-    runs: Runs,
+    runs: Daemon,
     calls: usize,
 }
 
@@ -35,21 +36,18 @@ impl Served {
     }
 
     /// Where it is, and how it runs.
-    pub fn at(&self) -> (u16, &Runs) {
+    pub fn at(&self) -> (u16, &Daemon) {
         (self.port, &self.runs)
     }
 
     /// Of the gate and all it started.
     pub fn cpu(&self) -> Result<Duration, Failure> {
-        self.runs.cpu()
+        cpu::tree(self.runs.pid())
     }
 
     /// Of the gate's process alone.
     pub fn gate_cpu(&self) -> Duration {
-        match &self.runs {
-            Runs::Apart(daemon) => cpu::process(daemon.pid()),
-            Runs::Here(_) => Duration::ZERO,
-        }
+        cpu::process(self.runs.pid())
     }
 
     /// So many calls were made by other hands.

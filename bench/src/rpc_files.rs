@@ -10,11 +10,11 @@ use crate::figure::Figure;
 use crate::http::Connection;
 use crate::lines::{Lines, Writer};
 use crate::mcp::{INITIALIZE, INITIALIZED};
-use crate::mcp_http::{FEW, MANY, Rounds, canned};
+use crate::mcp_http::{FEW, MANY, Rounds};
 use crate::piped::Piped;
 use crate::rpc::{Served, request};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure};
+use crate::{Bench, Failure, canned};
 
 /// Requests in flight, to the server in Node and ours alike.
 const WIDTH: usize = FEW;
@@ -35,7 +35,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let texts = write_files(&scratch.workspace(), &mut writer)?;
     let mut served = Served::start(bench, &scratch)?;
     let answer = checked(&mut served, &texts)?;
-    let (canned_port, canned_runs) = canned(answer)?;
+    let (canned_port, canned_runs) = canned::bytes(&scratch, &answer)?;
     let mut node = node(bench, &scratch.workspace())?;
     check_node(&mut node, &scratch.workspace(), &texts)?;
     let canned_at = (canned_port, &canned_runs);
@@ -53,7 +53,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         nodes.rates.push(spent.per_second());
         nodes.cpus.push(spent.cpu_micros());
     }
-    canned_runs.stop()?;
+    drop(canned_runs);
     served.finish(bench, &scratch)?;
     let name = |theirs: &str| format!("rpc-files: 4 KiB reads/s against {theirs}");
     let canned_name = |width: usize| name(&format!("canned bytes, {width} connections"));

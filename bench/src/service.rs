@@ -11,9 +11,9 @@ use crate::daemon::Daemon;
 use crate::figure::{Figure, median, number, quiet};
 use crate::http::{Connection, Connections};
 use crate::lines::{Lines, Writer};
-use crate::mcp_http::{Runs, canned_by_hyper, requests, serve};
+use crate::mcp_http::{requests, serve};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure, chain, mcp, python};
+use crate::{Bench, Failure, canned, chain, mcp, python};
 
 const CONNECTIONS: usize = 16;
 const ROUNDS: usize = 5;
@@ -35,13 +35,13 @@ const PROGRAM: &str = "def greet(payload): return {'message': f\"Hello {payload[
 struct Server {
     name: &'static str,
     port: u16,
-    runs: Runs,
+    runs: Daemon,
     rates: Vec<f64>,
     cpus: Vec<f64>,
 }
 
 impl Server {
-    fn new(name: &'static str, (port, runs): (u16, Runs)) -> Self {
+    fn new(name: &'static str, (port, runs): (u16, Daemon)) -> Self {
         Self {
             name,
             port,
@@ -54,9 +54,9 @@ impl Server {
     fn measure(&mut self, writer: &mut Writer) -> Result<(), Failure> {
         let requests = requests(&headers(self.port), &writer.service_calls("greet", CALLS));
         let mut connections = Connections::open(self.port, CONNECTIONS)?;
-        let before = self.runs.cpu()?;
+        let before = cpu::tree(self.runs.pid())?;
         let took = connections.exchange(&requests)?;
-        let cpu = self.runs.cpu()?.saturating_sub(before);
+        let cpu = cpu::tree(self.runs.pid())?.saturating_sub(before);
         self.rates.push(CALLS as f64 / took.as_secs_f64());
         self.cpus.push(cpu::micros_each(cpu, CALLS));
         Ok(())
@@ -77,7 +77,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let mut ours = Server::new("ours", serve(bench, &scratch)?);
     let body = checked(ours.port, &few)?;
     let mut rivals = [
-        Server::new("hyper's canned bytes", canned_by_hyper(body)?),
+        Server::new("hyper's canned bytes", canned::by_hyper(&scratch, &body)?),
         Server::new("Python's http.server", by_hand()?),
     ];
     checked(rivals[1].port, &few)?;
@@ -113,12 +113,12 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 }
 
 /// The same function behind a service of a few lines.
-fn by_hand() -> Result<(u16, Runs), Failure> {
+fn by_hand() -> Result<(u16, Daemon), Failure> {
     let mut command = Command::new("python3");
     command.arg("bench/rivals/python/tool_service.py");
     command.env("PATH", python::path_of_python()?);
     let (daemon, port) = Daemon::heard(&mut command)?;
-    Ok((port.trim().parse()?, Runs::Apart(daemon)))
+    Ok((port.trim().parse()?, daemon))
 }
 
 fn headers(port: u16) -> String {

@@ -194,14 +194,11 @@ impl Rpc {
             }
         };
         let id = asked.id.clone();
-        match self.request(peer, reached, asked) {
-            Ok(Requested::Document(document)) => Begun::Told(written(id, Ok(document), None)),
-            Ok(Requested::Called(called, begun)) => Begun::Called(called, begun),
-            Err(error) => Begun::Told(written(id, Err(error), None)),
-        }
+        self.request(peer, reached, asked)
+            .unwrap_or_else(|error| Begun::Told(written(id, Err(error), None)))
     }
 
-    fn request(&self, peer: &Peer, reached: &Reached, asked: Asked) -> Result<Requested, RpcError> {
+    fn request(&self, peer: &Peer, reached: &Reached, asked: Asked) -> Result<Begun, RpcError> {
         let params = match asked.params {
             None => Map::new(),
             Some(Value::Object(params)) => params,
@@ -214,10 +211,11 @@ impl Rpc {
             _ => {
                 let params = Document::from_value(Value::Object(params));
                 let (called, begun) = self.call(peer, (method, asked.id), params, asked.ours)?;
-                return Ok(Requested::Called(called, begun));
+                return Ok(Begun::Called(called, begun));
             }
         };
-        Ok(Requested::Document(Document::from_value(document)))
+        let document = Document::from_value(document);
+        Ok(Begun::Told(written(asked.id, Ok(document), None)))
     }
 
     /// True if there is a tool of just this name.
@@ -273,14 +271,6 @@ impl Rpc {
 enum Begun {
     /// Its answer; nothing if nobody waits for one.
     Told(Option<Vec<u8>>),
-    /// A call.
-    Called(Called, carry::Begun),
-}
-
-/// What a request is.
-enum Requested {
-    /// Something that can be told at once.
-    Document(Document),
     /// A call.
     Called(Called, carry::Begun),
 }

@@ -20,7 +20,7 @@ use callgate_gate::others_first;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
@@ -104,10 +104,12 @@ pub(super) async fn carry<A: Answers>(
     let mut last = Last::default();
     loop {
         let (head, body) = loop {
-            match last.take(&came) {
-                Ok(Some(taken)) => break taken,
-                Ok(None) => {}
-                Err(NotPlain) => return Left::Library(came),
+            if !came.is_empty() {
+                match last.take(&came) {
+                    Ok(Some(taken)) => break taken,
+                    Ok(None) => {}
+                    Err(NotPlain) => return Left::Library(came),
+                }
             }
             // Set again when it runs out, not at every request.
             let late = async {
@@ -120,16 +122,11 @@ pub(super) async fn carry<A: Answers>(
                     patience.as_mut().reset(due);
                 }
             };
-            let mut over = pin!(async {
-                tokio::select! {
-                    () = &mut stopped => {}
-                    () = late => {}
-                }
-            });
             let comes = tokio::select! {
                 biased;
                 ready = stream.readable() => ready.is_ok(),
-                () = &mut over => false,
+                () = &mut stopped => false,
+                () = late => false,
             };
             if !comes {
                 return Left::Over;
@@ -138,13 +135,11 @@ pub(super) async fn carry<A: Answers>(
             if stop.is_cancelled() {
                 return Left::Over;
             }
-            let read = tokio::select! {
-                biased;
-                read = stream.read_buf(&mut came) => read.unwrap_or(0),
-                () = &mut over => 0,
-            };
-            if read == 0 {
-                return Left::Over;
+            match stream.try_read_buf(&mut came) {
+                Ok(read) if read > 0 => {}
+                // It was told of, and is not there: then it is waited for again.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(_) | Err(_) => return Left::Over,
             }
         };
         std::mem::swap(&mut came, &mut asked);
