@@ -51,6 +51,7 @@ mod mcp;
 mod mcp_http;
 mod mcp_relay;
 mod mcp_stdio;
+mod mcp_tasks;
 mod memory;
 mod metrics;
 mod misbehaving;

@@ -1,6 +1,6 @@
 //! An MCP client's side, by hand: requests in both eras, over pipes and over HTTP.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -95,6 +95,14 @@ impl Answer {
         })
     }
 
+    /// The answer itself, whether or not something was said before it.
+    pub fn last(&self) -> Value {
+        match self.header("content-type") {
+            Some("text/event-stream") => self.events().pop().expect("an answer"),
+            _ => self.json(),
+        }
+    }
+
     /// The messages of a stream of events.
     pub fn events(&self) -> Vec<Value> {
         self.body
@@ -148,6 +156,29 @@ pub fn post_open(port: u16, message: &Value, more: &[(&str, &str)]) -> TcpStream
     let bytes = [head.as_bytes(), b"\r\n", body.as_bytes()].concat();
     stream.write_all(&bytes).expect("the gate reads");
     stream
+}
+
+/// The messages of a stream of events, as they come.
+pub struct Events(BufReader<TcpStream>);
+
+impl Events {
+    pub fn of(stream: TcpStream) -> Self {
+        Self(BufReader::new(stream))
+    }
+
+    /// The next one. Heads, chunk sizes and comments are passed over.
+    pub fn next(&mut self) -> Value {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let count = self.0.read_line(&mut line).expect("an event");
+            assert_ne!(count, 0, "the stream ended");
+            if let Some(data) = line.strip_prefix("data: {") {
+                let data = format!("{{{data}");
+                return serde_json::from_str(&data).unwrap_or_else(|e| panic!("{e}: {data}"));
+            }
+        }
+    }
 }
 
 /// Posts a message on a connection of its own and reads the whole answer.

@@ -8,9 +8,10 @@ use callgate_wires::mcp::meta;
 use serde_json::{Map, Value, json};
 
 use super::dispatch::{Given, Refusal};
+use super::tasks::{Followed, knows_tasks};
 use super::{Request, Server, Session};
 
-/// Resources one stream may watch.
+/// Resources one stream may watch, and tasks it may follow.
 const WATCHED_MAX: usize = 1024;
 
 /// What one stream wants to know.
@@ -20,6 +21,27 @@ struct Wanted {
     prompts: bool,
     resources: bool,
     watched: HashSet<String>,
+    /// Tasks, each once.
+    tasks: Vec<String>,
+}
+
+/// The strings of a list that may be left out.
+fn strings(asked: &Map<String, Value>, name: &str) -> Result<Vec<String>, Refusal> {
+    let found: Vec<String> = match asked.get(name) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items
+            .iter()
+            .map(|item| item.as_str().map(str::to_owned))
+            .collect::<Option<_>>()
+            .ok_or_else(|| Refusal::invalid(&format!("`{name}` holds strings")))?,
+        Some(_) => return Err(Refusal::invalid(&format!("`{name}` must be a list"))),
+    };
+    if found.len() > WATCHED_MAX {
+        return Err(Refusal::invalid(&format!(
+            "`{name}` holds at most {WATCHED_MAX}"
+        )));
+    }
+    Ok(found)
 }
 
 impl Wanted {
@@ -28,23 +50,20 @@ impl Wanted {
             .object("notifications")?
             .ok_or_else(|| Refusal::invalid("`notifications` is required"))?;
         let flag = |name: &str| asked.get(name) == Some(&Value::Bool(true));
-        let watched: HashSet<String> = match asked.get("resourceSubscriptions") {
-            None | Some(Value::Null) => HashSet::new(),
-            Some(Value::Array(uris)) => uris
-                .iter()
-                .map(|uri| uri.as_str().map(str::to_owned))
-                .collect::<Option<_>>()
-                .ok_or_else(|| Refusal::invalid("`resourceSubscriptions` holds addresses"))?,
-            Some(_) => return Err(Refusal::invalid("`resourceSubscriptions` must be a list")),
-        };
-        if watched.len() > WATCHED_MAX {
-            return Err(Refusal::invalid("too many resources on one stream"));
+        let mut tasks = strings(asked, "taskIds")?;
+        if !tasks.is_empty() {
+            knows_tasks(request)?;
         }
+        let mut seen = HashSet::new();
+        tasks.retain(|id| seen.insert(id.clone()));
         let wanted = Self {
             tools: flag("toolsListChanged"),
             prompts: flag("promptsListChanged"),
             resources: flag("resourcesListChanged"),
-            watched,
+            watched: strings(asked, "resourceSubscriptions")?
+                .into_iter()
+                .collect(),
+            tasks,
         };
         let mut granted = Map::new();
         for (name, on) in [
@@ -119,11 +138,18 @@ impl Session {
 impl Server {
     /// Tells changes until the client goes, cancels, or we stop.
     pub(super) async fn listen(&self, request: &Request) -> Result<Given, Refusal> {
-        let (wanted, granted) = Wanted::read(request)?;
+        let (mut wanted, mut granted) = Wanted::read(request)?;
         let Some(gate) = self.gate() else {
             return Err(Refusal::invalid("nothing here ever changes"));
         };
         let mut changes = gate.changes().listen();
+        let ids = std::mem::take(&mut wanted.tasks);
+        let (caller, now) = (&request.peer.caller, self.seal.now());
+        let mut tasks = Followed::new(&self.tasks, caller, ids, now);
+        let ids = tasks.ids();
+        if !ids.is_empty() {
+            granted.insert("taskIds".to_owned(), ids.into());
+        }
         // The request's id names the stream, so that a client with several can tell them apart.
         let stream: Value = serde_json::from_str(request.id.as_json()).unwrap_or_default();
         let stream = stream
@@ -151,6 +177,14 @@ impl Server {
                     Some(_) => continue,
                     None => wanted.everything(),
                 },
+                () = tasks.changed() => {
+                    while let Some(task) = tasks.next(self.seal.now()) {
+                        if !out.notify("notifications/tasks", &tagged(task)).await {
+                            return Ok(Given::Nothing);
+                        }
+                    }
+                    continue;
+                }
                 () = request.cancel.cancelled() => return Ok(Given::Nothing),
                 () = out.closed() => return Ok(Given::Nothing),
                 () = self.stopping.cancelled() => return Ok(json!({}).into()),

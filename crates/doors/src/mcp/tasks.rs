@@ -10,7 +10,7 @@ use callgate_call::{Answers, Call, Caller, Cancel, Timestamp};
 use callgate_gate::{Entry, Gate};
 use callgate_wires::mcp::meta;
 use serde_json::{Map, Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::calls::{Beat, ROUNDS_MAX, again};
 use super::dispatch::{Given, Refusal};
@@ -33,6 +33,8 @@ const POLL: Duration = Duration::from_millis(500);
 pub(super) struct Tasks {
     all: Mutex<HashMap<String, Arc<Task>>>,
     next: AtomicU64,
+    /// Rung when any of them has changed.
+    news: watch::Sender<()>,
 }
 
 /// One task.
@@ -44,11 +46,14 @@ struct Task {
     state: Mutex<State>,
     /// The client answered something.
     answered: Notify,
+    news: watch::Sender<()>,
 }
 
 struct State {
     status: Status,
     changed: Timestamp,
+    /// How often it has changed.
+    version: u64,
     /// Asked and not answered yet.
     asked: Map<String, Value>,
     answers: Map<String, Value>,
@@ -123,10 +128,12 @@ impl Tasks {
             state: Mutex::new(State {
                 status: Status::Working,
                 changed: now,
+                version: 0,
                 asked: Map::new(),
                 answers: Map::new(),
             }),
             answered: Notify::new(),
+            news: self.news.clone(),
         });
         all.insert(id, Arc::clone(&task));
         Some(task)
@@ -192,11 +199,88 @@ impl Task {
     }
 
     fn set(&self, status: Status, now: Timestamp) {
-        let mut state = lock(&self.state);
-        if !state.status.is_over() {
-            state.status = status;
+        self.change(now, |state| state.status = status);
+    }
+
+    /// Changes what has not ended yet, and rings.
+    fn change(&self, now: Timestamp, change: impl FnOnce(&mut State)) {
+        {
+            let mut state = lock(&self.state);
+            if state.status.is_over() {
+                return;
+            }
+            change(&mut state);
             state.changed = now;
+            state.version += 1;
         }
+        self.news.send_replace(());
+    }
+}
+
+/// The tasks that one stream is told of, each with the version it was told last. By their ids: a
+/// stream keeps no result that is let go of.
+pub(super) struct Followed {
+    tasks: Arc<Tasks>,
+    caller: Caller,
+    versions: Vec<(String, Option<u64>)>,
+    news: watch::Receiver<()>,
+}
+
+impl Followed {
+    /// Those of the ids that are tasks of this caller's.
+    pub(super) fn new(
+        tasks: &Arc<Tasks>,
+        caller: &Caller,
+        ids: Vec<String>,
+        now: Timestamp,
+    ) -> Self {
+        let mut followed = Self {
+            tasks: Arc::clone(tasks),
+            caller: caller.clone(),
+            versions: ids.into_iter().map(|id| (id, None)).collect(),
+            news: tasks.news.subscribe(),
+        };
+        followed
+            .versions
+            .retain(|(id, _)| tasks.find(id, caller, now).is_some());
+        // As they stand, which the client may not know: a task can end before it is asked after.
+        followed.news.mark_changed();
+        followed
+    }
+
+    pub(super) fn ids(&self) -> Vec<Value> {
+        let ids = self.versions.iter().map(|(id, _)| id.as_str().into());
+        ids.collect()
+    }
+
+    /// Ready when there may be something to tell.
+    pub(super) async fn changed(&mut self) {
+        if self.versions.is_empty() || self.news.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The next task that is not as it was told last. Whoever reads slowly hears of the newest
+    /// state alone; what has ended, or is let go of, is followed no longer.
+    pub(super) fn next(&mut self, now: Timestamp) -> Option<Map<String, Value>> {
+        let mut at = 0;
+        while let Some((id, told)) = self.versions.get_mut(at) {
+            let Some(task) = self.tasks.find(id, &self.caller, now) else {
+                self.versions.remove(at);
+                continue;
+            };
+            let state = lock(&task.state);
+            if *told == Some(state.version) {
+                at += 1;
+                continue;
+            }
+            *told = Some(state.version);
+            if state.status.is_over() {
+                self.versions.remove(at);
+            }
+            return Some(detailed(&task, &state));
+        }
+        None
     }
 }
 
@@ -280,17 +364,18 @@ impl Server {
     }
 
     pub(super) fn task_method(&self, request: &Request) -> Result<Given, Refusal> {
-        if !request.era.has_extension(meta::TASKS) {
-            let required = json!({ "extensions": { meta::TASKS: {} } });
-            return Err(Refusal::missing_capability(required));
-        }
+        knows_tasks(request)?;
         let now = self.seal.now();
         let task = self
             .tasks
             .find(request.text("taskId")?, &request.peer.caller, now)
             .ok_or_else(|| Refusal::invalid("there is no such task, or it is too long ago"))?;
         match request.method.as_str() {
-            "tasks/get" => Ok(detailed(&task)),
+            "tasks/get" => {
+                let mut told = detailed(&task, &lock(&task.state));
+                told.insert("resultType".to_owned(), "complete".into());
+                Ok(Given::Result(told))
+            }
             "tasks/cancel" => {
                 task.cancel.cancel();
                 task.answered.notify_one();
@@ -301,15 +386,14 @@ impl Server {
                     .object("inputResponses")?
                     .cloned()
                     .unwrap_or_default();
-                let mut state = lock(&task.state);
-                for (key, answer) in responses {
-                    // Answers to what was not asked are not for us.
-                    if state.asked.remove(&key).is_some() {
-                        state.answers.insert(key, answer);
+                task.change(now, |state| {
+                    for (key, answer) in responses {
+                        // Answers to what was not asked are not for us.
+                        if state.asked.remove(&key).is_some() {
+                            state.answers.insert(key, answer);
+                        }
                     }
-                }
-                state.changed = now;
-                drop(state);
+                });
                 task.answered.notify_one();
                 Ok(json!({}).into())
             }
@@ -317,11 +401,18 @@ impl Server {
     }
 }
 
-/// What `tasks/get` tells: the task, and its result, error or questions.
-fn detailed(task: &Task) -> Given {
-    let state = lock(&task.state);
-    let mut told = task.told(&state);
-    told.insert("resultType".to_owned(), "complete".into());
+/// Tasks are for clients that say they know them.
+pub(super) fn knows_tasks(request: &Request) -> Result<(), Refusal> {
+    if request.era.has_extension(meta::TASKS) {
+        return Ok(());
+    }
+    let required = json!({ "extensions": { meta::TASKS: {} } });
+    Err(Refusal::missing_capability(required))
+}
+
+/// What `tasks/get` and notifications tell: the task, and its result, error or questions.
+fn detailed(task: &Task, state: &State) -> Map<String, Value> {
+    let mut told = task.told(state);
     match &state.status {
         Status::Working | Status::Cancelled => {}
         Status::InputRequired => {
@@ -338,7 +429,7 @@ fn detailed(task: &Task) -> Given {
             told.insert("error".to_owned(), error.clone());
         }
     }
-    Given::Result(told)
+    told
 }
 
 /// A task's call, round by round, to its end.
@@ -410,25 +501,24 @@ impl Follow {
     /// Waits until everything that can be asked is answered; `None` if the task is cancelled,
     /// nobody answers for long, or we stop.
     async fn ask(&self, requests: Map<String, Value>) -> Option<Map<String, Value>> {
-        {
-            let mut state = lock(&self.task.state);
+        self.task.change(self.seal.now(), |state| {
             state.asked = requests
                 .into_iter()
                 .filter(|(_, question)| self.is_askable(question))
                 .collect();
             state.answers = Map::new();
             state.status = Status::InputRequired;
-            state.changed = self.seal.now();
-        }
+        });
         let late = tokio::time::sleep(ANSWERS_WAIT_MAX);
         let mut late = std::pin::pin!(late);
         loop {
-            {
-                let mut state = lock(&self.task.state);
-                if state.asked.is_empty() {
+            let mut answers = None;
+            if lock(&self.task.state).asked.is_empty() {
+                self.task.change(self.seal.now(), |state| {
                     state.status = Status::Working;
-                    return Some(std::mem::take(&mut state.answers));
-                }
+                    answers = Some(std::mem::take(&mut state.answers));
+                });
+                return answers;
             }
             tokio::select! {
                 () = self.task.answered.notified() => {}
@@ -523,5 +613,56 @@ mod tests {
         assert!(!known("first") && known("second") && known("third"));
         end("huge", KEPT_BYTES_MAX + 1, 4);
         assert!(!known("second") && !known("third") && known("huge") && known("runs"));
+    }
+    /// A stream is told how a task stands and then of each change, the newest alone if it is
+    /// slow; what ended or is gone it hears of no more, and of others' tasks never.
+    #[tokio::test]
+    async fn streams_follow_tasks() {
+        let tasks = Arc::new(Tasks::default());
+        let caller = Caller::uid(0);
+        for id in ["a", "b", "c"] {
+            keep(&tasks, id, NOW).unwrap();
+        }
+        let other = tasks.keep("d".to_owned(), Caller::uid(1), Cancel::new(), NOW);
+        let wanted = ["b", "a", "c", "d", "e"].map(str::to_owned).to_vec();
+        let mut followed = Followed::new(&tasks, &caller, wanted, NOW);
+        assert_eq!(followed.ids(), ["b", "a", "c"]);
+        let told = |followed: &mut Followed, now| {
+            let all = std::iter::from_fn(|| followed.next(now));
+            all.map(|task| format!("{} {}", task["taskId"], task["status"]).replace('"', ""))
+                .collect::<Vec<_>>()
+        };
+        followed.changed().await;
+        assert_eq!(
+            told(&mut followed, NOW),
+            ["b working", "a working", "c working"]
+        );
+        let silent = |followed: &mut Followed| {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            std::pin::pin!(followed.changed())
+                .poll(&mut context)
+                .is_pending()
+        };
+        assert!(silent(&mut followed), "nothing has changed");
+
+        let find = |id: &str| tasks.find(id, &caller, NOW).unwrap();
+        find("a").set(Status::InputRequired, NOW);
+        find("a").set(Status::Working, NOW);
+        find("b").set(Status::InputRequired, NOW);
+        other.unwrap().set(Status::InputRequired, NOW);
+        followed.changed().await;
+        assert_eq!(told(&mut followed, NOW), ["b input_required", "a working"]);
+
+        tasks.end(&find("a"), Status::Completed(b"{}".to_vec()), NOW);
+        tasks.end(&find("c"), Status::Cancelled, NOW);
+        find("c").set(Status::Working, later(TTL));
+        followed.changed().await;
+        let late = later(TTL / 2);
+        assert_eq!(told(&mut followed, late), ["a completed", "c cancelled"]);
+        assert_eq!(followed.ids(), ["b"]);
+        tasks.end(&find("b"), Status::Cancelled, NOW);
+        assert_eq!(told(&mut followed, later(TTL)), [""; 0], "let go of");
+        assert_eq!(followed.ids().len(), 0);
+        assert!(silent(&mut followed), "there is nothing left to follow");
     }
 }
