@@ -86,6 +86,107 @@ fn a_token_opens_its_own_tools() {
     verified(&folder);
 }
 
+/// G-10: what is behind a resource or a prompt is a tool: for whoever may not know of the tool
+/// there is neither, as if it had never been written. What is fixed is there for all.
+#[test]
+fn a_token_hides_what_its_tools_would_give() {
+    let mut shelf = String::new();
+    for (name, tool) in [("open", "papers/read"), ("shut", "deploy")] {
+        shelf.push_str(&format!(
+            r#"
+[[prompt]]
+name = "{name}"
+tool = "{tool}"
+arguments = [{{ name = "topic", values = ["red"] }}]
+[[resource]]
+uri = "papers://{name}"
+name = "{name}"
+tool = "{tool}"
+[[resource]]
+uri = "papers://{name}/{{n}}"
+name = "{name}-pages"
+tool = "{tool}"
+"#
+        ));
+    }
+    shelf.push_str("[[prompt]]\nname = \"fixed\"\ntext = \"hello\"\n");
+    let folder = trusted(&shelf);
+    let web = Web::start(&folder, &[]);
+    let reader = token(&folder, &["reader", "--tools", "papers/*"]);
+    let list = |token: &str, method: &str, kind: &str| -> Vec<String> {
+        let reply = web.ask(Some(token), method, json!({})).json();
+        let items = reply["result"][kind].as_array().expect("a list");
+        let name = |item: &Value| item["name"].as_str().expect("a name").to_owned();
+        let own = |name: &String| !name.starts_with("callgate");
+        items.iter().map(name).filter(own).collect()
+    };
+    let mine = owner(&folder);
+    for (method, kind, all, some) in [
+        (
+            "prompts/list",
+            "prompts",
+            &["open", "shut", "fixed"][..],
+            &["open", "fixed"][..],
+        ),
+        ("resources/list", "resources", &["open", "shut"], &["open"]),
+        (
+            "resources/templates/list",
+            "resourceTemplates",
+            &["open-pages", "shut-pages"],
+            &["open-pages"],
+        ),
+    ] {
+        let seen = list(&mine, method, kind);
+        assert!(
+            all.iter().all(|name| seen.iter().any(|s| s == name)),
+            "{seen:?}"
+        );
+        let seen = list(&reader, method, kind);
+        assert!(
+            some.iter().all(|name| seen.iter().any(|s| s == name)),
+            "{seen:?}"
+        );
+        assert!(
+            !seen.iter().any(|name| name.starts_with("shut")),
+            "{seen:?}"
+        );
+    }
+    // What may not be known of is refused in the words for what is not there.
+    let read = |name: &str, uri: &str| {
+        let params = json!({ "uri": uri.replace("NAME", name) });
+        let uri = params["uri"].as_str().expect("text").to_owned();
+        web.send(&modern(Some(&reader), "resources/read", params).with("mcp-name", &uri))
+    };
+    let get = |name: &str| web.ask(Some(&reader), "prompts/get", json!({ "name": name }));
+    let complete = |name: &str| {
+        let params = json!({
+            "ref": { "type": "ref/prompt", "name": name },
+            "argument": { "name": "topic", "value": "r" },
+        });
+        web.ask(Some(&reader), "completion/complete", params)
+    };
+    let ways: [&dyn Fn(&str) -> crate::support::web::Reply; 4] = [
+        &|name| read(name, "papers://NAME"),
+        &|name| read(name, "papers://NAME/7"),
+        &|name| get(name),
+        &|name| complete(name),
+    ];
+    for (number, way) in ways.iter().enumerate() {
+        let (shown, hidden, absent) = (way("open"), way("shut"), way("none"));
+        assert_eq!(shown.json()["error"], Value::Null, "{number}: {shown:?}");
+        assert_eq!(code(&hidden), -32602, "{number}");
+        assert_eq!(hidden.status, absent.status);
+        assert_eq!(hidden.body.replace("shut", "none"), absent.body, "{number}");
+    }
+    assert!(web.serve.stop().success());
+    let called: Vec<Value> = chain(&folder)
+        .into_iter()
+        .filter(|record| record["kind"] == "start")
+        .map(|record| record["tool"].clone())
+        .collect();
+    assert_eq!(called, vec!["papers/read"; 3]);
+}
+
 /// G-10, G-11: the owner's token is made and shown once, is the owner's alone, and its caller
 /// is the one of every other wire: a key used here replays there.
 #[test]

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use crate::support::drive::end_of;
+use crate::support::drive::{chain, cli, end_of};
 use crate::support::mcp::{initialize, legacy_call, mcp, modern_call, modern_meta};
 use crate::support::processes::descendants;
-use crate::support::workspace::{ONE, SLOW, effects, trusted, trusted_with};
+use crate::support::workspace::{ONE, SLOW, effects, trusted, trusted_with, workspace};
 use crate::support::{callgate, is_alive, wait_for};
 use serde_json::{Value, json};
 
@@ -95,12 +95,7 @@ fn eras_interleave() {
 fn what_tools_are_said_to_do() {
     let folder = trusted(&ONE.replace("tier = 1", "tier = 1\ntasks = \"required\""));
     let mut host = mcp(&folder, &["--standalone"]);
-    let list = |listed: Value| -> HashMap<String, Value> {
-        let tools = listed["result"]["tools"].as_array().expect("tools").clone();
-        let named = |tool: Value| (tool["name"].as_str().expect("a name").to_owned(), tool);
-        tools.into_iter().map(named).collect()
-    };
-    let new = list(host.ask(&modern(json!(1), "tools/list")));
+    let new = by_name(&host.ask(&modern(json!(1), "tools/list")));
     for (name, reads, destroys) in [
         ("files_read", true, false),
         ("files_delete", false, true),
@@ -119,7 +114,7 @@ fn what_tools_are_said_to_do() {
             "{name}"
         );
     }
-    let old = list(host.ask(&legacy(json!(2), "tools/list")));
+    let old = by_name(&host.ask(&legacy(json!(2), "tools/list")));
     assert_eq!(new["one"]["execution"]["taskSupport"], "required");
     assert_eq!(old["one"].get("execution"), None);
     let refused = host.ask(&modern_call(3, "one", &json!({}), &json!({})));
@@ -330,4 +325,141 @@ fn answers_that_nobody_takes_do_not_hold_up_the_end() {
         drop(stdout);
     }
     assert!(serve.stop().success());
+}
+
+/// The tools of a list, by their names.
+fn by_name(listed: &Value) -> HashMap<String, Value> {
+    let tools = listed["result"]["tools"].as_array().expect("tools").clone();
+    let named = |tool: Value| (tool["name"].as_str().expect("a name").to_owned(), tool);
+    tools.into_iter().map(named).collect()
+}
+
+/// A tool is found by the name that hosts take and by its own. The first does not change with the
+/// tools beside it, and one that is too long is cut and still its own.
+#[test]
+fn names_for_hosts() {
+    let named = |name: &str, number: usize| {
+        let tool = ONE.replace("\"one\"", &format!("\"{name}\""));
+        tool.replace("ONE", &format!("N{number}"))
+    };
+    let long = "a/".to_owned() + &"long.name/".repeat(8);
+    let names = [
+        "text/greet".to_owned(),
+        "text/greet-all".to_owned(),
+        format!("{long}x"),
+        format!("{long}y"),
+    ];
+    let mut seen: Vec<Vec<String>> = Vec::new();
+    for count in [3, 4] {
+        let tools = names.iter().enumerate().take(count);
+        let config: String = tools.map(|(number, name)| named(name, number)).collect();
+        let folder = trusted(&config);
+        let mut host = mcp(&folder, &["--standalone"]);
+        let tools = by_name(&host.ask(&modern(json!(1), "tools/list")));
+        let shown = names[..count].iter().map(|name| {
+            let found = tools
+                .values()
+                .find(|tool| tool["_meta"]["callgate/name"] == **name);
+            let shown = found.expect("it is listed")["name"].as_str();
+            shown.expect("a name").to_owned()
+        });
+        let shown: Vec<String> = shown.collect();
+        for (number, name) in shown.iter().chain(&names[..count]).enumerate() {
+            let called = host.ask(&modern_call(2, name, &json!({ "n": number }), &json!({})));
+            let text = &called["result"]["content"][0]["text"];
+            assert_eq!(*text, format!("{{\"got\":{{\"n\":{number}}}}}"), "{called}");
+        }
+        assert!(host.end().success());
+        seen.push(shown);
+    }
+    let shown = &seen[1];
+    assert_eq!(seen[0], shown[..3]);
+    assert_eq!(shown[..2], ["text_greet", "text_greet-all"]);
+    assert_ne!(shown[2], shown[3]);
+    let takes = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    for name in shown {
+        assert!(name.len() <= 64 && name.chars().all(takes), "{name}");
+    }
+    assert_eq!(shown[3].len(), 64);
+}
+
+/// Two tools that a host could not tell apart are refused with the configuration, and so are
+/// those that share a name in any other way.
+#[test]
+fn names_that_collide_are_refused() {
+    let greet = ONE.replace("\"one\"", "\"text/greet\"");
+    for (second, name) in [
+        (ONE.replace("\"one\"", "\"text_greet\""), "text_greet"),
+        (ONE.replace("\"one\"", "\"text.greet\""), "text_greet"),
+        (
+            ONE.replace("tier = 1", "tier = 1\naliases = [\"text_greet\"]"),
+            "text_greet",
+        ),
+        (
+            ONE.replace("tier = 1", "tier = 1\naliases = [\"files_read\"]"),
+            "files_read",
+        ),
+        (ONE.to_owned(), "AID.TEST.ONE.v1"),
+    ] {
+        let second = match name.starts_with("AID") {
+            true => second,
+            false => second.replace("ONE", "TWO"),
+        };
+        let folder = workspace(&format!("{greet}{second}"));
+        let refused = cli(&folder, &["trust"]);
+        assert_eq!(refused.code(), 1, "{second}: {refused:?}");
+        let words = format!("`{name}` names both");
+        assert!(refused.err.contains(&words), "{second}: {refused:?}");
+    }
+}
+
+/// Reports progress for as long as it is left alone.
+const TALKS: &str = r#"
+import json, os, socket, time
+gate = socket.socket(fileno=int(os.environ["CALLGATE_FD"]))
+call = json.loads(gate.makefile().readline())["call"]
+for step in range(10**6):
+    progress = {"call": call, "progress": {"progress": step}}
+    gate.sendall((json.dumps(progress) + "\n").encode())
+    time.sleep(0.05)
+"#;
+
+/// A tool that shows progress has its timeout anew with each report, and ends at the cap all the
+/// same: however much it talks, it is not for ever.
+#[test]
+fn progress_extends_a_call_up_to_its_cap() {
+    let python = crate::support::drive::python();
+    let pool = format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]");
+    let config = ONE
+        .replace(
+            r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
+            &pool,
+        )
+        .replace(
+            "tier = 1",
+            "tier = 1\ntimeout_ms = 2500\ntimeout_max_ms = 5000",
+        );
+    let folder = trusted_with(&[("callgate.toml", &config), ("tool.py", TALKS)]);
+    let mut host = mcp(&folder, &["--standalone"]);
+    let token = json!({ "progressToken": "p" });
+    host.send(&modern_call(1, "one", &json!({}), &token));
+    let (mut last, mut reports) = (-1.0, 0);
+    let end = loop {
+        let said = host.reply();
+        if said["method"] != "notifications/progress" {
+            break said;
+        }
+        assert_eq!(said["params"]["progressToken"], "p");
+        let progress = said["params"]["progress"].as_f64().expect("a number");
+        assert!(progress > last, "{progress} after {last}");
+        (last, reports) = (progress, reports + 1);
+    };
+    assert!(reports > 1, "{end}");
+    let fault = &end["result"]["_meta"]["callgate/call"]["fault"];
+    assert_eq!(fault, "timeout", "{end}");
+    assert!(host.end().success());
+    let records = chain(&folder);
+    let outcome = records.iter().find(|record| record["kind"] == "outcome");
+    let took = outcome.and_then(|outcome| outcome["took_ms"].as_u64());
+    assert!(took.expect("it ended") >= 5000, "{outcome:?}");
 }

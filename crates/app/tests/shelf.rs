@@ -117,6 +117,54 @@ fn prompts_and_resources_of_a_configuration() {
     assert!(host.end().success());
 }
 
+/// Pictures are shown as they are written, in both eras, and not where there are none.
+#[test]
+fn icons_are_shown() {
+    let icons = json!([
+        { "src": "data:image/png;base64,AA==", "mimeType": "image/png", "sizes": ["48x48"] },
+        { "src": "https://example.com/dark.svg", "theme": "dark" },
+    ]);
+    let written = r#"icons = [
+  { src = "data:image/png;base64,AA==", mimeType = "image/png", sizes = ["48x48"] },
+  { src = "https://example.com/dark.svg", theme = "dark" },
+]"#;
+    let mut config = format!("{ONE}{SHELF}");
+    for name in ["one", "review", "today", "day"] {
+        let line = format!("name = \"{name}\"\n");
+        assert_eq!(config.matches(&line).count(), 1);
+        config = config.replace(&line, &format!("{line}{written}\n"));
+    }
+    let folder = trusted_with(&[
+        ("callgate.toml", config.as_str()),
+        ("review.md", "Review this {language} code."),
+        ("give.sh", GIVE),
+    ]);
+    let mut host = mcp(&folder, &["--standalone"]);
+    for modern in [true, false] {
+        let mut list = |method: &str| match modern {
+            true => ask(&mut host, method, json!({})),
+            false => host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": method })),
+        };
+        for (method, kind, shown, bare) in [
+            ("tools/list", "tools", "one", "give"),
+            ("prompts/list", "prompts", "review", "talk"),
+            ("resources/list", "resources", "today", ""),
+            ("resources/templates/list", "resourceTemplates", "day", ""),
+        ] {
+            let listed = list(method);
+            let all = listed["result"][kind].as_array().expect("a list");
+            let of = |name: &str| all.iter().find(|item| item["name"] == *name);
+            assert_eq!(of(shown).expect("listed")["icons"], icons, "{method}");
+            assert_eq!(
+                of(bare).and_then(|item| item.get("icons")),
+                None,
+                "{method}"
+            );
+        }
+    }
+    assert!(host.end().success());
+}
+
 /// G-6b: the tool behind a resource or a prompt may need approval as well. A client's user is
 /// asked in the way of its era; where nobody can be asked the request is refused, since the
 /// result of a tool is none of a resource or a prompt.

@@ -402,11 +402,22 @@ mod tests {
         assert_eq!(said_within(json!({}), 61, &[20]).await, []);
     }
 
-    /// A call that is passed on shows that it lives as any other does.
+    /// A call shows that it lives, whether the gate carries it out or it is passed on, and if its
+    /// client wants progress only.
     #[tokio::test(start_paused = true)]
-    async fn signs_of_life_of_what_is_passed_on() {
-        let (server, _) = rig::server();
-        let params = json!({ "name": "hangs", "_meta": { "progressToken": "p" } });
+    async fn signs_of_life_of_every_call() {
+        let state = rig::State::new();
+        let token = json!({ "progressToken": "p" });
+        let beats = ["still running after 15 s", "still running after 30 s"];
+        for server in [rig::gate_server(&state), rig::server().0] {
+            assert_eq!(heard_of_a_call(&server, &token).await, beats);
+            assert_eq!(heard_of_a_call(&server, &json!({})).await, [""; 0]);
+        }
+    }
+
+    /// What is said of a call that is taken back after 31 s.
+    async fn heard_of_a_call(server: &Server, meta: &Value) -> Vec<Value> {
+        let params = json!({ "name": "hangs", "_meta": meta });
         let (mut request, mut said) = rig::request(params);
         request.method = "tools/call".to_owned();
         let cancel = Arc::clone(&request.cancel);
@@ -421,10 +432,7 @@ mod tests {
         while let Ok(one) = said.try_recv() {
             heard.push(rig::message(&one)["params"]["message"].clone());
         }
-        assert_eq!(
-            heard,
-            ["still running after 15 s", "still running after 30 s"]
-        );
+        heard
     }
 
     /// Progress grows with each report, whatever the tool says of itself and however large its

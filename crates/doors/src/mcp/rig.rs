@@ -1,9 +1,17 @@
-//! A server for the tests of this folder. Its tools hang until they are taken back, but for one.
+//! Servers for the tests of this folder, one before a relay and one before a gate. Their tools hang
+//! until they are taken back, but for one.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use callgate_call::{Caller, Cancel, Clock, ManualClock, Timestamp, Wire};
+use callgate_call::{
+    Call, Caller, Cancel, Clock, Fault, Held, Job, ManualClock, Plan, Planner, RunFuture, Runner,
+    Timestamp, Tool, Wire,
+};
+use callgate_gate::{Catalog, Gate, Setup};
+use callgate_store::{Options, Store};
 use callgate_wires::jsonrpc::Id;
 use callgate_wires::mcp::RequestMeta;
 use serde_json::{Map, Value, json};
@@ -33,8 +41,70 @@ impl Relay for Hangs {
     }
 }
 
+impl Runner for Hangs {
+    fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
+        Box::pin(async move {
+            job.call.cancel.cancelled().await;
+            Err(Fault::Cancelled)
+        })
+    }
+
+    fn kind(&self) -> &'static str {
+        "test"
+    }
+}
+
+impl Planner for Hangs {
+    fn plan(&self, _: &Call, _: &Tool) -> Result<Plan, Fault> {
+        Ok(Plan::default())
+    }
+
+    fn outlook(&self, _: &Tool) -> Vec<Held> {
+        Vec::new()
+    }
+}
+
+/// A folder that goes away with its test.
+pub(super) struct State(PathBuf);
+
+impl State {
+    pub fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("callgate-doors-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        // What a killed run of the same number left behind is not ours.
+        let _ = std::fs::remove_dir_all(&folder);
+        Self(folder)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server before a gate with the tool `hangs`.
+pub(super) fn gate_server(state: &State) -> Arc<Server> {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp(1_000_000)));
+    let store = Store::open(&state.0, Options::default(), Arc::clone(&clock)).unwrap();
+    let mut catalog = Catalog::default();
+    catalog.add(Tool::new("hangs", Arc::new(Hangs))).unwrap();
+    let setup = Setup {
+        catalog,
+        ..Setup::default()
+    };
+    let gate = Gate::new(setup, Arc::new(store), Arc::new(Hangs), clock, 7);
+    server_before(Behind::Gate(Arc::new(gate))).0
+}
+
 /// A server, and the clock its seals go by.
 pub(super) fn server() -> (Arc<Server>, Arc<ManualClock>) {
+    server_before(Behind::Relay(Arc::new(Hangs)))
+}
+
+fn server_before(behind: Behind) -> (Arc<Server>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(Timestamp(1_000_000)));
     let settings = Settings {
         name: "test".to_owned(),
@@ -43,7 +113,7 @@ pub(super) fn server() -> (Arc<Server>, Arc<ManualClock>) {
         task_after: Duration::from_secs(3),
     };
     let seal = Seal::new([7; 32], Arc::clone(&clock) as Arc<dyn Clock>);
-    let server = Server::new(Behind::Relay(Arc::new(Hangs)), settings, seal);
+    let server = Server::new(behind, settings, seal);
     (Arc::new(server), clock)
 }
 
