@@ -8,6 +8,7 @@ use std::process::{Child, Stdio};
 use crate::locate::misbehave;
 use crate::support::drive::{end_of, signal, verified};
 use crate::support::play::{Theatre, artifact, done, item, lines};
+use crate::support::readme::{Reader, blocks, copy_folder};
 use crate::support::{callgate, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -373,57 +374,21 @@ fn damage(path: &Path) {
 /// The README's quick start, as it is written.
 #[test]
 fn the_quick_start_works() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
-    let (_, section) = readme
-        .split_once("## Quick start: streamed runs\n")
-        .expect("a section");
-    let block = |language: &str| {
-        let (_, block) = section
-            .split_once(&format!("```{language}\n"))
-            .expect("a block");
-        block.split_once("```").expect("its end").0
+    let reader = Reader::new();
+    let [script] = &blocks("Quick start: streamed runs", "python")[..] else {
+        panic!("one script");
     };
-    let theatre = theatre();
-    let package = theatre.folder.join("callgate");
-    copy_folder(&root.join("sdk/python/callgate"), &package);
-    theatre.folder.write("crawl.py", block("python"));
-    let mut shell = std::process::Command::new("sh");
-    shell
-        .args(["-ec", block("sh")])
-        .env_clear()
-        .current_dir(theatre.folder.path());
-    let program = callgate(&theatre.folder);
-    let set = program
-        .get_envs()
-        .filter_map(|(name, value)| Some((name, value?)));
-    shell.envs(set);
-    let path = program.get_envs().find(|(name, _)| *name == "PATH");
-    let path = path.and_then(|(_, path)| path).expect("a path");
-    let own = crate::support::program()
-        .parent()
-        .expect("a folder")
-        .to_owned();
-    let folders = [own].into_iter().chain(std::env::split_paths(path));
-    shell.env("PATH", std::env::join_paths(folders).expect("folders"));
-    let ran = crate::support::drive::run(&mut shell).good();
+    let [commands] = &blocks("Quick start: streamed runs", "sh")[..] else {
+        panic!("one list of commands");
+    };
+    let package = reader.home.join("packages/callgate");
+    copy_folder(&package, &reader.home.join("work/callgate"));
+    reader.home.write("work/crawl.py", script);
+    let ran = reader.types(commands, "work").ended().good();
     assert!(ran.out.contains("success after"), "{ran:?}");
     assert!(ran.out.contains("\"number\":2"), "{ran:?}");
     assert!(ran.out.ends_with("all of them"), "{ran:?}");
-    let report = theatre.folder.read("report.json").expect("a report");
+    let report = reader.home.read("work/report.json").expect("a report");
     let report: Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["events_by_type"]["item"], 3, "{report}");
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("a folder");
-    for entry in std::fs::read_dir(from).expect("a folder").flatten() {
-        let target = to.join(entry.file_name());
-        match entry.file_type().expect("its type").is_dir() {
-            true => copy_folder(&entry.path(), &target),
-            false => {
-                std::fs::copy(entry.path(), target).expect("copy");
-            }
-        }
-    }
 }

@@ -13,6 +13,7 @@ pub mod person;
 pub mod play;
 pub mod processes;
 pub mod random;
+pub mod readme;
 pub mod rpc;
 pub mod seen;
 pub mod shapes;
