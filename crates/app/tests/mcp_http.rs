@@ -6,6 +6,7 @@ use crate::support::mcp::{
     initialize, legacy_call, modern_call, modern_meta, post_mcp, post_open, read_answer, serve_http,
 };
 use crate::support::wait_for;
+use crate::support::web::{Request, Web, modern, owner};
 use crate::support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
 use serde_json::{Value, json};
 
@@ -99,10 +100,7 @@ fn hanging_up_on_a_keyed_call_lets_it_finish() {
         );
         folder.write("go", "");
         let answer = read_answer(retry);
-        let told = match answer.header("content-type") {
-            Some("text/event-stream") => answer.events().pop().expect("an answer"),
-            _ => answer.json(),
-        };
+        let told = answer.last();
         let text = &told["result"]["content"][0]["text"];
         assert_eq!(text, r#"{"done":true}"#, "{told}");
         assert_eq!(told["result"]["_meta"]["callgate/call"]["replayed"], true);
@@ -163,4 +161,87 @@ fn an_id_in_flight_is_refused_in_a_session() {
     drop(open);
     assert_eq!(effects(&folder), 1);
     assert!(serve.stop().success());
+}
+
+/// What docs/http-auth.md says of the chain: calls and refusals of them are in it, strangers are
+/// counted, and what calls no tool leaves nothing.
+#[test]
+fn what_the_chain_has_of_http() {
+    let shelf = "[[prompt]]\nname = \"p\"\ntext = \"x\"\n\
+                 [[resource]]\nuri = \"n://x\"\nname = \"n\"\ntext = \"x\"\n\
+                 [[resource]]\nuri = \"n://tool\"\nname = \"t\"\ntool = \"papers/read\"\n";
+    let folder = crate::support::web::trusted(shelf);
+    let web = Web::start(&folder, &[]);
+    let mine = owner(&folder);
+    let before = chain(&folder).len();
+    let ask = |method: &str, params: Value| {
+        let name = params["uri"].as_str().or(params["taskId"].as_str());
+        let request = modern(Some(&mine), method, params.clone());
+        web.send(&match name {
+            Some(name) => request.with("mcp-name", name),
+            None => request,
+        })
+    };
+    for (method, params) in [
+        ("server/discover", json!({})),
+        ("tools/list", json!({})),
+        ("prompts/list", json!({})),
+        ("prompts/get", json!({ "name": "p" })),
+        ("resources/list", json!({})),
+        ("resources/templates/list", json!({})),
+        ("resources/read", json!({ "uri": "n://x" })),
+        ("tasks/get", json!({ "taskId": "task_none" })),
+        ("tools/call", json!({})),
+        ("no/such", json!({})),
+    ] {
+        ask(method, params);
+    }
+    let begun =
+        web.send(&Request::new("POST /mcp", initialize(1).to_string().as_bytes()).by(&mine));
+    assert_eq!(begun.status, 200, "{begun:?}");
+    let junk = Request::new("POST /mcp", b"no JSON").by(&mine);
+    assert_eq!(web.send(&junk).status, 400);
+    let silent = chain(&folder).split_off(before);
+    assert_eq!(silent, [Value::Null; 0]);
+
+    let call = |name: &str, arguments: Value, key: &str| {
+        let mut params = json!({ "name": name, "arguments": arguments });
+        if !key.is_empty() {
+            params["_meta"] = json!({ "callgate/idempotencyKey": key });
+        }
+        ask("tools/call", params)
+    };
+    call("papers_read", json!({}), "k");
+    call("papers_read", json!({}), "k");
+    call("builtin_echo", json!({}), "");
+    call("papers_none", json!({}), "");
+    call("files_read", json!({}), "");
+    ask("resources/read", json!({ "uri": "n://tool" }));
+    assert_eq!(web.send(&modern(None, "tools/list", json!({}))).status, 401);
+    assert!(web.serve.stop().success());
+    let told: Vec<String> = chain(&folder)
+        .split_off(before)
+        .iter()
+        .map(|record| {
+            let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
+            let whose = text("caller") + &text("wire");
+            let is_call = text("kind") != "http.refuse" && text("kind") != "outcome";
+            assert_eq!(whose.contains("mcp-http"), is_call, "{record}");
+            format!("{} {} {}", text("kind"), text("tool"), text("fault"))
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "start papers/read ",
+            "outcome papers/read ",
+            "replay papers/read ",
+            "call builtin/echo ",
+            "refusal papers_none unknown_tool",
+            "refusal files/read bad_input",
+            "start papers/read ",
+            "outcome papers/read ",
+            "http.refuse  ",
+        ]
+    );
 }
