@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Caller, Cancel, Wire};
-use callgate_doors::mcp::stdio::{self, Ends, Stdio};
+use callgate_doors::mcp::stdio::{self, Ends, GRACE, Stdio};
 use callgate_doors::mcp::{Behind, Peer, Seal, Server, Settings};
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_gate::Gate;
 
 use crate::commands::StopSignals;
+use crate::commands::relay::say_given_up;
 use crate::compose::Parts;
 
 /// A call that takes longer becomes a task, where its client knows tasks.
@@ -43,11 +44,13 @@ pub async fn serve_stdio(server: &Arc<Server>, uid: u32) -> Result<(), String> {
         .map_err(|error| format!("read standard input: {error}"))?;
     let stdout = PipeWriter::new(io::stdout().as_fd())
         .map_err(|error| format!("write standard output: {error}"))?;
-    serve_ends(server, uid, Stdio { stdin, stdout }).await
+    let left = serve_ends(server, uid, Stdio { stdin, stdout }).await?;
+    say_given_up(left, GRACE);
+    Ok(())
 }
 
-/// The same over other ends.
-pub async fn serve_ends(server: &Arc<Server>, uid: u32, ends: impl Ends) -> Result<(), String> {
+/// The same over other ends. How many requests were given up at the end of what is asked.
+pub async fn serve_ends(server: &Arc<Server>, uid: u32, ends: impl Ends) -> Result<usize, String> {
     let mut signals = StopSignals::watch()?;
     let peer = Peer {
         caller: Caller::uid(uid),
@@ -73,6 +76,7 @@ pub async fn serve_ends(server: &Arc<Server>, uid: u32, ends: impl Ends) -> Resu
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(format!("serve MCP: {error}"))
         }
-        _ => Ok(()),
+        Err(_) => Ok(0),
+        Ok(left) => Ok(left),
     }
 }

@@ -1,10 +1,13 @@
 //! `callgate mcp` outlives the gate it is attached to: what ran when that died is told as lost or
 //! made again under its key, and the conversation goes on, with the next gate or alone.
 
-use crate::support::drive::{Host, Serve, chain, verified};
+use std::thread;
+
+use crate::support::callgate;
+use crate::support::drive::{Host, Ran, Serve, chain, run_with, verified};
 use crate::support::mcp::{initialize, legacy_call, mcp, modern_call};
 use crate::support::processes::{descendants, words_of};
-use crate::support::workspace::{ONE, OR_HANG, SLOW, effects, started, trusted_with};
+use crate::support::workspace::{HANGS, ONE, OR_HANG, SLOW, effects, started, trusted_with};
 use serde_json::{Value, json};
 
 fn hang() -> Value {
@@ -193,4 +196,63 @@ fn a_message_too_long_costs_its_own_line() {
     works(&mut host, 1);
     assert!(host.end().success());
     assert!(serve.stop().success());
+}
+
+/// A client that asks nothing more waits 5 s for its answers. What takes longer is ended, and
+/// that is said: alone, attached and over a bridge.
+#[test]
+fn what_outlives_its_input_is_said_to_be_dropped() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
+    let serve = Serve::start(&folder);
+    let state = |name: &str| folder.join("state").join(name).display().to_string();
+    let bridge = [
+        "bridge".to_owned(),
+        state("bridge.sock"),
+        state("bridge-schema.json"),
+    ];
+    let ways = [
+        vec!["mcp".to_owned(), "--standalone".to_owned()],
+        vec!["mcp".to_owned()],
+        bridge.to_vec(),
+    ];
+    let calls: String = [1, 2]
+        .map(|id| modern_call(id, "one", &json!({}), &json!({})).to_string() + "\n")
+        .concat();
+    let said: Vec<Ran> = thread::scope(|scope| {
+        let run = |args| run_with(callgate(&folder).args(args), calls.as_bytes());
+        let running = ways.map(|args| scope.spawn(move || run(args)));
+        running.map(|one| one.join().expect("it ends")).into()
+    });
+    for ran in said {
+        let ran = ran.good();
+        assert_eq!(ran.out, "", "{ran:?}");
+        let words = "the input ended 5 s ago: 2 requests without an answer";
+        assert_eq!(ran.err.matches(words).count(), 1, "{ran:?}");
+    }
+    // One that is answered in time leaves nothing to say.
+    folder.write("tool.sh", crate::support::workspace::TOOL);
+    let ran = run_with(callgate(&folder).arg("mcp"), calls.as_bytes()).good();
+    assert_eq!(ran.out.lines().count(), 2, "{ran:?}");
+    assert!(!ran.err.contains("without an answer"), "{ran:?}");
+    assert!(serve.stop().success());
+}
+
+/// Whoever names a socket means the gate there. Where none answers it is said that this process
+/// serves alone; without a name that is as usual as the other, and nothing is said.
+#[test]
+fn a_named_socket_that_nobody_answers_is_told() {
+    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", OR_HANG)]);
+    let ping = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+    for command in ["mcp", "rpc"] {
+        for (args, is_said) in [
+            (&["--socket", "nobody.sock"][..], true),
+            (&["--socket", "nobody.sock", "--standalone"], false),
+            (&[], false),
+        ] {
+            let ran = run_with(callgate(&folder).arg(command).args(args), ping).good();
+            assert_eq!(ran.out.lines().count(), 1, "{command}: {ran:?}");
+            let words = "no gate of yours answers at nobody.sock: serving alone";
+            assert_eq!(ran.err.contains(words), is_said, "{command}: {ran:?}");
+        }
+    }
 }

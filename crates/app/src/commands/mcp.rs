@@ -59,7 +59,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
         let paths = place.paths(environment).map_err(|error| chain(&error))?;
         let attached = runtime.block_on(relay::attached::<Book>(&paths.socket, &PIPE));
         match attached? {
-            Attached::Never => {}
+            Attached::Never => relay::say_alone(place),
             Attached::Over => return Ok(ExitCode::SUCCESS),
             Attached::Lost(left) => relay = Some(left),
         }
@@ -94,7 +94,8 @@ async fn alone(
     };
     let (near, far) = tokio::io::duplex(RELAYED_BYTES);
     let (served, _) = tokio::join!(mcp::serve_ends(server, uid, Socket(far)), relay.carry(near));
-    served
+    // What is given up the relay says.
+    served.map(drop)
 }
 
 /// The settings on stdout, the words on stderr: what is printed can be piped into a file.

@@ -16,7 +16,7 @@ pub mod pack;
 pub mod pilot;
 mod pilot_queue;
 pub mod plan;
-mod relay;
+pub mod relay;
 pub mod replay;
 pub mod rpc;
 pub mod run;

@@ -16,6 +16,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
 use super::StopSignals;
+use crate::cli::Place;
 use crate::client::Client;
 use crate::show;
 
@@ -35,8 +36,13 @@ pub trait Book: Default {
     /// Notes what the gate said and hands it on, unless nobody asked. True for an answer.
     fn answered(&mut self, line: &[u8], out: &mut Vec<u8>) -> bool;
 
-    /// True if the client waits for nothing that will come by itself.
-    fn is_quiet(&self) -> bool;
+    /// How many answers the client waits for that will come by themselves.
+    fn waited_for(&self) -> usize;
+
+    /// True if it waits for none.
+    fn is_quiet(&self) -> bool {
+        self.waited_for() == 0
+    }
 
     /// What a new gate must hear, whole lines: what is safe to be said twice.
     fn again(&self) -> Vec<u8>;
@@ -98,6 +104,28 @@ pub struct Pipe {
     pub path: &'static str,
     /// What the connection becomes.
     pub protocol: &'static str,
+}
+
+/// Says that nobody answers at a socket that was named. Where none was, standing alone is as usual
+/// as being attached.
+pub fn say_alone(place: &Place) {
+    if let Some(socket) = &place.socket {
+        let socket = socket.display();
+        show::say(&format!(
+            "no gate of yours answers at {socket}: serving alone"
+        ));
+    }
+}
+
+/// Says that so many requests are not waited for any longer, since nobody asks anything more.
+pub fn say_given_up(count: usize, after: Duration) {
+    if count > 0 {
+        let (seconds, ending) = (after.as_secs(), if count == 1 { "" } else { "s" });
+        show::warn(&format!(
+            "the input ended {seconds} s ago: {count} request{ending} without an answer so far \
+             will get none, and what runs of it is ended"
+        ));
+    }
 }
 
 /// Serves by the gate at `socket`, and when that is gone by the next one there.
@@ -304,7 +332,9 @@ impl<B: Book> Heard<'_, B> {
                 tokio::select! {
                     () = self.all_answered() => {}
                     () = self.stdout.unheard() => {}
-                    () = tokio::time::sleep(B::GRACE) => {}
+                    () = tokio::time::sleep(B::GRACE) => {
+                        say_given_up(self.book.borrow().waited_for(), B::GRACE);
+                    }
                 }
                 self.book.borrow_mut().forget();
                 return to.shutdown().await;

@@ -49,7 +49,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
         let paths = place.paths(environment).map_err(|error| chain(&error))?;
         let attached = runtime.block_on(relay::attached::<Book>(&paths.socket, &PIPE));
         match attached? {
-            Attached::Never => {}
+            Attached::Never => relay::say_alone(place),
             Attached::Over => return Ok(ExitCode::SUCCESS),
             Attached::Lost(left) => relay = Some(left),
         }

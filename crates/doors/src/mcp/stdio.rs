@@ -92,13 +92,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Socket<S> {
     }
 }
 
-/// Serves one conversation until its end, or until `stop`.
+/// Serves one conversation until its end, or until `stop`. How many requests had no answer when
+/// the time was over that their ends allow them once nothing more is asked.
 pub async fn serve(
     server: &Arc<Server>,
     peer: Peer,
     mut ends: impl Ends,
     stop: &Cancel,
-) -> io::Result<()> {
+) -> io::Result<usize> {
     let (out, outgoing) = Outbox::new();
     let mut pipe = Pipe::new(server, peer, out, outgoing);
     let served = pipe.run(&mut ends, stop).await;
@@ -167,7 +168,7 @@ impl Pipe {
         }
     }
 
-    async fn run(&mut self, ends: &mut impl Ends, stop: &Cancel) -> io::Result<()> {
+    async fn run(&mut self, ends: &mut impl Ends, stop: &Cancel) -> io::Result<usize> {
         let mut splitter = LineSplitter::new(LINE_BYTES_MAX);
         let mut chunk = vec![0; BATCH_BYTES];
         let ending = self.server.ending.clone();
@@ -181,7 +182,7 @@ impl Pipe {
                 Some(outgoing) = self.outgoing.recv() => Next::Say(outgoing),
                 change = changed(&mut changes) => Next::Changed(change),
                 () = stop.cancelled(), if !stopping => Next::Stop,
-                () = ending.cancelled(), if stopping => return self.send(ends).await,
+                () = ending.cancelled(), if stopping => return self.last(ends).await,
             };
             match next {
                 Next::Read(0) => {
@@ -217,15 +218,21 @@ impl Pipe {
                 Next::Stop => stopping = true,
             }
             if stopping && self.in_flight.is_empty() {
-                return self.send(ends).await;
+                return self.last(ends).await;
             }
             self.send(ends).await?;
         }
     }
 
+    /// Told to stop: what is ready is written, and nothing is given up.
+    async fn last(&mut self, ends: &mut impl Ends) -> io::Result<usize> {
+        self.send(ends).await?;
+        Ok(0)
+    }
+
     /// Nothing more is asked. What runs may still be answered, if that takes no longer than the
     /// ends allow and somebody hears it.
-    async fn finish<E: Ends>(&mut self, ends: &mut E) -> io::Result<()> {
+    async fn finish<E: Ends>(&mut self, ends: &mut E) -> io::Result<usize> {
         self.send(ends).await?;
         self.session.fall_silent();
         for id in &self.listening {
@@ -239,13 +246,16 @@ impl Pipe {
         loop {
             tokio::select! {
                 done = self.work.join_next_with_id() => match done {
-                    None => return Ok(()),
+                    None => return Ok(0),
                     Some(done) => self.done(done),
                 },
                 Some(outgoing) = self.outgoing.recv() => self.say(outgoing),
-                () = ends.unheard() => return Ok(()),
-                () = ending.cancelled() => return Ok(()),
-                () = &mut late => return Ok(()),
+                () = ends.unheard() => return Ok(0),
+                () = ending.cancelled() => return Ok(0),
+                () = &mut late => {
+                    let open = self.in_flight.keys();
+                    return Ok(open.filter(|id| !self.listening.contains(id)).count());
+                }
             }
             self.send(ends).await?;
         }

@@ -164,8 +164,8 @@ impl relay::Book for Book {
         found.is_some()
     }
 
-    fn is_quiet(&self) -> bool {
-        self.open.is_empty()
+    fn waited_for(&self) -> usize {
+        self.open.len()
     }
 
     fn again(&self) -> Vec<u8> {
