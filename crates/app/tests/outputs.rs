@@ -105,7 +105,27 @@ fn places_that_can_not_be() {
         assert!(ran.err.contains(&format!("--report {place}")), "{ran:?}");
     }
     assert!(!folder.join("ran").exists());
-    let ran = cli(&folder, &["call", "one", "n=1", "n=2"]);
-    assert!(ran.err.contains("`n` is given twice"), "{ran:?}");
+    assert_eq!(effects(&folder), 0);
+}
+
+/// Words that can be no input are a wrong command line; a value that is not what the tool takes
+/// is the call's own failure. Nothing runs.
+#[test]
+fn words_that_are_no_input() {
+    let folder = trusted(ONE);
+    for (words, code, said) in [
+        (&["n"][..], 2, "neither JSON nor key=value"),
+        (&["n=1", "text"], 2, "neither JSON nor key=value"),
+        (&["n=1", "n=2"], 2, "`n` is given twice"),
+        (&["n=1", "-"], 2, "`-` is the whole input or none of it"),
+        (&["{}", "n=1"], 2, "`{}` is the whole input or none of it"),
+        (&["{\"n\":"], 2, "input is not JSON"),
+        (&["n:=x"], 2, "`n` is not JSON"),
+        (&["n=x"], 1, "n: \"x\" is not an integer"),
+    ] {
+        let ran = cli(&folder, &[&["call", "one"], words].concat());
+        assert_eq!(ran.code(), code, "{words:?}: {ran:?}");
+        assert!(ran.err.contains(said), "{words:?}: {ran:?}");
+    }
     assert_eq!(effects(&folder), 0);
 }

@@ -335,9 +335,9 @@ fn input_from_the_shell() {
     assert_eq!(got(&[]), json!({ "got": {} }));
     let piped = run_with(callgate(&folder).args(["call", "one", "-"]), b"{\"n\":2}").good();
     assert_eq!(piped.json(), json!({ "got": { "n": 2 } }));
-    for wrong in ["n=three", "nothing", "{", "x:=["] {
+    for (wrong, code) in [("n=three", 1), ("nothing", 2), ("{", 2), ("x:=[", 2)] {
         let ran = cli(&folder, &["call", "one", wrong]);
-        assert_eq!((ran.code(), ran.out.as_str()), (1, ""), "{wrong}");
+        assert_eq!((ran.code(), ran.out.as_str()), (code, ""), "{wrong}");
         assert!(ran.err.starts_with("error: "), "{wrong}: {}", ran.err);
     }
     let aid = cli(&folder, &["call", "AID.TEST.ONE.v1", "n=1", "--json"])

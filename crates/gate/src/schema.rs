@@ -134,6 +134,12 @@ fn explain(error: &ValidationError<'_>) -> (String, String) {
             }
             format!("unexpected: {}", unexpected.join(", "))
         }
+        ValidationErrorKind::Enum { options } => {
+            let options = options.as_array().map_or(&[][..], Vec::as_slice);
+            let mut shown: String = one_of(options).chars().take(ENUM_CHARS_MAX).collect();
+            shown.insert_str(0, "the value is not one of ");
+            shown
+        }
         _ => {
             let masked = error.masked_with("the value").to_string();
             masked.chars().take(200).collect()
@@ -142,10 +148,51 @@ fn explain(error: &ValidationError<'_>) -> (String, String) {
     (field, reason)
 }
 
+/// So many values of an `enum` are named.
+const ENUM_VALUES_MAX: usize = 12;
+/// And so much of them.
+const ENUM_CHARS_MAX: usize = 600;
+
+/// The values there are; of many the first.
+fn one_of(options: &[Value]) -> String {
+    let (shown, more) = options.split_at(options.len().min(ENUM_VALUES_MAX));
+    let shown: Vec<String> = shown.iter().map(Value::to_string).collect();
+    match (more.len(), shown.split_last()) {
+        (0, Some((last, []))) => last.clone(),
+        (0, Some((last, rest))) => format!("{} or {last}", rest.join(", ")),
+        (more, _) => format!("{} or {more} others", shown.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// Whoever chose wrongly is told what there is to choose from: up to twelve values.
+    #[test]
+    fn values_of_an_enum_are_listed() {
+        let said = |count: usize| {
+            let values: Vec<String> = (0..count).map(|n| format!("v{n}")).collect();
+            let schema = json!({"properties": {"mode": {"enum": values}}});
+            let (field, reason) = fault(schema, json!({"mode": "secret"}));
+            assert_eq!(field, "mode");
+            let named = reason.matches('v').count() - "the value".matches('v').count();
+            (reason, named)
+        };
+        assert_eq!(said(1).0, r#"the value is not one of "v0""#);
+        assert_eq!(said(3).0, r#"the value is not one of "v0", "v1" or "v2""#);
+        let (eleven, twelve, thirteen) = (said(11), said(12), said(13));
+        assert_eq!((eleven.1, twelve.1, thirteen.1), (11, 12, 12));
+        assert!(twelve.0.ends_with(r#", "v10" or "v11""#), "{}", twelve.0);
+        assert!(
+            thirteen.0.ends_with(r#", "v11" or 1 others"#),
+            "{}",
+            thirteen.0
+        );
+        let long = json!({"enum": ["x".repeat(10_000), "y"]});
+        assert!(fault(long, json!(1)).1.len() < 700);
+    }
 
     fn fault(schema: Value, input: Value) -> (String, String) {
         match Schema::compile(&schema)

@@ -12,7 +12,7 @@ use clap::builder::NonEmptyStringValueParser;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use crate::cli::{Done, Place, runtime};
+use crate::cli::{Done, Failure, Place, runtime};
 use crate::client::Client;
 use crate::compose::chain;
 use crate::environment::Environment;
@@ -28,7 +28,7 @@ pub struct CallTool {
     /// Name, AID or alias
     tool: String,
     /// A JSON object, `-`, or key=value pairs
-    #[arg(value_name = "INPUT")]
+    #[arg(value_name = "INPUT", value_parser = word)]
     input: Vec<String>,
     /// Makes a retry safe: the same key never runs the tool twice
     #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
@@ -64,6 +64,32 @@ Exit codes:
   0  the tool gave an output, now or earlier under the same --key
   1  it did not: the fault is on stderr, with --json as an object on stdout
   2  the command line is wrong";
+
+/// The exit code of a wrong command line.
+const USAGE: u8 = 2;
+
+/// A word that can be input at all.
+fn word(text: &str) -> Result<String, String> {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    if is_json(text) {
+        parse("input", text)?;
+    } else if let Some(name) = name.strip_suffix(':') {
+        parse(&format!("`{name}`"), value)?;
+    } else if text != "-" && !text.contains('=') {
+        return Err("neither JSON nor key=value".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads JSON that is called `name`.
+fn parse(name: &str, text: &str) -> Result<Value, String> {
+    json::parse(text.as_bytes(), DEPTH_MAX).map_err(|error| format!("{name} is not JSON: {error}"))
+}
+
+/// True of a word that is meant to be the whole input.
+fn is_json(word: &str) -> bool {
+    word.trim_start().starts_with(['{', '['])
+}
 
 /// The longest timeout, a day.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -251,11 +277,8 @@ fn report(place: &Place, body: &Value, unknown: impl FnOnce() -> String) -> Exit
     }
 }
 
-fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Result<Value, String> {
-    let parse = |text: &str| {
-        json::parse(text.as_bytes(), DEPTH_MAX)
-            .map_err(|error| format!("input is not JSON: {error}"))
-    };
+fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Result<Value, Failure> {
+    let usage = |words: String| Failure::from(words).exiting(USAGE);
     match call.input.as_slice() {
         [] => Ok(json!({})),
         [one] if one == "-" => {
@@ -263,10 +286,14 @@ fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Resu
             std::io::stdin()
                 .read_to_string(&mut text)
                 .map_err(|error| format!("read standard input: {error}"))?;
-            parse(&text)
+            Ok(parse("input", &text)?)
         }
-        [one] if one.trim_start().starts_with(['{', '[']) => parse(one),
+        [one] if is_json(one) => Ok(parse("input", one)?),
         pairs => {
+            let whole = pairs.iter().find(|word| *word == "-" || is_json(word));
+            if let Some(whole) = whole {
+                return Err(usage(format!("`{whole}` is the whole input or none of it")));
+            }
             let tools = known_tools(environment, place, call)?;
             let schema = super::tools::find(&tools, &call.tool)
                 .map_or(Value::Null, |tool| tool["input_schema"].clone());
@@ -274,7 +301,7 @@ fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Resu
             for pair in pairs {
                 let (name, value) = read_pair(pair, &schema)?;
                 if members.contains_key(&name) {
-                    return Err(format!("`{name}` is given twice"));
+                    return Err(usage(format!("`{name}` is given twice")));
                 }
                 members.insert(name, value);
             }
@@ -287,12 +314,8 @@ fn read_pair(pair: &str, schema: &Value) -> Result<(String, Value), String> {
     let (name, text) = pair
         .split_once('=')
         .ok_or_else(|| format!("`{pair}` is neither JSON nor key=value"))?;
-    let parse = |name: &str| {
-        json::parse(text.as_bytes(), DEPTH_MAX)
-            .map_err(|error| format!("`{name}` is not JSON: {error}"))
-    };
     if let Some(name) = name.strip_suffix(':') {
-        return Ok((name.to_owned(), parse(name)?));
+        return Ok((name.to_owned(), parse(&format!("`{name}`"), text)?));
     }
     let kinds: Vec<&str> = match &schema["properties"][name]["type"] {
         Value::String(kind) => vec![kind],
@@ -302,7 +325,7 @@ fn read_pair(pair: &str, schema: &Value) -> Result<(String, Value), String> {
     if kinds.is_empty() || kinds.contains(&"string") {
         return Ok((name.to_owned(), Value::String(text.to_owned())));
     }
-    match parse(name) {
+    match parse(name, text) {
         Ok(value) if kinds.iter().any(|kind| is_of(&value, kind)) => Ok((name.to_owned(), value)),
         _ => {
             let wanted: Vec<&str> = kinds.iter().map(|kind| in_words(kind)).collect();
