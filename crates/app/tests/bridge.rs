@@ -592,14 +592,28 @@ fn the_client_entry_works() {
     assert_eq!(listed(&named), ["builtin_echo", "one"]);
     let mode = std::fs::metadata(folder.join("two.json")).unwrap();
     assert_eq!(mode.permissions().mode() & 0o777, 0o600);
-    let unknown = cli(&folder, &["bridge-config", "absent"]);
-    assert_eq!(unknown.code(), 1);
+    let absent = || {
+        let unknown = cli(&folder, &["bridge-config", "absent"]);
+        assert_eq!(unknown.code(), 1);
+        let words = "tool not found: absent";
+        assert!(unknown.err.contains(words), "{}", unknown.err);
+    };
+    absent();
+    // The entry is the same while nobody serves, and it is said what it needs.
+    let printed = |tools: &[&str]| cli(&folder, &[&["bridge-config"], tools].concat()).good();
+    let said = "`callgate serve` must run for this entry to work";
+    let served = [printed(&[]), printed(&["one"])];
     assert!(
-        unknown.err.contains("tool not found: absent"),
-        "{}",
-        unknown.err
+        served.iter().all(|ran| !ran.err.contains(said)),
+        "{served:?}"
     );
     assert!(serve.stop().success());
+    for (tools, served) in [&[][..], &["one"]].into_iter().zip(served) {
+        let unserved = printed(tools);
+        assert_eq!(unserved.out, served.out);
+        assert!(unserved.err.contains(said), "{unserved:?}");
+    }
+    absent();
 }
 
 /// Connections that vanish, half frames and bad frames harm nobody else on the socket.

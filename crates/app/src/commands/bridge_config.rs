@@ -30,8 +30,7 @@ pub struct BridgeConfig {
 pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Done {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
     let served = bridge::Place::beside(&paths.socket);
-    let is_served = served.schema.exists();
-    if !is_served && args.schema.is_none() {
+    if !served.schema.exists() && args.schema.is_none() {
         show::say("`callgate serve` must run for this entry to work: it lists the tools");
     }
     let schema = match &args.schema {
@@ -46,8 +45,9 @@ pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Don
             let list = List::new(&args.tools);
             list.keep(&paths.state).map_err(|error| chain(&error))?;
             let path = served.schema_of(&list);
-            // Who serves next writes it.
-            if is_served {
+            // Who serves next writes it. Looked at only now: whoever has begun to serve since
+            // then may have read the lists before this one was kept.
+            if served.schema.exists() {
                 write(&path, &listed)?;
             }
             path
