@@ -2,7 +2,7 @@
 //! what fits is taken, and what is wrong in one place is refused with that place named. And
 //! mutations: nothing that is sent for params brings a decoder down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 use crate::support::Folder;
@@ -10,7 +10,7 @@ use crate::support::drive::cli;
 use crate::support::mutate::mutant;
 use crate::support::random::Random;
 use crate::support::rpc::{Client, rpc};
-use crate::support::shapes::{broken, fitting};
+use crate::support::shapes::{Broken, broken, fields, fitting};
 use crate::support::workspace::trusted;
 use callgate_call::Fault;
 use callgate_gate::Schema;
@@ -18,10 +18,12 @@ use callgate_wires::json as strict;
 use serde_json::{Map, Value, json};
 
 const ROUNDS: usize = 400;
+/// By then every field there is has been wrong once.
+const ROUNDS_MAX: usize = 100_000;
 const CASES: usize = 100_000;
 
 /// Input and output schema of each method.
-fn schemas(client: &mut Client) -> BTreeMap<String, (Value, Option<Value>)> {
+pub fn schemas(client: &mut Client) -> BTreeMap<String, (Value, Option<Value>)> {
     let listed = client.good("tools/list", json!({ "limit": 200 }));
     let tools = listed["tools"].as_array().expect("tools").iter();
     let mut schemas: BTreeMap<String, (Value, Option<Value>)> = tools
@@ -46,6 +48,10 @@ fn schemas(client: &mut Client) -> BTreeMap<String, (Value, Option<Value>)> {
             Some((input, output)) => {
                 let known = input.get("properties").cloned().unwrap_or(json!({}));
                 assert_eq!(known, json!(properties), "{name}");
+                let known = input["required"].as_array().into_iter().flatten();
+                let known: BTreeSet<&str> = known.filter_map(Value::as_str).collect();
+                let shown = required.iter().map(String::as_str).collect();
+                assert_eq!(known, shown, "{name}");
                 let known = output.clone().unwrap_or(json!({}));
                 assert_eq!(known, method["result"]["schema"], "{name}");
             }
@@ -61,7 +67,7 @@ fn schemas(client: &mut Client) -> BTreeMap<String, (Value, Option<Value>)> {
 }
 
 /// The schema of each notification.
-fn notifications(client: &mut Client) -> Vec<(String, Value)> {
+pub fn notifications(client: &mut Client) -> Vec<(String, Value)> {
     let discovered = client.good("rpc/discover", json!({}));
     let told = discovered["x-notifications"].as_array().expect("a list");
     let named = |one: &Value| {
@@ -108,25 +114,56 @@ fn what_fits_and_what_does_not() {
     let told = notifications(&mut client);
     for (name, schema) in methods.chain(told) {
         let check = Schema::compile(&schema).expect("it compiles");
-        let mut refused = 0;
-        for _ in 0..ROUNDS {
+        let mut untried = Untried::of(&name, &schema);
+        while untried.goes_on(ROUNDS) {
             let value = fitting(&mut random, &schema);
             if let Err(fault) = check.check_input(&value) {
                 panic!("{name}: {fault}: {value}");
             }
-            let Some((value, place)) = broken(&mut random, &schema, &value) else {
-                continue;
-            };
-            match check.check_input(&value) {
-                Err(Fault::BadInput { field, .. }) => {
-                    assert_eq!(field.replace('/', "."), place, "{name}: {value}");
+            let ways = broken(&mut random, &schema, &value);
+            for Broken { value, place, .. } in untried.pick(&mut random, ways) {
+                match check.check_input(&value) {
+                    Err(Fault::BadInput { field, .. }) => {
+                        assert_eq!(field.replace('/', "."), place, "{name}: {value}");
+                    }
+                    other => panic!("{name}: {place} of {value}: {other:?}"),
                 }
-                other => panic!("{name}: {place} of {value}: {other:?}"),
             }
-            refused += 1;
         }
-        let anything = schema.get("properties").is_none();
-        assert!(refused > 0 || anything, "{name}: {schema}");
+    }
+}
+
+/// The fields of a schema that nothing was wrong with yet.
+struct Untried<'a> {
+    name: &'a str,
+    fields: BTreeSet<String>,
+    rounds: usize,
+}
+
+impl<'a> Untried<'a> {
+    fn of(name: &'a str, schema: &Value) -> Self {
+        Self {
+            name,
+            fields: fields(schema),
+            rounds: 0,
+        }
+    }
+
+    /// True for so many rounds, and until there is no such field.
+    fn goes_on(&mut self, rounds: usize) -> bool {
+        self.rounds += 1;
+        let (name, left) = (self.name, &self.fields);
+        assert!(self.rounds <= ROUNDS_MAX, "{name}: never wrong: {left:?}");
+        self.rounds <= rounds || !left.is_empty()
+    }
+
+    /// Any one of these, and those that are the first of their field.
+    fn pick(&mut self, random: &mut Random, ways: Vec<Broken>) -> Vec<Broken> {
+        let any = random.below(ways.len());
+        let ways = ways.into_iter().enumerate();
+        ways.filter(|(index, way)| self.fields.remove(&way.field) || *index == any)
+            .map(|(_, way)| way)
+            .collect()
     }
 }
 
@@ -137,10 +174,12 @@ fn refused_with_the_field_named() {
     let mut client = rpc(&folder);
     let mut random = Random::new("refusals");
     for (name, (input, _)) in schemas(&mut client) {
+        let mut untried = Untried::of(&name, &input);
         let mut wanted = Vec::new();
-        for _ in 0..60 {
+        while untried.goes_on(60) {
             let value = fitting(&mut random, &input);
-            if let Some((value, place)) = broken(&mut random, &input, &value) {
+            let ways = broken(&mut random, &input, &value);
+            for Broken { value, place, .. } in untried.pick(&mut random, ways) {
                 wanted.push((client.send(&name, value.clone()), value, place));
             }
         }

@@ -1,5 +1,7 @@
 //! Values made of a JSON Schema: such that fit it, and such that are wrong in one place, with the
-//! name of that place. Knows what our schemas use.
+//! name of that place; and all the places there are. Knows what our schemas use.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
@@ -75,12 +77,68 @@ fn text(random: &mut Random, schema: &Value) -> Value {
     json!(text.chars().take(most).collect::<String>())
 }
 
-/// `fits`, made wrong in one place below its top, and that place's name. `None` where nothing
-/// can be wrong.
-pub fn broken(random: &mut Random, schema: &Value, fits: &Value) -> Option<(Value, String)> {
-    let mut ways: Vec<(Value, String)> = Vec::new();
-    collect(random, schema, fits, "", &mut ways);
-    (!ways.is_empty()).then(|| ways.swap_remove(random.below(ways.len())))
+/// A value that is wrong in one place.
+pub struct Broken {
+    pub value: Value,
+    /// The place as a refusal names it: `edits.0.old`.
+    pub place: String,
+    /// Which field that is, and in what way it is wrong: one of `fields`.
+    pub field: String,
+}
+
+/// Every way in which a value can be wrong below its top, `*` for any item and any name: a field
+/// that is not what it should be, one that is `missing`, and one that is `unheard_of`.
+pub fn fields(schema: &Value) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    walk(schema, "", &mut all);
+    all
+}
+
+fn walk(schema: &Value, field: &str, all: &mut BTreeSet<String>) {
+    if !field.is_empty() && says_something(schema) {
+        all.insert(field.to_owned());
+    }
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        let at = under(field, name);
+        if is_required(schema, name) {
+            all.insert(missing(&at));
+        }
+        walk(inner, &at, all);
+    }
+    if schema.get("properties").is_some() && schema["additionalProperties"] == false {
+        all.insert(under(field, UNHEARD_OF));
+    }
+    for any in [&schema["items"], &schema["additionalProperties"]] {
+        if any.is_object() {
+            walk(any, &under(field, "*"), all);
+        }
+    }
+}
+
+const UNHEARD_OF: &str = "unheard_of";
+
+fn missing(field: &str) -> String {
+    format!("{field} missing")
+}
+
+fn under(path: &str, name: &str) -> String {
+    match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    }
+}
+
+/// One that says nothing fits anything.
+fn says_something(schema: &Value) -> bool {
+    let words = ["type", "enum", "anyOf"];
+    words.iter().any(|word| schema.get(word).is_some())
+}
+
+/// `fits`, made wrong in every place below its top that can be wrong, each time in one of them.
+pub fn broken(random: &mut Random, schema: &Value, fits: &Value) -> Vec<Broken> {
+    let mut ways = Vec::new();
+    collect(random, schema, fits, ("", ""), &mut ways);
+    ways
 }
 
 /// Every place that can be made wrong, each in one way.
@@ -88,57 +146,70 @@ fn collect(
     random: &mut Random,
     schema: &Value,
     value: &Value,
-    path: &str,
-    ways: &mut Vec<(Value, String)>,
+    (path, field): (&str, &str),
+    ways: &mut Vec<Broken>,
 ) {
-    let under = |name: &str| match path {
-        "" => name.to_owned(),
-        path => format!("{path}.{name}"),
-    };
-    // One that says nothing fits anything.
-    let says = ["type", "enum", "anyOf"]
-        .iter()
-        .any(|word| schema.get(word).is_some());
-    if !path.is_empty() && says {
-        ways.push((wrong(random, schema), path.to_owned()));
-        ways.extend(missized(random, schema, value).map(|value| (value, path.to_owned())));
+    if !path.is_empty() && says_something(schema) {
+        let missized = missized(random, schema, value);
+        for value in [wrong(random, schema)].into_iter().chain(missized) {
+            let (place, field) = (path.to_owned(), field.to_owned());
+            ways.push(Broken {
+                value,
+                place,
+                field,
+            });
+        }
     }
     match value {
-        Value::Object(members) if schema.get("properties").is_some() => {
-            for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
-                let Some(member) = members.get(name) else {
-                    continue;
+        Value::Object(members) => {
+            let with = |name: &str, changed: Option<Value>| {
+                let mut members = members.clone();
+                match changed {
+                    Some(changed) => members.insert(name.to_owned(), changed),
+                    None => members.remove(name),
                 };
-                let with = |changed: Option<Value>| {
-                    let mut members = members.clone();
-                    match changed {
-                        Some(changed) => members.insert(name.clone(), changed),
-                        None => members.remove(name),
-                    };
-                    Value::Object(members)
+                Value::Object(members)
+            };
+            for (name, member) in members {
+                let place = under(path, name);
+                let (inner, field) = match schema["properties"].get(name) {
+                    Some(inner) => (inner, under(field, name)),
+                    None => (&schema["additionalProperties"], under(field, "*")),
                 };
                 if is_required(schema, name) {
-                    ways.push((with(None), under(name)));
+                    ways.push(Broken {
+                        value: with(name, None),
+                        place: place.clone(),
+                        field: missing(&field),
+                    });
                 }
                 let mut inside = Vec::new();
-                collect(random, inner, member, &under(name), &mut inside);
-                ways.extend(inside.into_iter().map(|(v, at)| (with(Some(v)), at)));
+                collect(random, inner, member, (&place, &field), &mut inside);
+                ways.extend(inside.into_iter().map(|way| Broken {
+                    value: with(name, Some(way.value)),
+                    ..way
+                }));
             }
-            if schema["additionalProperties"] == false {
-                let mut members = members.clone();
-                members.insert("unheard_of".to_owned(), json!(1));
-                ways.push((Value::Object(members), under("unheard_of")));
+            if schema.get("properties").is_some() && schema["additionalProperties"] == false {
+                ways.push(Broken {
+                    value: with(UNHEARD_OF, Some(json!(1))),
+                    place: under(path, UNHEARD_OF),
+                    field: under(field, UNHEARD_OF),
+                });
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 let mut inside = Vec::new();
-                let at = under(&index.to_string());
-                collect(random, &schema["items"], item, &at, &mut inside);
-                ways.extend(inside.into_iter().map(|(v, at)| {
+                let at = (&*under(path, &index.to_string()), &*under(field, "*"));
+                collect(random, &schema["items"], item, at, &mut inside);
+                ways.extend(inside.into_iter().map(|way| {
                     let mut items = items.clone();
-                    items[index] = v;
-                    (Value::Array(items), at)
+                    items[index] = way.value;
+                    Broken {
+                        value: Value::Array(items),
+                        ..way
+                    }
                 }));
             }
         }
