@@ -120,6 +120,7 @@ impl Workshop<'_> {
             tasks: config.tasks.into(),
             timeout_cap,
             description: config.description,
+            version: config.version,
             input_schema: schema(config.input_schema).unwrap_or_else(any_object),
             output_schema: schema(config.output_schema),
             tags: config.tags,

@@ -184,6 +184,9 @@ pub struct ToolConfig {
     /// Absent only in toolpacks of other hosts: listed, and not available.
     #[serde(default)]
     pub runner: Option<RunnerConfig>,
+    /// That of its pack, which alone has one.
+    #[serde(skip)]
+    pub version: Option<String>,
     /// What a tool of a project brings along; never written in a configuration.
     #[serde(skip)]
     pub bound: Option<Box<Bound>>,

@@ -366,6 +366,7 @@ impl Reader {
         };
         let manifest =
             Manifest::parse(text.as_bytes()).map_err(|error| wrong(error.to_string()))?;
+        let version = manifest.toolpack_version;
         manifest
             .tools
             .into_iter()
@@ -388,6 +389,7 @@ impl Reader {
                     name: tool.name,
                     aid: Some(tool.aid),
                     description: tool.description,
+                    version: Some(version.clone()),
                     input_schema: tool.inputs_schema.map(SchemaSource::Inline),
                     output_schema: tool.outputs_schema.map(SchemaSource::Inline),
                     tags: tool.tags,

@@ -74,6 +74,7 @@ mod planner;
 mod project;
 mod remote;
 mod rpc;
+mod rpc_contract;
 mod rpc_events;
 mod rpc_relay;
 mod rpc_schemas;

@@ -22,6 +22,8 @@ pub struct Tool {
     pub aid: String,
     /// One line for people and models.
     pub description: String,
+    /// What its pack says is its version.
+    pub version: Option<String>,
     /// JSON Schema 2020-12 of the input.
     pub input_schema: Value,
     /// JSON Schema of the output, where one is promised.
@@ -84,6 +86,7 @@ impl Tool {
             name: name.to_owned(),
             aid: aid_of_name(name),
             description: String::new(),
+            version: None,
             input_schema: json!({ "type": "object" }),
             output_schema: None,
             tags: Vec::new(),

@@ -274,8 +274,10 @@ impl Project<'_> {
             binding.runner,
             Some(RunnerWord::Service | RunnerWord::Container)
         );
+        let pack = bound.origin.pack.as_ref();
         Ok(ToolConfig {
             name,
+            version: pack.map(|pack| pack.version.clone()),
             tier: Some(if remote { 2 } else { 0 }),
             timeout_ms: binding.timeout_ms.or(self.settings.timeout_ms),
             deterministic: binding.purity == Some(Purity::Pure),

@@ -14,6 +14,8 @@ use super::{Peer, Reached, bad_params, error_of};
 
 const LIMIT_DEFAULT: u64 = 50;
 const LIMIT_MAX: u64 = 200;
+/// Of a tool that has none of its own: the version that is called by `X.v1`..
+const VERSION_DEFAULT: &str = "1.0.0";
 /// Before the name in a cursor, so that not every text is one.
 const CURSOR: &str = "after:";
 
@@ -117,7 +119,7 @@ fn described(tool: &Tool, auth_required: bool, reached: &Reached) -> Value {
         "name": tool.name,
         "title": tool.face.title.as_deref().unwrap_or(&tool.name),
         "description": tool.description,
-        "version": "1.0.0",
+        "version": tool.version.as_deref().unwrap_or(VERSION_DEFAULT),
         "input_schema": tool.input_schema,
         "output_schema": tool.output_schema,
         "tags": tool.tags,
@@ -187,4 +189,35 @@ fn after(cursor: &str) -> Result<String, RpcError> {
 fn texts(given: &Value) -> Option<Vec<String>> {
     let text = |item: &Value| item.as_str().map(str::to_owned);
     given.as_array()?.iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
+
+    /// 100,000 changed cursors: what is taken as one is one of ours.
+    #[test]
+    fn mutated_cursors() {
+        const CASES: usize = 100_000;
+        const WORDS: [&[u8]; 6] = [b"YWZ0", b"=", b"-_", b"A", b"\0", b"\xff"];
+        let cursor_of = |name: &str| URL_SAFE_NO_PAD.encode(format!("{CURSOR}{name}"));
+        let seeds = ["files/read", "", "acme.greeter/say_hello", "\u{e9}"].map(cursor_of);
+        let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
+        let mut random = Random::new("mutated cursors of tools/list");
+        let mut taken = 0;
+        for _ in 0..CASES {
+            let bytes = mutant(&mut random, &seeds, &WORDS);
+            let cursor = String::from_utf8_lossy(&bytes);
+            match after(&cursor) {
+                Ok(name) => {
+                    assert_eq!(cursor_of(&name), cursor);
+                    taken += 1;
+                }
+                Err(error) => assert_eq!(error.code, -32602, "{cursor}"),
+            }
+        }
+        assert!(taken > 0 && taken < CASES, "{taken} of {CASES}");
+    }
 }

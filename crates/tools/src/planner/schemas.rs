@@ -75,9 +75,12 @@ pub fn notifications() -> Vec<Notification> {
     let mut about = plan(false);
     about["properties"]["deleted"] = json!({ "type": "boolean" });
     about["required"] = json!(["id", "updated_at"]);
+    // We tell all of a task; the contract's own example has these two.
+    let mut changed = task();
+    changed["required"] = json!(["id", "status"]);
     let change = json!({
         "plan_id": { "type": "string" },
-        "task": task(),
+        "task": changed,
         "updated_at": { "type": "string", "description": "ISO-8601" },
     });
     vec![
