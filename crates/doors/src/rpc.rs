@@ -8,6 +8,8 @@ mod errors;
 mod events;
 pub mod http;
 mod list;
+#[cfg(test)]
+mod mutations;
 mod news;
 pub mod stdio;
 mod stream;

@@ -248,20 +248,7 @@ fn update_task(store: &Store, secrets: &Secrets, input: &Value) -> Result<Value,
     let task = input["task_id"].as_str().unwrap_or_default();
     // A name that could be none is as good as one that is none.
     let place = place_of(task).unwrap_or(0);
-    let patch = &input["patch"];
-    let text = |field: &str, bytes_max: usize| match patch[field].as_str() {
-        None => Ok(None),
-        Some(text) if text.len() > bytes_max => {
-            let words = format!("is longer than {bytes_max} bytes");
-            Err(bad(&format!("patch.{field}"), &words))
-        }
-        Some(text) => Ok(Some(cleaned(secrets, text))),
-    };
-    let patch = TaskPatch {
-        description: text("description", TASK_BYTES_MAX)?,
-        status: patch["status"].as_str().and_then(TaskStatus::from_word),
-        assignee_role: text("assignee_role", ROLE_BYTES_MAX)?,
-    };
+    let patch = patch_of(&input["patch"], secrets)?;
     let plan = match store.update_task(id, place, &patch) {
         Err(StoreError::NotFound { .. }) if place == 0 => {
             return Err(Fault::NotFound {
@@ -271,6 +258,23 @@ fn update_task(store: &Store, secrets: &Secrets, input: &Value) -> Result<Value,
         plan => plan.map_err(|error| fault(&error))?,
     };
     Ok(json!({ "plan_id": id.to_string(), "task": shown_task(&plan, place) }))
+}
+
+/// What is to change; what is null stays as it is.
+fn patch_of(patch: &Value, secrets: &Secrets) -> Result<TaskPatch, Fault> {
+    let text = |field: &str, bytes_max: usize| match patch[field].as_str() {
+        None => Ok(None),
+        Some(text) if text.len() > bytes_max => {
+            let words = format!("is longer than {bytes_max} bytes");
+            Err(bad(&format!("patch.{field}"), &words))
+        }
+        Some(text) => Ok(Some(cleaned(secrets, text))),
+    };
+    Ok(TaskPatch {
+        description: text("description", TASK_BYTES_MAX)?,
+        status: patch["status"].as_str().and_then(TaskStatus::from_word),
+        assignee_role: text("assignee_role", ROLE_BYTES_MAX)?,
+    })
 }
 
 fn list_plans(store: &Store, _: &Secrets, input: &Value) -> Result<Value, Fault> {
@@ -370,5 +374,66 @@ mod tests {
             }
         }
         assert!(taken > 0);
+    }
+
+    /// R-12: 100,000 changed patches: what is said is what changes, and no text is too long.
+    #[test]
+    fn mutated_patches() {
+        const CASES: usize = 100_000;
+        const WORDS: [&[u8]; 12] = [
+            b"null",
+            b"true",
+            b"1",
+            b"\"",
+            b",",
+            b"\\u0000",
+            b"\"done\"",
+            b"\"todo\"",
+            b"\"status\":",
+            b"\"description\":",
+            b"\"assignee_role\":\"",
+            b"\xff",
+        ];
+        let role = "r".repeat(ROLE_BYTES_MAX);
+        let task = "t".repeat(TASK_BYTES_MAX);
+        let seeds = [
+            json!({ "description": "d\u{e9}", "status": "in_progress", "assignee_role": "tester" }),
+            json!({ "description": null, "status": null, "assignee_role": role }),
+            json!({ "status": "blocked" }),
+        ];
+        let seeds = seeds.map(|seed| seed.to_string());
+        let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
+        let long = json!({ "description": task, "status": "done" }).to_string();
+        let mut random = Random::new("mutated patches");
+        let (mut taken, mut refused) = (0, 0);
+        for case in 0..CASES {
+            // Those are slow to change, and few are enough.
+            let bytes = match case % 64 {
+                0 => mutant(&mut random, &[long.as_bytes()], &WORDS),
+                _ => mutant(&mut random, &seeds, &WORDS),
+            };
+            let Ok(said) = serde_json::from_slice::<Value>(&bytes) else {
+                continue;
+            };
+            let length = |field: &str| said[field].as_str().map_or(0, str::len);
+            let is_short = length("description") <= TASK_BYTES_MAX
+                && length("assignee_role") <= ROLE_BYTES_MAX;
+            let Ok(patch) = patch_of(&said, &Secrets::default()) else {
+                assert!(!is_short, "{said}");
+                refused += 1;
+                continue;
+            };
+            assert!(is_short, "{said}");
+            assert_eq!(patch.description.as_deref(), said["description"].as_str());
+            let role = said["assignee_role"].as_str();
+            assert_eq!(patch.assignee_role.as_deref(), role);
+            // The schema lets no other word through.
+            let known = |word: &&str| ["todo", "in_progress", "done", "blocked"].contains(word);
+            let status = said["status"].as_str().filter(known);
+            assert_eq!(patch.status.map(TaskStatus::as_str), status);
+            taken += 1;
+        }
+        eprintln!("mutated patches: {taken} taken, {refused} refused, of {CASES}");
+        assert!(taken > 0 && refused > 0);
     }
 }

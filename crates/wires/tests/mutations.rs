@@ -497,9 +497,10 @@ fn tool_protocol_replies() {
     });
 }
 
-const ENVELOPES: [&[u8]; 6] = [
+const ENVELOPES: [&[u8]; 7] = [
     br#"{"jsonrpc":"2.0","method":"files/read","params":{"path":"src/main.rs"},"id":1}"#,
     br#"{"jsonrpc":"2.0","id":"a","method":"m","params":{},"callgate":{"idempotency_key":"k"}}"#,
+    br#"{"jsonrpc":"2.0","id":2,"method":"m","params":{"a":[]},"callgate":{"lease_token":"lease_00","trace_id":null,"timeout_ms":1.5e3}}"#,
     br#"{"jsonrpc":"2.0","method":"m"}"#,
     br#"{"jsonrpc":"2.0","id":1.50,"result":{"a":[null,true]}}"#,
     br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Internal error"}}"#,
@@ -514,8 +515,16 @@ fn envelope(message: &Message) -> Option<Vec<u8>> {
             id,
             method,
             params: Some(params),
-            ours: None,
-        } => write_request(id, method, params, &mut out),
+            ours,
+        } => {
+            write_request(id, method, params, &mut out);
+            if let Some(ours) = ours {
+                out.pop();
+                out.extend_from_slice(b",\"callgate\":");
+                json::write_value(ours, &mut out);
+                out.push(b'}');
+            }
+        }
         Message::Notification {
             method,
             params: Some(params),

@@ -101,6 +101,8 @@ fn replaced(mut text: String, edits: &[Value], cap: u64) -> Result<(String, usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutate::mutant;
+    use crate::random::Random;
 
     /// The bound is looked at before anything of that size is made.
     #[test]
@@ -126,5 +128,76 @@ mod tests {
         let steps = [edit("a", &much), edit("b", &much), edit("b", &much)];
         let refused = replaced("a".to_owned(), &steps, 1 << 24);
         assert!(matches!(refused, Err(Fault::TooLarge { .. })));
+    }
+
+    /// What edits make of a text, by their definition; nothing if one of them is refused.
+    fn by_definition(text: &str, edits: &[Value], cap: usize) -> Option<(String, usize)> {
+        let mut done = (text.to_owned(), 0);
+        for edit in edits {
+            let parts: Vec<&str> = done.0.split(edit["old"].as_str()?).collect();
+            let found = parts.len() - 1;
+            let is_wanted = found == 1 || (found > 1 && edit["all"] == true);
+            let text = parts.join(edit["new"].as_str()?);
+            if !is_wanted || text.len() > cap {
+                return None;
+            }
+            done = (text, done.1 + found);
+        }
+        Some(done)
+    }
+
+    /// True for what the schema lets through.
+    fn is_edit(edit: &Value) -> bool {
+        let is_old = edit["old"].as_str().is_some_and(|old| !old.is_empty());
+        let is_all = edit["all"].is_null() || edit["all"].is_boolean();
+        is_old && edit["new"].is_string() && is_all
+    }
+
+    /// 100,000 changed lists of edits: each does what it says, or is refused.
+    #[test]
+    fn mutated_edits() {
+        const CASES: usize = 100_000;
+        const TEXT: &str = "fn a() {}\nfn b() {}\nlet \u{e9} = \"aa\";\n";
+        const CAP: usize = TEXT.len() + 8;
+        const SEEDS: [&[u8]; 4] = [
+            br#"[{"old":"fn a","new":"fn first"}]"#,
+            br#"[{"old":"fn","new":"f","all":true},{"old":"\u00e9","new":""}]"#,
+            br#"[{"old":"a","new":"aa","all":true},{"old":"aaaa","new":"b","all":false}]"#,
+            br#"[{"old":"\n","new":"\n\n","all":true},{"old":"{}","new":"{ }","all":true}]"#,
+        ];
+        const WORDS: [&[u8]; 12] = [
+            b"{",
+            b"}",
+            b",",
+            b"\"",
+            b"\\n",
+            b"fn ",
+            b"a",
+            b"null",
+            b"\"all\":true,",
+            b"\"new\":\"xxxxxxxxxxxxxxxx\"",
+            b"\"old\":\"b\",",
+            b"\xff",
+        ];
+        let mut random = Random::new("mutated edits");
+        let (mut taken, mut refused) = (0, 0);
+        for _ in 0..CASES {
+            let bytes = mutant(&mut random, &SEEDS, &WORDS);
+            let Ok(Value::Array(edits)) = serde_json::from_slice(&bytes) else {
+                continue;
+            };
+            let done = replaced(TEXT.to_owned(), &edits, CAP as u64);
+            if !edits.iter().all(is_edit) {
+                continue;
+            }
+            match &done {
+                Ok(_) => taken += 1,
+                Err(Fault::BadValue { .. } | Fault::TooLarge { .. }) => refused += 1,
+                Err(other) => panic!("{edits:?}: {other:?}"),
+            }
+            assert_eq!(done.ok(), by_definition(TEXT, &edits, CAP), "{edits:?}");
+        }
+        eprintln!("mutated edits: {taken} taken, {refused} refused, of {CASES}");
+        assert!(taken > 0 && refused > 0);
     }
 }

@@ -391,4 +391,73 @@ mod tests {
         }
         assert!(taken > 0);
     }
+
+    /// R-7: 100,000 changed params: content is what one of the two says, and no mode is beyond
+    /// 0777.
+    #[test]
+    fn mutated_params() {
+        const CASES: usize = 100_000;
+        const SEEDS: [&[u8]; 4] = [
+            br#"{"content":"h\u00e9llo","mode":420}"#,
+            br#"{"content_base64":"/wAB","encoding":"base64","mode":null}"#,
+            br#"{"content":"aGVsbG8=","encoding":"base64","mode":5.11e2}"#,
+            br#"{"content":null,"content_base64":"aGk=","encoding":"utf-8","mode":0}"#,
+        ];
+        const WORDS: [&[u8]; 14] = [
+            b"511",
+            b"512",
+            b"-1",
+            b".5",
+            b"1e300",
+            b"18446744073709551616",
+            b"null",
+            b"\"mode\":",
+            b"\"content\":",
+            b"\"content_base64\":\"AA==\",",
+            b"=",
+            b"\\u0000",
+            b",",
+            b"\xff",
+        ];
+        let mut random = Random::new("mutated params of files/write");
+        let (mut contents, mut modes) = ([0, 0], [0, 0]);
+        for _ in 0..CASES {
+            let bytes = mutant(&mut random, &SEEDS, &WORDS);
+            let Ok(input) = serde_json::from_slice::<Value>(&bytes) else {
+                continue;
+            };
+            let read = content(&input);
+            contents[usize::from(read.is_ok())] += 1;
+            let (text, coded) = (input["content"].as_str(), input["content_base64"].as_str());
+            assert!(
+                text.is_some() != coded.is_some() || read.is_err(),
+                "{input}"
+            );
+            if let (Ok(bytes), Some(said)) = (read, text.or(coded)) {
+                let is_plain = text.is_some() && input["encoding"] != "base64";
+                let told = match is_plain {
+                    true => String::from_utf8(bytes).unwrap(),
+                    false => STANDARD.encode(bytes),
+                };
+                assert_eq!(told, said, "{input}");
+            }
+            let read = mode(&input);
+            modes[usize::from(read.is_ok())] += 1;
+            match read {
+                Ok(None) => assert!(input["mode"].is_null(), "{input}"),
+                Ok(Some(mode)) => {
+                    let is_said = input["mode"].as_f64() == Some(f64::from(mode));
+                    assert!(is_said && mode <= 0o777, "{input}");
+                }
+                Err(fault) => assert!(matches!(fault, Fault::BadValue { .. }), "{fault:?}"),
+            }
+        }
+        eprintln!("refused and taken: contents {contents:?}, modes {modes:?}");
+        assert!(
+            [contents, modes]
+                .as_flattened()
+                .iter()
+                .all(|count| *count > 0)
+        );
+    }
 }
