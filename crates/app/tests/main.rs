@@ -39,6 +39,7 @@ mod every_wire;
 mod exec;
 mod exec_allow;
 mod files;
+mod files_edges;
 mod files_hard;
 mod files_search;
 mod gate_killed;

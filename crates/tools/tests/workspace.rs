@@ -82,8 +82,12 @@ impl Place {
     }
 
     fn search(&self, clock: &Arc<dyn Clock>) -> Tool {
+        self.tool("files/search", clock)
+    }
+
+    fn tool(&self, name: &str, clock: &Arc<dyn Clock>) -> Tool {
         let mut tools = self.files(clock, Lists::default()).into_iter();
-        tools.find(|tool| tool.name == "files/search").unwrap()
+        tools.find(|tool| tool.name == name).unwrap()
     }
 }
 
@@ -162,6 +166,42 @@ async fn a_search_that_finds_nothing_is_cancelled() {
     assert!(matches!(ended, Err(Fault::Cancelled)), "{ended:?}");
     let looks = clock.looks.load(Ordering::Relaxed);
     assert!(looks < 200, "{looks} looks");
+}
+
+/// JR-24, R-5: 16 MiB are written at once, whichever way they come, and not a byte more. No line of
+/// JSON-RPC has room for so much.
+#[tokio::test]
+async fn the_most_that_is_written() {
+    const BYTES_MAX: usize = 16 * 1024 * 1024;
+    let place = Place::new();
+    let clock: Arc<dyn Clock> = Arc::new(Looked::default());
+    let write = place.tool("files/write", &clock);
+    for bytes in [BYTES_MAX - 1, BYTES_MAX, BYTES_MAX + 1] {
+        // Zeros are all `A` in base64, but for the signs that end it.
+        let mut coded = "A".repeat(bytes.div_ceil(3) * 4);
+        let padding = bytes.div_ceil(3) * 3 - bytes;
+        coded.replace_range(coded.len() - padding.., &"=".repeat(padding));
+        for (name, content) in [("content", "\0".repeat(bytes)), ("content_base64", coded)] {
+            place.write("f");
+            let input = json!({ "path": "f", name: content, "overwrite": true });
+            let hour = Duration::from_secs(3600);
+            let done = ask(&write, input, Cancel::new(), hour).await;
+            let there = std::fs::read(place.workspace().join("f")).unwrap();
+            match done {
+                Ok(done) => {
+                    assert!(bytes <= BYTES_MAX, "{bytes} in {name}");
+                    assert_eq!(done["size"], bytes);
+                    assert!(done["etag"].as_str().unwrap().starts_with("st-"));
+                    assert!(there == vec![0; bytes], "{bytes} in {name}");
+                }
+                Err(fault) => {
+                    let wanted = Fault::too_large("content", BYTES_MAX as u64);
+                    assert_eq!(fault, wanted.with("bytes", bytes), "{name}");
+                    assert!(bytes > BYTES_MAX && there == b"text\n", "{bytes} in {name}");
+                }
+            }
+        }
+    }
 }
 
 /// a folder with too many names is counted, and does not stand in the way of others.

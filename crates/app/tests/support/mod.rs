@@ -73,6 +73,28 @@ impl Folder {
         std::fs::read_to_string(self.join(name)).ok()
     }
 
+    /// The folder itself and what is directly in it: names, which files those are, how large, and
+    /// when they were changed. Reading changes none of it.
+    pub fn stamps(&self) -> Vec<(PathBuf, [i64; 7])> {
+        use std::os::unix::fs::MetadataExt as _;
+        let inside = std::fs::read_dir(self.path()).expect("list the folder");
+        let inside = inside.map(|entry| entry.expect("an entry").path());
+        let mut stamps: Vec<_> = std::iter::once(self.0.clone())
+            .chain(inside)
+            .map(|path| {
+                let about = path.symlink_metadata().expect("it is there");
+                let modified = [about.mtime(), about.mtime_nsec()];
+                let changed = [about.ctime(), about.ctime_nsec()];
+                let [ino, size] = [about.ino(), about.size()].map(u64::cast_signed);
+                let links = about.nlink().cast_signed();
+                let [[m, m_nsec], [c, c_nsec]] = [modified, changed];
+                (path, [ino, size, links, m, m_nsec, c, c_nsec])
+            })
+            .collect();
+        stamps.sort();
+        stamps
+    }
+
     /// A copy of the fixture pack in the folder `pack`, so that a test may write there.
     pub fn copy_pack(&self) -> PathBuf {
         let pack = self.join("pack");
