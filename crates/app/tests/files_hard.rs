@@ -1,12 +1,13 @@
 //! The workspace's files under those who swap folders for links, kill writers and fill disks.
 //!
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::drive::Host;
+use crate::support::drive::{Host, PATIENCE};
 use crate::support::random::Random;
 use crate::support::{Folder, callgate};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -16,6 +17,8 @@ use serde_json::{Value, json};
 /// How long folders are swapped, unless there were so many swaps before.
 const SWAPPING: Duration = Duration::from_secs(20);
 const SWAPS_MAX: u64 = 1_000_000;
+/// Methods that go by the folder, and by the file.
+const WAYS: usize = 10;
 
 fn rpc(folder: &Folder) -> Host {
     Host::spawn(callgate(folder).arg("rpc"))
@@ -38,8 +41,72 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// a folder is swapped for a link to the outside and back, a million times or for 20 s, while
-/// every method goes through it. None ever leaves the root.
+/// What every method is asked while its way is swapped; true for what is there whenever no link is.
+fn calls(round: u64) -> Vec<(&'static str, Value, bool)> {
+    let (new, moved) = (
+        format!("real/n{}", round % 8),
+        format!("real/m{}", round % 8),
+    );
+    let deep = format!("real/deep{round}");
+    let edits = json!([{ "old": "inside", "new": "inside" }]);
+    let put = |path: &str| json!({ "path": path, "content": "inside", "overwrite": true });
+    vec![
+        ("files/read", json!({ "path": "real/a" }), true),
+        ("files/write", put(&new), true),
+        ("files/write", put(&format!("{deep}/x")), true),
+        (
+            "files/edit",
+            json!({ "path": "real/a", "edits": edits }),
+            true,
+        ),
+        ("files/list", json!({ "path": "real" }), true),
+        ("files/stat", json!({ "path": "real/a" }), true),
+        ("files/stat", json!({ "path": "real/only-outside" }), false),
+        (
+            "files/search",
+            json!({ "query": "side", "path": "real" }),
+            true,
+        ),
+        ("files/search", json!({ "glob": ["*"] }), false),
+        (
+            "files/move",
+            json!({ "from": new, "to": moved, "overwrite": true }),
+            false,
+        ),
+        ("files/delete", json!({ "path": moved }), false),
+        (
+            "files/delete",
+            json!({ "path": deep, "recursive": true }),
+            false,
+        ),
+        (
+            "files/delete",
+            json!({ "path": "real/only-outside" }),
+            false,
+        ),
+        ("files/read", json!({ "path": "leaf" }), true),
+        (
+            "files/edit",
+            json!({ "path": "leaf", "edits": edits }),
+            true,
+        ),
+        ("files/write", put("leaf"), true),
+        (
+            "files/search",
+            json!({ "query": "side", "path": "leaf" }),
+            true,
+        ),
+        (
+            "files/move",
+            json!({ "from": "real/a", "to": "leaf/a" }),
+            false,
+        ),
+    ]
+}
+
+/// a folder is swapped for a link to the outside and back, a million times or for 20 s, and a
+/// file beside it for a link to a file there, while every method goes through them. Each of them
+/// meets both; none ever leaves the root.
 #[test]
 fn a_million_swaps_lead_nowhere() {
     let outside = Folder::new();
@@ -47,64 +114,55 @@ fn a_million_swaps_lead_nowhere() {
     for name in ["a", "only-outside"] {
         outside.write(name, "outside");
     }
+    let before = outside.stamps();
     folder.write("real/a", "inside");
+    folder.write("leaf", "inside");
     symlink(outside.path(), folder.join("link")).unwrap();
     let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (mut told, mut refused) = (0, 0);
+    // How often each of the methods met the folder or the file, and how often a link in its place.
+    let mut met: BTreeMap<(&str, bool), [u64; 2]> = BTreeMap::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
+            let (leaf, next) = (folder.join("leaf"), folder.join("next"));
+            for swapped in 1_u64.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
                 swap(&folder.join("real"), &folder.join("link"));
                 swaps.fetch_add(1, Ordering::Relaxed);
+                // Made anew each time: whoever writes replaces the name, and with it the link.
+                match swapped % 32 {
+                    0 => std::fs::write(&next, "inside").expect("write a file"),
+                    16 => symlink(outside.join("a"), &next).expect("make a link"),
+                    _ => continue,
+                }
+                std::fs::rename(&next, &leaf).expect("take its place");
             }
         });
         let _ends = Ends(&done);
         let mut host = rpc(&folder);
         let (until, mut round) = (Instant::now() + SWAPPING, 0_u64);
         let over = || Instant::now() >= until || swaps.load(Ordering::Relaxed) >= SWAPS_MAX;
-        while !over() {
+        // Each way both times, however slow this machine is.
+        let all_met = |met: &BTreeMap<_, [u64; 2]>| {
+            met.len() == WAYS && met.values().flatten().all(|count| *count > 0)
+        };
+        while !(over() && all_met(&met)) && Instant::now() < until + PATIENCE {
             round += 1;
-            let (new, moved) = (
-                format!("real/n{}", round % 8),
-                format!("real/m{}", round % 8),
-            );
-            for (method, params) in [
-                ("files/read", json!({ "path": "real/a" })),
-                (
-                    "files/write",
-                    json!({ "path": new, "content": "x", "overwrite": true }),
-                ),
-                (
-                    "files/write",
-                    json!({ "path": format!("real/deep{round}/x"), "content": "x" }),
-                ),
-                (
-                    "files/edit",
-                    json!({ "path": "real/a", "edits": [{ "old": "inside", "new": "inside" }] }),
-                ),
-                ("files/list", json!({ "path": "real" })),
-                ("files/stat", json!({ "path": "real/only-outside" })),
-                ("files/search", json!({ "query": "side", "path": "real" })),
-                ("files/search", json!({ "glob": ["*"] })),
-                (
-                    "files/move",
-                    json!({ "from": new, "to": moved, "overwrite": true }),
-                ),
-                ("files/delete", json!({ "path": moved })),
-                (
-                    "files/delete",
-                    json!({ "path": format!("real/deep{round}"), "recursive": true }),
-                ),
-                ("files/delete", json!({ "path": "real/only-outside" })),
-            ] {
+            for (method, params, is_there) in calls(round) {
+                let is_leaf = params["path"] == "leaf";
                 let answer = ask(&mut host, method, params);
-                match answer.get("result") {
-                    None => refused += 1,
-                    Some(result) => {
-                        let text = result.to_string();
-                        assert!(!text.contains("outside"), "{method}: {text}");
-                        told += 1;
-                    }
+                let text = answer.get("result").unwrap_or_default().to_string();
+                assert!(!text.contains("outside"), "{method}: {text}");
+                if !is_there {
+                    continue;
+                }
+                // Nothing but a link is refused so: all else of it is there.
+                let [through, refused] = met.entry((method, is_leaf)).or_default();
+                if answer.get("result").is_some() {
+                    *through += 1;
+                } else if answer["error"]["code"] == 1002 {
+                    *refused += 1;
                 }
             }
             if round % 16 == 0 {
@@ -118,24 +176,19 @@ fn a_million_swaps_lead_nowhere() {
             }
         }
     });
-    eprintln!(
-        "{} swaps, {told} told, {refused} refused",
-        swaps.into_inner()
-    );
-    assert!(told > 0 && refused > 0, "both were met");
-    let mut left: Vec<_> = std::fs::read_dir(outside.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
-    left.sort();
-    assert_eq!(left, ["a", "only-outside"]);
+    eprintln!("{} swaps: {met:?}", swaps.into_inner());
+    assert_eq!(met.len(), WAYS);
+    for (way, [through, refused]) in met {
+        assert!(through > 0 && refused > 0, "{way:?}: {through}, {refused}");
+    }
+    assert_eq!(outside.stamps(), before);
     for name in ["a", "only-outside"] {
         assert_eq!(outside.read(name).as_deref(), Some("outside"));
     }
 }
 
-/// SIGKILL in the middle of a thousand writes leaves each file old or new, and nothing
-/// beside them.
+/// SIGKILL in the middle of a thousand writes leaves each file old or new, none older than
+/// what was acknowledged, and nothing beside them.
 #[test]
 fn killed_among_a_thousand_writes() {
     const FILES: usize = 100;
@@ -144,6 +197,8 @@ fn killed_among_a_thousand_writes() {
     let mut random = Random::new("killed_among_a_thousand_writes");
     let folder = Folder::new();
     let content = |version: usize| format!("{version:09} ").repeat(BYTES / 10);
+    // Of each file: the version that is known to be there at least.
+    let mut known = [0; FILES];
     for file in 0..FILES {
         folder.write(&format!("d/{file}"), &content(0));
     }
@@ -153,10 +208,18 @@ fn killed_among_a_thousand_writes() {
         let mut host = rpc(&folder);
         let kill_after = random.below(WRITES);
         let mut seen = 0;
+        let mut sent = known;
+        let mut acknowledge = |reply: &Value| {
+            assert_eq!(reply["result"]["size"], BYTES, "{reply}");
+            let write = reply["id"].as_u64().and_then(|id| usize::try_from(id).ok());
+            let write = write.expect("our id");
+            known[write % FILES] = round * WRITES + write;
+        };
         for write in 0..WRITES {
+            let version = round * WRITES + write;
             let params = json!({
                 "path": format!("d/{}", write % FILES),
-                "content": content(round * WRITES + write),
+                "content": content(version),
                 "overwrite": true,
             });
             let request =
@@ -164,20 +227,30 @@ fn killed_among_a_thousand_writes() {
             if !host.send(&request) {
                 break;
             }
+            sent[write % FILES] = version;
             // A few are always under way.
             while write > seen + 8 {
-                assert!(host.reply()["result"]["size"].is_u64());
+                acknowledge(&host.reply());
                 seen += 1;
             }
             if seen >= kill_after {
                 break;
             }
         }
-        host.kill();
+        host.kill_and_hear().iter().for_each(acknowledge);
         for file in 0..FILES {
             let text = folder.read(&format!("d/{file}")).unwrap();
             assert_eq!(text.len(), BYTES, "round {round}, {file}");
             assert_eq!(text, text[..10].repeat(BYTES / 10), "torn in round {round}");
+            let version: usize = text[..9].parse().unwrap();
+            // Either what was there at the last look or was acknowledged, or what was under way.
+            let is_known = version == known[file] || version == sent[file];
+            assert!(
+                is_known,
+                "round {round}, {file}: {version}, {}",
+                known[file]
+            );
+            known[file] = version;
         }
         let names = std::fs::read_dir(folder.join("d")).unwrap().count();
         assert_eq!(names, FILES, "round {round}");

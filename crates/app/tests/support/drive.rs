@@ -294,6 +294,17 @@ impl Host {
         end_of(&mut self.child, "the host")
     }
 
+    /// SIGKILL, and the replies that it had written by then and nobody heard.
+    pub fn kill_and_hear(mut self) -> Vec<Value> {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // The last may be cut off.
+        let lines = self.replies.iter();
+        lines
+            .filter_map(|line| serde_json::from_str(&line).ok())
+            .collect()
+    }
+
     /// SIGKILL.
     pub fn kill(mut self) {
         let _ = self.child.kill();
