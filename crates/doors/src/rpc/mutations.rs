@@ -14,7 +14,7 @@ const SEEDS: [&[u8]; 4] = [
     br#"{"idempotency_key":"one that is longer"}"#,
 ];
 
-const WORDS: [&[u8]; 18] = [
+const WORDS: [&[u8]; 19] = [
     b"{",
     b"}",
     b"[",
@@ -30,6 +30,7 @@ const WORDS: [&[u8]; 18] = [
     b"1e300",
     b"18446744073709551616",
     b"\"timeout_ms\":",
+    b"\"timeout_ms\":0,",
     b"\"idempotency_key\":",
     b"\\ud800",
     b"\xff",
