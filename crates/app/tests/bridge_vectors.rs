@@ -1,6 +1,7 @@
 //! The vectors in `vectors/bridge/`, each carried out with the real program.
 //!
-//! `parent.json` is what a parent answers: `frames` are sent on one connection (all `at_once`,
+//! `parent.json` is what a parent answers, `callgate serve` and those of both SDKs, unless
+//! `parents` names some of them: `frames` are sent on one connection (all `at_once`,
 //! or each after the answer before it), or `raw` bytes; `ends` ends our side of it; `answers`
 //! are what comes back. Then the connection `closes`, or serves another call.
 //!
@@ -12,16 +13,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use crate::support::bridge::{Frames, bridge, frame, write_private};
-use crate::support::drive::{Serve, cli};
+use crate::support::drive::{Serve, cli, end_of, python};
 use crate::support::fits::fits;
 use crate::support::{Folder, wait_for};
+use callgate_sdk::{Parent, ToolError};
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"
@@ -47,12 +50,28 @@ name = "large"
 runner = { kind = "python", entry = "kit:large" }
 "#;
 
+/// For tools of `serve`; the parent of the Python SDK serves the same functions.
 const KIT: &str = r#"
 def sum(payload): return payload["a"] + payload["b"]
 def say(payload): return payload["text"]
 def fail(payload): raise KeyError(payload["key"])
 def odd(payload): return {1, 2}
 def large(payload): return "x" * payload["bytes"]
+"#;
+
+/// Ends with its input.
+const PYTHON_PARENT: &str = r#"
+import sys, kit
+from callgate import Parent
+parent = Parent(sys.argv[1])
+numbers = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+for name in ("say", "fail", "odd"):
+    parent.register(getattr(kit, name), name=name, input_schema={})
+parent.register(kit.sum, name="sum", input_schema=numbers)
+parent.register(lambda payload: payload, name="builtin_echo", description="", input_schema={})
+with parent:
+    print(parent.socket, flush=True)
+    sys.stdin.read()
 "#;
 
 fn cases(name: &str) -> Vec<Value> {
@@ -108,24 +127,92 @@ fn made(value: &Value) -> Value {
 }
 
 #[test]
-fn parent() {
+fn serve_as_parent() {
     let folder = Folder::new();
     folder.write("callgate.toml", CONFIG);
     folder.write("kit.py", KIT);
     cli(&folder, &["trust"]).good();
     let serve = Serve::start(&folder);
-    let socket = folder.join("state/bridge.sock");
-    check_all("parent", |case| check_parent(case, &socket, None));
+    check_parents("serve", &folder.join("state/bridge.sock"));
+    assert!(serve.stop().success());
+}
+
+#[test]
+fn parent_of_the_rust_sdk() {
+    let folder = Folder::new();
+    let numbers = json!({
+        "type": "object",
+        "properties": { "a": { "type": "integer" }, "b": { "type": "integer" } },
+    });
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let parent = Parent::new()
+        .tool("sum", "", numbers, |arguments| {
+            let number = |name: &str| arguments[name].as_i64().unwrap_or_default();
+            Ok(json!(number("a") + number("b")).into())
+        })
+        .tool("say", "", json!({}), move |arguments| {
+            Ok(text(&arguments["text"]).into())
+        })
+        .tool("fail", "", json!({}), move |arguments| {
+            let words = format!("'{}'", text(&arguments["key"]));
+            Err(ToolError::new("KeyError", words))
+        })
+        .tool("builtin_echo", "", json!({}), |arguments| {
+            Ok(Value::Object(arguments).into())
+        });
+    let running = parent.start_in(&folder.join("parents")).unwrap();
+    check_parents("rust", running.socket());
+}
+
+#[test]
+fn parent_of_the_python_sdk() {
+    let folder = Folder::new();
+    folder.write("kit.py", KIT);
+    folder.write("parent.py", PYTHON_PARENT);
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+    let mut child = Command::new(python())
+        .arg("parent.py")
+        .arg(folder.join("parents"))
+        .current_dir(folder.path())
+        .env("PYTHONPATH", sdk)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut socket = String::new();
+    let stdout = child.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut socket).unwrap();
+    check_parents("python", Path::new(socket.trim()));
+    drop(child.stdin.take());
+    assert!(end_of(&mut child, "the parent").success());
+}
+
+fn check_parents(parent: &str, socket: &Path) {
+    let check = |case: &Value, cuts: &[Option<usize>]| {
+        let named = case["parents"].as_array();
+        if named.is_some_and(|parents| !parents.contains(&parent.into())) {
+            return Ok(());
+        }
+        cuts.iter().try_for_each(|cut| {
+            check_parent(case, socket, *cut).map_err(|e| format!("cut at {cut:?}: {e}"))
+        })
+    };
+    check_all("parent", |case| check(case, &[None]));
     // The same bytes in two writes, cut in the prefix, after it and in the payload. A key is
     // new only once, and what is large comes in many pieces anyway.
     check_all("parent", |case| {
         let text = case.to_string();
         let once = text.contains("idempotencyKey") || text.contains("<repeat>");
-        [1, 4, 9].into_iter().filter(|_| !once).try_for_each(|cut| {
-            check_parent(case, &socket, Some(cut)).map_err(|e| format!("cut at {cut}: {e}"))
-        })
+        check(
+            case,
+            if once {
+                &[]
+            } else {
+                &[Some(1), Some(4), Some(9)]
+            },
+        )
     });
-    assert!(serve.stop().success());
 }
 
 fn check_parent(case: &Value, socket: &Path, cut: Option<usize>) -> Result<(), String> {

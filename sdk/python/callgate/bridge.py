@@ -268,7 +268,7 @@ class _Serving:
             given = found.call(arguments)
             if inspect.isawaitable(given):
                 given = self._loops.wait(given, stream)
-            return _frame({"result": _result(given)})
+            return _result_frame(given)
         except _Gone:
             raise
         except BaseException as error:  # a function may raise anything, `SystemExit` too
@@ -534,11 +534,21 @@ def _depth(value: Any) -> int:
     return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
 
 
+def _result_frame(given: Any) -> bytes:
+    """The frame of what a function gave, in the gate's words where there is none."""
+    try:
+        return _frame({"result": _result(given)})
+    except IPCMessageSizeError:
+        raise IPCMessageSizeError(f"output exceeds {MESSAGE_BYTES_MAX >> 20} MiB") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise TypeError(f"the result is not JSON: {error}") from None
+
+
 def _result(given: Any) -> dict[str, Any]:
     """What a function gave, as a result: content blocks pass through, a text is itself."""
     if isinstance(given, dict) and isinstance(given.get("content"), list):
         return given if given["content"] else {**given, "content": [{"type": "text", "text": ""}]}
-    text = given if isinstance(given, str) else json.dumps(given, default=as_json, ensure_ascii=False, allow_nan=False)
+    text = given if isinstance(given, str) else json.dumps(given, default=as_json, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return {"content": [{"type": "text", "text": text}]}
 
 
@@ -547,7 +557,7 @@ def _error(error: BaseException) -> dict[str, Any]:
 
 
 def _frame(message: dict[str, Any]) -> bytes:
-    payload = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
+    payload = json.dumps(message, default=as_json, allow_nan=False, separators=(",", ":")).encode("ascii")
     if len(payload) > MESSAGE_BYTES_MAX:
         raise IPCMessageSizeError(f"message of {len(payload)} bytes exceeds {MESSAGE_BYTES_MAX} bytes")
     return _PREFIX.pack(len(payload)) + payload

@@ -107,6 +107,10 @@ class AnswersTest(ParentCase):
             return {1, 2}
 
         @tool
+        def odd_blocks() -> Any:
+            return {"content": [{"type": "text", "text": {1, 2}}]}
+
+        @tool
         def blocks() -> Any:
             return {"content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}], "isError": True}
 
@@ -127,7 +131,7 @@ class AnswersTest(ParentCase):
         """BR-12, BR-13, BR-14, B-4."""
         call = self.bridge.call
         self.assertEqual(call("add", {"a": 1, "b": 2}), text("3"))
-        self.assertEqual(call("raw", {"é": [1]}), text('{"é": [1]}'))
+        self.assertEqual(call("raw", {"é": [1]}), text('{"é":[1]}'))
         self.assertEqual(call("later", {"x": "y"}), text("y"))
         self.assertEqual(call("nothing"), text(""))
         found = call("blocks")["result"]
@@ -139,8 +143,9 @@ class AnswersTest(ParentCase):
         self.assertEqual(call("fail", {"key": "k"}), error("KeyError", "'k'"))
         self.assertEqual(call("leave"), error("SystemExit", "3"))
         self.assertEqual(call("absent"), error("ToolNotFoundError", "Unknown tool: absent"))
-        self.assertEqual(call("odd"), error("TypeError", "a value of type set"))
-        self.assertEqual(call("large")["error"]["type"], "IPCMessageSizeError")
+        self.assertEqual(call("odd"), error("TypeError", "the result is not JSON: a value of type set"))
+        self.assertEqual(call("odd_blocks"), error("TypeError", "the result is not JSON: a value of type set"))
+        self.assertEqual(call("large"), error("IPCMessageSizeError", "output exceeds 10 MiB"))
         self.assertEqual(call("add", {"a": 1}), text("2"))
 
     def test_arguments_that_do_not_fit(self) -> None:

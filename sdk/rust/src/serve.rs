@@ -5,8 +5,9 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use callgate_wires::bridge::limits::MESSAGE_BYTES_MAX;
 use callgate_wires::bridge::{
-    CallTool, FrameDecoder, IPC_ERROR, SIZE_ERROR, Said, write_error, write_result,
+    CallTool, FrameDecoder, FrameError, IPC_ERROR, SIZE_ERROR, Said, write_error, write_result,
 };
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
@@ -23,6 +24,10 @@ const CONNECTIONS_MAX: usize = 256;
 
 /// Largest read.
 const READ_BYTES: usize = 16 * 1024;
+
+/// The gate's words for a result that no frame holds. F-17, B-6.
+const OUTPUT_TOO_LARGE: &str = "output exceeds 10 MiB";
+const _: () = assert!(MESSAGE_BYTES_MAX == 10 * 1024 * 1024);
 
 /// What the thread needs.
 pub(crate) struct Serving {
@@ -142,16 +147,12 @@ async fn converse(mut stream: UnixStream, tools: &Tools) -> io::Result<()> {
             Ok(Some(payload)) => payload.to_vec(),
             Ok(None) => {
                 match stream.read(&mut chunk).await? {
-                    0 => return Ok(()),
+                    0 => return farewell(stream, decoder.finish()).await,
                     count => decoder.feed(&chunk[..count]),
                 }
                 continue;
             }
-            Err(error) => {
-                // What follows a bad frame can not be read. B-5.
-                write_error(&Said::new(SIZE_ERROR, error.to_string()), &mut out);
-                return stream.write_all(&out).await;
-            }
+            Err(error) => return farewell(stream, Err(error)).await,
         };
         let answered = tokio::select! {
             biased;
@@ -160,8 +161,8 @@ async fn converse(mut stream: UnixStream, tools: &Tools) -> io::Result<()> {
         };
         match answered {
             Ok(result) => {
-                if let Err(error) = write_result(result.to_string().as_bytes(), &mut out) {
-                    write_error(&Said::new(SIZE_ERROR, error.to_string()), &mut out);
+                if write_result(result.to_string().as_bytes(), &mut out).is_err() {
+                    write_error(&Said::new(SIZE_ERROR, OUTPUT_TOO_LARGE), &mut out);
                 }
             }
             Err(said) => write_error(&said, &mut out),
@@ -169,6 +170,19 @@ async fn converse(mut stream: UnixStream, tools: &Tools) -> io::Result<()> {
         stream.write_all(&out).await?;
         out.clear();
     }
+}
+
+/// The end of a connection. What follows a bad frame can not be read; the bridge is told why.
+/// B-5.
+async fn farewell(mut stream: UnixStream, ended: Result<(), FrameError>) -> io::Result<()> {
+    let Err(error) = ended else { return Ok(()) };
+    let kind = match error {
+        FrameError::TooLarge { .. } => SIZE_ERROR,
+        FrameError::Cut { .. } => IPC_ERROR,
+    };
+    let mut out = Vec::new();
+    write_error(&Said::new(kind, error.to_string()), &mut out);
+    stream.write_all(&out).await
 }
 
 async fn answer(payload: &[u8], tools: &Tools) -> Result<Value, Said> {
