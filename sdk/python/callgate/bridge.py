@@ -16,11 +16,16 @@ file; an MCP client starts `callgate bridge SOCKET SCHEMA` and calls them. Each
 connection has a thread and carries one call at a time. Contract
 `docs/contracts/bridge.md`.
 
+A parent has the same socket and file at each of its starts, and one with a name
+at the starts of other processes, too: a program that was killed and comes back
+under its name is reached by the bridges that were there before.
+
 Socket and file are removed by `stop`, at the end of the `with`, at the end of
-the program and on SIGTERM and SIGHUP, where nothing else handles those. What a
-killed process leaves is swept by the next parent: each holds a lock while it
-lives, so a lock that can be taken is a dead one's. The Rust SDK uses the same
-folder and rule. POSIX only.
+the program and on SIGTERM and SIGHUP, where nothing else handles those and the
+main thread starts the parent. What a killed process leaves, or one that ends by
+`os._exit`, is swept by the next parent: each holds a lock while it lives, so a
+lock that can be taken is a dead one's. The Rust SDK uses the same folder and
+rules. POSIX only.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ import fcntl
 import inspect
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -37,7 +43,8 @@ import stat
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar
 
 from .check import Checker
@@ -49,6 +56,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES_MAX = 10_485_760
 CONNECTIONS_MAX = 64
 DEPTH_MAX = 128
+_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 _PREFIX = struct.Struct(">I")
 _READ_BYTES = 64 * 1024
 _FAREWELL_S = 1.0
@@ -63,6 +71,10 @@ class IPCError(Exception):
 
 class IPCMessageSizeError(IPCError):
     """A message is larger than the protocol allows."""
+
+
+class TakenError(RuntimeError):
+    """Another parent that lives has the name."""
 
 
 class ToolNotFoundError(Exception):
@@ -84,9 +96,19 @@ class _Tool(NamedTuple):
 class Parent:
     """Functions, served from `start` to `stop`."""
 
-    def __init__(self, folder: Optional[str] = None) -> None:
-        """`folder` is for parents only, made 0700 if it is not there; the user's own unless given."""
+    def __init__(self, folder: Optional[str] = None, *, name: Optional[str] = None) -> None:
+        """`folder` is for parents only, made 0700 if it is not there; the user's own unless given.
+
+        With a `name` (1 to 64 letters, digits, `-` and `_`) socket and file are
+        at the same paths whenever a parent of this name is started. One living
+        process at a time has a name.
+        """
+        if name is not None and not _NAME.fullmatch(name):
+            raise ValueError(f"name {name!r}: 1 to 64 letters, digits, `-` and `_` make one")
         self._folder = folder if folder is not None else _usual_folder()
+        self._name = name
+        # In place of a name: made at the first start of a process, kept for the next.
+        self._random: Optional[tuple[int, str]] = None
         self._tools: dict[str, _Tool] = {}
         self._serving: Optional[_Serving] = None
         # Re-entrant, because a signal may stop us while we start or stop.
@@ -134,12 +156,16 @@ class Parent:
         """Sweep what dead parents left, make socket and file, and serve them.
 
         Async functions run in the event loop that is running here, if there is
-        one, and in a loop of the parent's own otherwise.
+        one, and in a loop of the parent's own otherwise. A `TakenError` says
+        that another parent of this name lives.
         """
         with self._lock:
             if self._serving is not None:
                 raise RuntimeError("the parent is started already")
-            self._serving = _Serving(self._folder, dict(self._tools))
+            if self._random is None or self._random[0] != os.getpid():
+                # A forked child is another program, and may start its copy beside ours.
+                self._random = os.getpid(), os.urandom(8).hex()
+            self._serving = _Serving(_Place(self._folder, self._name or self._random[1]), dict(self._tools))
             atexit.register(self.stop)
             _watch_signals(self)
 
@@ -163,29 +189,39 @@ class Parent:
     @property
     def socket(self) -> str:
         """Where bridges connect."""
-        return self._started().files.socket
+        return self._place().socket
 
     @property
     def schema(self) -> str:
         """The file that lists the functions."""
-        return self._started().files.schema
+        return self._place().schema
 
     def client_entry(self, program: str = "callgate") -> dict[str, Any]:
         """The entry an MCP client needs to start the bridge."""
         return {"type": "stdio", "command": program, "args": ["bridge", self.socket, self.schema]}
 
-    def _started(self) -> _Serving:
-        if self._serving is None:
-            raise RuntimeError("the parent is not started")
-        return self._serving
+    def _place(self) -> _Place:
+        if self._name is not None:
+            return _Place(self._folder, self._name)
+        if self._random is None:
+            raise RuntimeError("the parent was not started: it has no place yet")
+        return _Place(self._folder, self._random[1])
+
+    def _abandon(self) -> None:
+        """In a forked child: the parent is served elsewhere."""
+        self._lock = threading.RLock()
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            atexit.unregister(self.stop)
+            serving.abandon()
 
 
 class _Serving:
     """A parent between start and stop."""
 
-    def __init__(self, folder: str, tools: dict[str, _Tool]) -> None:
+    def __init__(self, place: _Place, tools: dict[str, _Tool]) -> None:
         self.tools = tools
-        self.files = _Files(folder)
+        self.files = _Files(place)
         try:
             self.files.write_schema(list(tools.values()))
             self.listener = self.files.bind()
@@ -211,6 +247,12 @@ class _Serving:
             except OSError:
                 pass
         self._loops.stop()
+
+    def abandon(self) -> None:
+        """Close what a forked child has of it; a `shutdown` would be felt by all who have it."""
+        for stream in [self.listener, *self._streams]:
+            stream.close()
+        self.files.close()
 
     def _accept(self) -> None:
         with self.listener:
@@ -357,26 +399,36 @@ def _wake(writer: socket.socket) -> None:
         pass  # nobody waits any more
 
 
+class _Place:
+    """Where a parent's things are."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.folder, self.name = folder, name
+        base = os.path.join(folder, name)
+        self.socket, self.schema, self.lock = base + ".sock", base + ".json", base + ".lock"
+
+    def clear(self) -> None:
+        _remove(self.socket, self.schema)
+
+    def remove(self) -> None:
+        """For whoever holds the lock. That goes last: as long as it is there, the rest can be found."""
+        _remove(self.socket, self.schema, self.lock)
+
+
 class _Files:
     """A parent's lock, schema file and socket."""
 
-    def __init__(self, folder: str) -> None:
-        _make_private(folder)
-        _sweep(folder)
-        self._pid = os.getpid()
-        while True:
-            base = os.path.join(folder, os.urandom(8).hex())
-            lock = base + ".lock"
-            self._fd = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            # A sweeper may come between the two steps and take it for a dead one's.
-            if _take(self._fd) and os.fstat(self._fd).st_nlink > 0:
-                break
-            os.close(self._fd)
-        self.socket, self.schema, self.lock = base + ".sock", base + ".json", lock
+    def __init__(self, place: _Place) -> None:
+        _make_private(place.folder)
+        with _alone(place.folder):
+            _sweep(place.folder)
+            self._fd = _own(place)
+        self._place = place
+        place.clear()
 
     def write_schema(self, tools: list[_Tool]) -> None:
         listed = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
-        fd = os.open(self.schema, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = os.open(self._place.schema, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(fd, "w", encoding="utf-8") as file:
             json.dump(listed, file, indent=2, allow_nan=False)
 
@@ -385,7 +437,7 @@ class _Files:
         try:
             # A socket's file takes the mode its descriptor had: 0600 from the start. B-7.
             os.fchmod(listener.fileno(), 0o600)
-            listener.bind(self.socket)
+            listener.bind(self._place.socket)
             listener.listen(128)
         except BaseException:
             listener.close()
@@ -393,10 +445,47 @@ class _Files:
         return listener
 
     def remove(self) -> None:
-        # A forked child has the same files; they are its parent's.
-        if os.getpid() == self._pid:
-            _remove(self.socket, self.schema, self.lock)
+        self._place.remove()
+        self.close()
+
+    def close(self) -> None:
         os.close(self._fd)
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """No other parent starts in the folder meanwhile.
+
+    So a lock that can not be taken is an owner's, and never that of somebody who
+    looks whether it can be.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Said, because a forked child may have the same descriptor.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+
+def _own(place: _Place) -> int:
+    """The descriptor of a place's lock, taken."""
+    while True:
+        fd = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if not _take(fd):
+                owner = os.read(fd, 20).decode("ascii", "replace").strip()
+                raise TakenError(f"`{place.name}` is taken: {'process ' + owner if owner else 'a living process'} serves there")
+            # Its owner may have removed it before it let go of it.
+            if os.fstat(fd).st_nlink > 0:
+                os.ftruncate(fd, 0)
+                os.write(fd, b"%d\n" % os.getpid())
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
 
 
 def _usual_folder() -> str:
@@ -417,7 +506,7 @@ def _make_private(folder: str) -> None:
 
 
 def _sweep(folder: str) -> None:
-    """Remove what belongs to parents that are dead."""
+    """Remove what belongs to parents that are dead, with nobody starting meanwhile."""
     for name in os.listdir(folder):
         base, ending = os.path.splitext(os.path.join(folder, name))
         if ending != ".lock":
@@ -428,7 +517,7 @@ def _sweep(folder: str) -> None:
             continue
         try:
             if _take(fd):
-                _remove(base + ".sock", base + ".json", base + ".lock")
+                _Place(folder, os.path.basename(base)).remove()
         finally:
             os.close(fd)
 
@@ -589,3 +678,14 @@ def _end(number: int, _: object) -> None:
     # The end the signal would have been without us, for whoever waits for this process.
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def _after_fork() -> None:
+    for parent in list(_started):
+        parent._abandon()
+    _started.clear()
+
+
+# A child would keep the socket open and the name taken after this process is gone, and end the
+# serving of both with its own end.
+os.register_at_fork(after_in_child=_after_fork)

@@ -66,6 +66,15 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill a program, whatever of it is left, and close its pipes."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
 class WorkerProcess:
     """A real worker, spoken to as the gate speaks to it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -15,10 +16,11 @@ import threading
 import unittest
 from typing import Any, Optional
 
-from support import SDK, WAIT_S, Workspace, wait_until
+from support import SDK, WAIT_S, Workspace, end, wait_until
 from test_with_callgate import CallgateCase
 
 from callgate import Parent
+from callgate.bridge import TakenError
 
 LIMIT = 10_485_760
 
@@ -65,8 +67,10 @@ class ParentCase(Workspace):
         super().setUp()
         self.parents = os.path.join(self.folder, "parents")
 
-    def parent(self) -> Parent:
-        parent = Parent(self.parents)
+    def parent(self, name: Optional[str] = None, said: str = "plain") -> Parent:
+        """One with a function `say`."""
+        parent = Parent(self.parents, name=name)
+        parent.register(lambda _: said, name="say", description="Says.", input_schema={})
         self.addCleanup(parent.stop)
         return parent
 
@@ -272,10 +276,10 @@ class EndsTest(ParentCase):
     """BR-35, B-7: nothing is left, whatever ends the parent."""
 
     PROGRAM = """
-    import sys, threading
+    import os, sys, threading
     sys.path.insert(0, {sdk!r})
     from callgate import Parent
-    parent = Parent({folder!r})
+    parent = Parent({folder!r}, name="first")
     begun = threading.Event()
 
     @parent.tool
@@ -296,14 +300,10 @@ class EndsTest(ParentCase):
         heard = "import signal\nfor number in (1, 2, 15): signal.signal(number, signal.SIG_DFL)\nsignal.signal(2, signal.default_int_handler)\n"
         code = heard + textwrap.dedent(self.PROGRAM).format(sdk=SDK, folder=self.parents) + textwrap.dedent(rest)
         process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-        def finish() -> None:
-            process.kill()
-            process.communicate()
-
-        self.addCleanup(finish)
+        self.addCleanup(end, process)
         assert process.stdout is not None
         path = process.stdout.readline().strip()
+        assert path, process.communicate()
         # A bridge is connected and a call under way, which must not hold up the end.
         bridge = Bridge(path)
         self.addCleanup(bridge.stream.close)
@@ -312,15 +312,111 @@ class EndsTest(ParentCase):
         return process, path
 
     def test_stop_and_start_again(self) -> None:
-        parent = self.parent()
-        for _ in range(2):
-            parent.start()
-            bridge = self.connect(parent)
-            self.assertEqual(len(self.left()), 3)
-            parent.stop()
-            self.assertEqual(self.left(), [])
-            self.assertIsNone(bridge.receive())
-            parent.stop()
+        """B-11 too: the paths stay the same."""
+        for parent in (self.parent(), self.parent("notes")):
+            entries = []
+            for _ in range(2):
+                parent.start()
+                bridge = self.connect(parent)
+                self.assertEqual(bridge.call("say"), text("plain"))
+                entries.append(parent.client_entry())
+                self.assertEqual(len(self.left()), 3)
+                parent.stop()
+                self.assertEqual(self.left(), [])
+                self.assertIsNone(bridge.receive())
+                parent.stop()
+            self.assertEqual(entries[0], entries[1])
+            self.assertEqual(entries[0], parent.client_entry(), "known while it is stopped")
+
+    def test_names(self) -> None:
+        """B-11: one living process has a name; the next one gets the place of a dead one."""
+        for name in ("", "a/b", "..", "a.b", "é", "a\n", "x" * 65):
+            with self.assertRaisesRegex(ValueError, "1 to 64 letters"):
+                Parent(self.parents, name=name)
+        for name in ("a-B_9", "x" * 64):
+            with self.parent(name):
+                pass
+        first, second = self.parent("notes"), self.parent("notes", "second")
+        first.start()
+        for refused in (second, self.parent("notes")):
+            with self.assertRaisesRegex(TakenError, f"`notes` is taken: process {os.getpid()} serves there"):
+                refused.start()
+        self.assertEqual(self.connect(first).call("say"), text("plain"), "the refused harmed nothing")
+        first.stop()
+        with second:
+            self.assertEqual(self.connect(first).call("say"), text("second"), "the same socket")
+        # What lost its lock belongs to nobody.
+        self.write("parents/notes.json", "[")
+        self.write("parents/notes.sock", "")
+        with first:
+            self.assertEqual(self.connect(first).call("say"), text("plain"))
+        process, path = self.process("parent.start(); serve(); threading.Event().wait()")
+        next_one = self.parent("first")
+        with self.assertRaisesRegex(TakenError, f"`first` is taken: process {process.pid} serves there"):
+            next_one.start()
+        process.kill()
+        process.wait(WAIT_S)
+        with next_one:
+            self.assertEqual(next_one.socket, path)
+            self.assertEqual(self.connect(next_one).call("say"), text("plain"))
+        self.assertEqual(self.left(), [])
+
+    def test_a_name_has_one_owner(self) -> None:
+        """B-11: of many that start at once under one name, one gets the place, again and again."""
+        owners, wrong = threading.Semaphore(1), []
+
+        def starts() -> None:
+            for _ in range(50):
+                parent = self.parent("one")
+                try:
+                    parent.start()
+                except TakenError:
+                    continue
+                if not owners.acquire(blocking=False):
+                    wrong.append("two owners")
+                    return
+                found = self.connect(parent).call("say")
+                if found != text("plain"):
+                    wrong.append(found)
+                owners.release()
+                parent.stop()
+
+        threads = [threading.Thread(target=starts) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(self.left(), [])
+
+    def test_a_sweepers_look_is_no_owner(self) -> None:
+        """B-11: whoever starts waits for one that sweeps, whose look at a lock is no owner's."""
+        parent, wrong = self.parent("one"), []
+        with parent:
+            pass
+        held = [os.open(path, os.O_RDONLY) for path in (self.parents, self.write("parents/one.lock", ""))]
+        for fd in held:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        inode = f":{os.fstat(held[0]).st_ino} "
+
+        def start() -> None:
+            try:
+                parent.start()
+            except TakenError as error:
+                wrong.append(error)
+
+        def waits() -> bool:
+            with open("/proc/locks") as file:
+                return not thread.is_alive() or any("-> " in line and inode in line for line in file)
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        wait_until(waits, "a parent that waits")
+        for fd in reversed(held):
+            os.close(fd)
+        thread.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(len(self.left()), 3)
 
     def test_an_exception_in_the_with(self) -> None:
         with self.assertRaises(KeyError):
@@ -364,33 +460,101 @@ class EndsTest(ParentCase):
         self.assertEqual(self.left(), [])
 
     def test_a_forked_child_leaves_its_parents_files(self) -> None:
+        """Nor does its end, or its `stop`, end the serving; and it can serve its own copy."""
         parent = self.parent()
         parent.start()
+        bridge = self.connect(parent)
+        self.assertEqual(bridge.call("say"), text("plain"))
         pid = os.fork()
         if pid == 0:
-            parent.stop()
-            os._exit(0)
-        os.waitpid(pid, 0)
+            try:
+                signal.alarm(int(WAIT_S))
+                parent.stop()
+                parent.start()
+                entries = len(self.left())
+                parent.stop()
+                os._exit(entries)
+            finally:
+                os._exit(99)
+        self.assertEqual(os.waitpid(pid, 0)[1] >> 8, 6)
         self.assertEqual(len(self.left()), 3)
+        self.assertEqual(bridge.call("say"), text("plain"))
+        self.assertEqual(self.connect(parent).call("say"), text("plain"))
+        # Ends as a program does, with what it has registered for that.
+        process, _ = self.process("parent.start()\nif os.fork() == 0: sys.exit()\nos.wait()\nserve(); threading.Event().wait()")
+        process.kill()
 
-    def test_killed_and_swept_at_the_next_start(self) -> None:
-        living = self.parent()
-        living.start()
-        process, path = self.process("parent.start(); serve(); threading.Event().wait()")
+    def test_a_forked_child_does_not_keep_the_name(self) -> None:
+        process, path = self.process(
+            """
+            parent.start()
+            ready, tell = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(tell, b"x")
+                signal.pause()
+            os.read(ready, 1)
+            serve()
+            print(child, flush=True)
+            threading.Event().wait()
+            """
+        )
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        self.addCleanup(os.kill, child, signal.SIGKILL)
         process.kill()
         process.wait(WAIT_S)
-        self.assertTrue(os.path.exists(path))
-        self.assertEqual(len(self.left()), 6)
-        with self.parent():
-            self.assertFalse(os.path.exists(path))
-            self.assertEqual(len(self.left()), 6, "the living one's and the new one's")
+        with socket.socket(socket.AF_UNIX) as stream, self.assertRaises(ConnectionRefusedError):
+            stream.connect(path)
+        with self.parent("first") as parent:
+            self.assertEqual(self.connect(parent).call("say"), text("plain"))
+
+    def test_left_behind_and_swept_at_the_next_start(self) -> None:
+        living = self.parent()
+        living.start()
+        for rest, code in [
+            ("parent.start(); serve(); threading.Event().wait()", -signal.SIGKILL),
+            ("parent.start(); serve(); os._exit(5)", 5),
+        ]:
+            process, path = self.process(rest)
+            if code < 0:
+                process.kill()
+            self.assertEqual(process.wait(WAIT_S), code)
+            self.assertTrue(os.path.exists(path))
+            self.assertEqual(len(self.left()), 6)
+            with self.parent():
+                self.assertFalse(os.path.exists(path))
+                self.assertEqual(len(self.left()), 6, "the living one's and the new one's")
         living.stop()
         self.assertEqual(self.left(), [])
 
 
+class RealBridge:
+    """The real bridge of a client's entry, and the MCP client at its other end."""
+
+    def __init__(self, case: unittest.TestCase, entry: dict[str, Any]) -> None:
+        self.process = subprocess.Popen([entry["command"], *entry["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        case.addCleanup(end, self.process)
+
+    def ask(self, method: str, params: Any = None) -> Any:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())["result"]
+
+    def greet(self, name: str) -> tuple[str, bool]:
+        result = self.ask("tools/call", {"name": "greet", "arguments": {"name": name}})
+        return result["content"][0]["text"], result["isError"]
+
+    def end(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(WAIT_S)
+
+
 class RealBridgeTest(CallgateCase):
     def test_through_the_bridge(self) -> None:
-        """B-1, B-3, BR-23 to BR-26: an MCP client's view, across two lives of the parent."""
+        """B-1, B-3, B-11, BR-23 to BR-26: an MCP client's view, across two lives of the parent."""
         folder = os.path.join(self.folder, "parents")
         parent = Parent(folder)
 
@@ -402,31 +566,67 @@ class RealBridgeTest(CallgateCase):
             return f"Hello {name}"
 
         with parent:
-            command = parent.client_entry(self.program_path)
-            process = subprocess.Popen([command["command"], *command["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            assert process.stdin is not None and process.stdout is not None
-            stdin, stdout = process.stdin, process.stdout
-
-            def ask(method: str, params: Any = None) -> Any:
-                stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}) + "\n")
-                stdin.flush()
-                return json.loads(stdout.readline())["result"]
-
-            def call(name: str) -> tuple[str, bool]:
-                result = ask("tools/call", {"name": "greet", "arguments": {"name": name}})
-                return result["content"][0]["text"], result["isError"]
-
-            self.assertEqual([tool["name"] for tool in ask("tools/list")["tools"]], ["greet"])
-            self.assertEqual(call("Ada"), ("Hello Ada", False))
-            self.assertEqual(call(""), ("name whom to greet (type: ValueError)", True))
-        words, is_error = call("Ada")
+            bridge = RealBridge(self, parent.client_entry(self.program_path))
+            self.assertEqual([tool["name"] for tool in bridge.ask("tools/list")["tools"]], ["greet"])
+            self.assertEqual(bridge.greet("Ada"), ("Hello Ada", False))
+            self.assertEqual(bridge.greet(""), ("name whom to greet (type: ValueError)", True))
+        words, is_error = bridge.greet("Ada")
         self.assertTrue(is_error and "Cannot connect" in words, words)
-        self.assertEqual(ask("ping"), {})
-        stdin.close()
-        self.assertEqual(process.wait(WAIT_S), 0)
-        stdout.close()
+        self.assertEqual(bridge.ask("ping"), {})
+        with parent:
+            self.assertEqual(bridge.greet("Bob"), ("Hello Bob", False), "started again")
+            parent.stop()
+            parent.start()
+            self.assertEqual(bridge.greet("Cy"), ("Hello Cy", False), "away between two calls only")
+        self.assertEqual(bridge.end(), 0)
         self.assertEqual(os.listdir(folder), [])
-        wait_until(lambda: process.poll() is not None, "the bridge's end")
+
+    def test_a_parent_that_was_killed_comes_back(self) -> None:
+        """B-3, B-11: under its name, the bridge that was there before goes on with it."""
+        folder = os.path.join(self.folder, "parents")
+        program = self.write(
+            "greeter.py",
+            """
+            import json, sys
+            from callgate import Parent
+            parent = Parent(sys.argv[1], name="greeter")
+
+            @parent.tool
+            def greet(name: str) -> str:
+                return f"{sys.argv[2]} {name}"
+
+            with parent:
+                print(json.dumps(parent.client_entry(sys.argv[3])), flush=True)
+                sys.stdin.read()
+            """,
+        )
+
+        def start(word: str) -> tuple[subprocess.Popen[str], Any]:
+            command = [sys.executable, program, folder, word, self.program_path]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.addCleanup(end, process)
+            assert process.stdout is not None
+            return process, json.loads(process.stdout.readline())
+
+        first, entry = start("Hello")
+        bridge = RealBridge(self, entry)
+        self.assertEqual(bridge.greet("Ada"), ("Hello Ada", False))
+        first.kill()
+        first.wait(WAIT_S)
+        second, again = start("Welcome")
+        self.assertEqual(again, entry)
+        self.assertEqual(bridge.greet("Ada"), ("Welcome Ada", False))
+        second.kill()
+        second.wait(WAIT_S)
+        words, is_error = bridge.greet("Ada")
+        self.assertTrue(is_error and "Cannot connect" in words, words)
+        third, _ = start("Once more")
+        self.assertEqual(bridge.greet("Ada"), ("Once more Ada", False))
+        assert third.stdin is not None
+        third.stdin.close()
+        self.assertEqual(third.wait(WAIT_S), 0)
+        self.assertEqual(os.listdir(folder), [])
+        self.assertEqual(bridge.end(), 0)
 
 
 if __name__ == "__main__":
