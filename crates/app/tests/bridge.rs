@@ -1,16 +1,13 @@
-//! The bridge and its parents: parallel calls, parents that come and go, cancellation, keys,
-//! files on every way out, and what is refused.
+//! The bridge and `callgate serve` as its parent, which comes and goes: cancellation, keys, files
+//! on every way out, and what is refused.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use crate::support::bridge::{
     Frames, bridge, bridge_to_gate, keyed_call, told, tools_call, write_private,
@@ -19,7 +16,6 @@ use crate::support::drive::{Host, Serve, chain, cli, lines_of, python, run, veri
 use crate::support::processes::{descendants, words_of};
 use crate::support::workspace::builtins;
 use crate::support::{Folder, callgate, wait_for};
-use callgate_sdk::Parent;
 use serde_json::{Value, json};
 
 const ONE: &str = r#"
@@ -60,53 +56,6 @@ fn leftovers(folder: &Folder) -> Vec<String> {
         .collect();
     names.sort();
     names
-}
-
-/// B-2, BR-3 to BR-5: 64 MCP calls at once on one bridge; eight run at a time, each on its own
-/// connection, they end in another order than they began, and none gets another's answer.
-#[test]
-fn parallel_calls_are_not_crossed() {
-    const CALLS: u64 = 64;
-    const AT_ONCE: usize = 8;
-    let folder = Folder::new();
-    let together = Arc::new(tokio::sync::Barrier::new(AT_ONCE));
-    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let parent = {
-        let most = Arc::clone(&most);
-        Parent::new().tool_async("wait", "Waits.", json!({}), move |arguments| {
-            let (together, inside) = (Arc::clone(&together), Arc::clone(&inside));
-            let most = Arc::clone(&most);
-            async move {
-                let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(now, Ordering::SeqCst);
-                // Ends only if eight calls are really there at the same time.
-                together.wait().await;
-                let number = arguments["n"].as_u64().unwrap_or(0);
-                tokio::time::sleep(Duration::from_millis(number * 7 % 13)).await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                Ok(number.to_string().into())
-            }
-        })
-    };
-    let running = parent.start_in(&folder.join("parents")).unwrap();
-    let mut bridge = bridge(&folder, running.socket(), running.schema());
-    let calls: String = (0..CALLS)
-        .map(|id| format!("{}\n", tools_call(id, "wait", &json!({ "n": id }))))
-        .collect();
-    assert!(bridge.send_bytes(calls.as_bytes()));
-    let mut answers = BTreeMap::new();
-    let mut order = Vec::new();
-    for _ in 0..CALLS {
-        let reply = bridge.reply();
-        let id = reply["id"].as_u64().unwrap();
-        order.push(id);
-        answers.insert(id, told(&reply).0.to_owned());
-    }
-    let wanted: BTreeMap<u64, String> = (0..CALLS).map(|id| (id, id.to_string())).collect();
-    assert_eq!(answers, wanted);
-    assert!(!order.is_sorted(), "the delays differ: {order:?}");
-    assert_eq!(most.load(Ordering::SeqCst), AT_ONCE);
-    assert!(bridge.end().success());
 }
 
 /// B-3: a parent that is killed and comes back between two calls is not noticed; one that is

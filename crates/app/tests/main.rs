@@ -25,6 +25,7 @@ mod at_most_once;
 mod attacks;
 mod bad_input;
 mod bridge;
+mod bridge_sdk;
 mod bridge_vectors;
 mod chroma;
 mod clients;

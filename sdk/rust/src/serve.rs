@@ -12,7 +12,6 @@ use callgate_wires::bridge::{
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -34,7 +33,6 @@ pub(crate) struct Serving {
     pub tools: Tools,
     pub listener: StdListener,
     pub stopped: watch::Receiver<bool>,
-    pub exit_on_signals: bool,
 }
 
 impl Serving {
@@ -44,31 +42,20 @@ impl Serving {
             .enable_all()
             .build()
             .map_err(StartError::make("start the runtime"))?;
-        let (signals, listener) = {
-            // Both want to be made inside the runtime.
+        let listener = {
+            // It wants to be made inside the runtime.
             let _inside = runtime.enter();
-            let signals = self
-                .exit_on_signals
-                .then(Signals::watch)
-                .transpose()
-                .map_err(StartError::make("watch for signals"))?;
-            let listener = UnixListener::from_std(self.listener)
-                .map_err(StartError::make("serve the socket"))?;
-            (signals, listener)
+            UnixListener::from_std(self.listener).map_err(StartError::make("serve the socket"))?
         };
         let (tools, stopped) = (Arc::new(self.tools), self.stopped);
         let serve = move || {
-            let code = runtime.block_on(async {
+            runtime.block_on(async {
                 tokio::select! {
-                    () = stop_of(stopped) => None,
-                    code = Signals::next(signals) => Some(code),
-                    () = accept(listener, tools) => None,
+                    () = stop_of(stopped) => {}
+                    () = accept(listener, tools) => {}
                 }
             });
             drop(files);
-            if let Some(code) = code {
-                std::process::exit(code);
-            }
             // A plain function that still runs is not waited for.
             runtime.shutdown_background();
         };
@@ -82,34 +69,6 @@ impl Serving {
 async fn stop_of(mut stopped: watch::Receiver<bool>) {
     // An error means that whoever could stop us is gone.
     let _ = stopped.wait_for(|stop| *stop).await;
-}
-
-/// The signals that end a program.
-struct Signals([(i32, tokio::signal::unix::Signal); 3]);
-
-impl Signals {
-    fn watch() -> io::Result<Self> {
-        let watched = |kind: SignalKind| Ok::<_, io::Error>((kind.as_raw_value(), signal(kind)?));
-        Ok(Self([
-            watched(SignalKind::terminate())?,
-            watched(SignalKind::interrupt())?,
-            watched(SignalKind::hangup())?,
-        ]))
-    }
-
-    /// The exit code of the next one, as a shell would tell it.
-    async fn next(signals: Option<Self>) -> i32 {
-        let Some(Self([(term, a), (int, b), (hup, c)])) = signals else {
-            return std::future::pending().await;
-        };
-        let (mut a, mut b, mut c) = (a, b, c);
-        let number = tokio::select! {
-            _ = a.recv() => term,
-            _ = b.recv() => int,
-            _ = c.recv() => hup,
-        };
-        128 + number
-    }
 }
 
 async fn accept(listener: UnixListener, tools: Arc<Tools>) {

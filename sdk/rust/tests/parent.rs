@@ -1,93 +1,22 @@
-//! A parent as a bridge sees it: real sockets, real processes, every way it can end.
+//! A parent as a bridge sees it: its answers, its files and its place, on real sockets. The
+//! ends of whole programs are in `ends.rs`.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    reason = "tests start real programs, and a test that can not go on has failed"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+mod support;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use callgate_sdk::{Parent, Reply, Running, ToolError};
+use callgate_sdk::{Parent, Reply, Running, StartError, ToolError};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
+use support::{Bridge, Folder, error, text};
 use tokio::sync::Notify;
-
-/// A folder that removes itself.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("callgate-sdk-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        // What a killed run of the same number left behind is not ours.
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-
-    fn entries(&self) -> usize {
-        std::fs::read_dir(&self.0).map_or(0, Iterator::count)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// One connection.
-struct Bridge(UnixStream);
-
-impl Bridge {
-    fn connect(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).unwrap();
-        let patience = std::time::Duration::from_secs(60);
-        stream.set_read_timeout(Some(patience)).unwrap();
-        Self(stream)
-    }
-
-    fn send(&mut self, payload: &[u8]) {
-        let len = u32::try_from(payload.len()).unwrap();
-        self.0.write_all(&len.to_be_bytes()).unwrap();
-        self.0.write_all(payload).unwrap();
-    }
-
-    /// `None` at the end.
-    fn receive(&mut self) -> Option<Value> {
-        let mut prefix = [0; 4];
-        self.0.read_exact(&mut prefix).ok()?;
-        let mut payload = vec![0; usize::try_from(u32::from_be_bytes(prefix)).unwrap()];
-        self.0.read_exact(&mut payload).unwrap();
-        Some(serde_json::from_slice(&payload).unwrap())
-    }
-
-    fn ask(&mut self, message: &Value) -> Value {
-        self.send(message.to_string().as_bytes());
-        self.receive().unwrap()
-    }
-
-    fn call(&mut self, name: &str, arguments: &Value) -> Value {
-        let params = json!({ "name": name, "arguments": arguments });
-        self.ask(&json!({ "method": "call_tool", "params": params }))
-    }
-}
-
-fn text(text: &str) -> Value {
-    json!({ "result": { "content": [{ "type": "text", "text": text }] } })
-}
-
-fn error(kind: &str, message: &str) -> Value {
-    json!({ "error": { "message": message, "type": kind } })
-}
 
 fn parent() -> Parent {
     let any = || json!({ "type": "object" });
@@ -116,7 +45,7 @@ fn parent() -> Parent {
         })
 }
 
-fn start(parent: Parent, folder: &Folder) -> Running {
+fn start(parent: &Parent, folder: &Folder) -> Running {
     parent.start_in(&folder.0).unwrap()
 }
 
@@ -137,7 +66,7 @@ fn arguments_are_checked() {
         seen.fetch_add(1, Ordering::SeqCst);
         Ok("done".into())
     });
-    let running = start(counted, &folder);
+    let running = start(&counted, &folder);
     let mut bridge = Bridge::connect(running.socket());
     for (arguments, words) in [
         (json!({}), "bad input: n: is required"),
@@ -168,7 +97,7 @@ fn arguments_are_checked() {
 #[test]
 fn answers() {
     let folder = Folder::new();
-    let running = start(parent(), &folder);
+    let running = start(&parent(), &folder);
     let mut bridge = Bridge::connect(running.socket());
     assert_eq!(bridge.call("echo", &json!({"a": 1})), text(r#"{"a":1}"#));
     assert_eq!(bridge.call("say", &json!({})), text("plain"));
@@ -221,7 +150,7 @@ fn answers() {
 #[test]
 fn files() {
     let folder = Folder::new();
-    let running = start(parent(), &folder);
+    let running = start(&parent(), &folder);
     for path in [running.socket(), running.schema()] {
         let mode = std::fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{}", path.display());
@@ -261,7 +190,7 @@ fn a_closed_connection_ends_the_call() {
         }
     };
     let parent = parent().tool_async("wait", "Waits for ever.", json!({}), waiting);
-    let running = start(parent, &folder);
+    let running = start(&parent, &folder);
     let mut bridge = Bridge::connect(running.socket());
     bridge.send(br#"{"method":"call_tool","params":{"name":"wait"}}"#);
     started.recv().unwrap();
@@ -280,7 +209,7 @@ fn every_end_inside_the_program() {
             told.notify_one();
             std::future::pending::<Result<Reply, ToolError>>()
         });
-        let running = start(parent, &folder);
+        let running = start(&parent, &folder);
         let mut bridge = Bridge::connect(running.socket());
         bridge.send(br#"{"method":"call_tool","params":{"name":"wait"}}"#);
         let runtime = tokio::runtime::Builder::new_current_thread().build();
@@ -307,7 +236,7 @@ fn inside_a_runtime() {
     let folder = Folder::new();
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(async {
-        let running = start(parent(), &folder);
+        let running = start(&parent(), &folder);
         let mut bridge = Bridge::connect(running.socket());
         assert_eq!(bridge.call("later", &json!({"x": "y"})), text("y"));
         running.stop();
@@ -315,66 +244,114 @@ fn inside_a_runtime() {
     assert_eq!(folder.entries(), 0);
 }
 
-/// What the next two tests start: a parent that serves until a signal.
+/// B-11: a parent has the same place at each start, and nobody else has it meanwhile.
 #[test]
-fn child() {
-    let Some(folder) = std::env::var_os("CALLGATE_SDK_TEST_FOLDER") else {
-        return;
+fn a_place_stays() {
+    let folder = Folder::new();
+    let tool = |words: &'static str| {
+        Parent::new().tool("say", "Says.", json!({}), move |_| Ok(words.into()))
     };
-    let running = parent()
-        .exit_on_signals()
-        .start_in(Path::new(&folder))
-        .unwrap();
-    println!("serving {}", running.socket().display());
-    loop {
-        std::thread::park();
+    let said = |running: &Running| Bridge::connect(running.socket()).call("say", &json!({}));
+    for parent in [tool("first"), tool("first").named("notes")] {
+        let running = start(&parent, &folder);
+        let (socket, schema) = (running.socket().to_owned(), running.schema().to_owned());
+        let name = socket.file_stem().unwrap().to_str().unwrap();
+        let refused = tool("second").named(name).start_in(&folder.0).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "`{name}` is taken: process {} serves there",
+                std::process::id()
+            )
+        );
+        assert!(parent.start_in(&folder.0).is_err(), "not twice either");
+        assert_eq!(said(&running), text("first"), "the refused harmed nothing");
+        running.stop();
+        assert_eq!(folder.entries(), 0);
+        let again = start(&parent, &folder);
+        assert_eq!((again.socket(), again.schema()), (&*socket, &*schema));
+        assert_eq!(said(&again), text("first"));
+        again.stop();
+        // What lost its lock belongs to nobody.
+        std::fs::write(&schema, "[").unwrap();
+        std::fs::write(&socket, "").unwrap();
+        let next = start(&tool("second").named(name), &folder);
+        assert_eq!((next.socket(), said(&next)), (&*socket, text("second")));
+        next.stop();
+        assert_eq!(folder.entries(), 0);
+    }
+    let other = [start(&tool(""), &folder), start(&tool(""), &folder)];
+    assert_ne!(other[0].socket(), other[1].socket());
+    let longest = "x".repeat(64);
+    for name in ["a-B_9", &longest] {
+        start(&tool("").named(name), &folder).stop();
+    }
+    for name in ["", "a/b", "..", "a.b", "\u{e9}", &"x".repeat(65)] {
+        let refused = tool("").named(name).start_in(&folder.0);
+        assert!(
+            matches!(refused, Err(StartError::Name { .. })),
+            "{refused:?}"
+        );
     }
 }
 
-fn process(folder: &Folder) -> (Child, PathBuf) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
-        .env("CALLGATE_SDK_TEST_FOLDER", &folder.0)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let socket = lines
-        .map_while(Result::ok)
-        .find_map(|line| line.split_once("serving ").map(|(_, path)| path.into()));
-    (child, socket.unwrap())
-}
-
-/// BR-35: SIGTERM leaves nothing.
+/// B-11: of many that start at once under one name, one gets the place, again and again.
 #[test]
-fn sigterm_leaves_nothing() {
+fn a_place_has_one_owner() {
+    const ROUNDS: usize = 50;
     let folder = Folder::new();
-    let (mut child, socket) = process(&folder);
-    assert_eq!(folder.entries(), 3);
-    let mut bridge = Bridge::connect(&socket);
-    assert_eq!(bridge.call("say", &json!({})), text("plain"));
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    let owners = AtomicUsize::new(0);
+    let starts = || {
+        for _ in 0..ROUNDS {
+            match parent().named("one").start_in(&folder.0) {
+                Ok(running) => {
+                    assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0);
+                    // Its own socket is at the path, not one that another removes.
+                    let mut bridge = Bridge::connect(running.socket());
+                    assert_eq!(bridge.call("say", &json!({})), text("plain"));
+                    owners.fetch_sub(1, Ordering::SeqCst);
+                }
+                Err(StartError::Taken { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(starts);
+        }
+    });
     assert_eq!(folder.entries(), 0);
 }
 
-/// BR-35, B-7: what a killed parent leaves is swept by the next one; a living one's stays.
+/// B-11: whoever starts waits for one that sweeps, whose look at a lock is no owner's.
 #[test]
-fn sigkill_is_swept_at_the_next_start() {
+fn a_sweepers_look_is_no_owner() {
     let folder = Folder::new();
-    let living = start(parent(), &folder);
-    let (mut child, socket) = process(&folder);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(socket.exists(), "a killed parent leaves its files");
-    assert_eq!(folder.entries(), 6);
-    let next = start(parent(), &folder);
-    assert!(!socket.exists());
-    assert_eq!(folder.entries(), 6, "the living one's and the new one's");
-    let mut bridge = Bridge::connect(living.socket());
-    assert_eq!(bridge.call("say", &json!({})), text("plain"));
-    next.stop();
-    living.stop();
+    let parent = parent().named("one");
+    start(&parent, &folder).stop();
+    let lock = folder.0.join("one.lock");
+    std::fs::write(&lock, "").unwrap();
+    let held = |path: &Path| {
+        let file = File::open(path).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        file
+    };
+    let (alone, look) = (held(&folder.0), held(&lock));
+    let inode = format!(":{} ", alone.metadata().unwrap().ino());
+    let waits = || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let mut waiting = locks.lines().filter(|line| line.contains("-> "));
+        waiting.any(|line| line.contains(&inode))
+    };
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| parent.start_in(&folder.0).map(Running::stop));
+        while !starting.is_finished() && !waits() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        drop((look, alone));
+        let started = starting.join().unwrap();
+        assert!(started.is_ok(), "{started:?}");
+    });
     assert_eq!(folder.entries(), 0);
 }
