@@ -40,7 +40,9 @@ pub fn tools(
             &exec::needs(config, ground)?.reads,
         ),
     };
-    Ok(terminals::tools(&parts.terminals, settings))
+    let place = parts.paths.workspace.display();
+    terminals::tools(&parts.terminals, settings)
+        .map_err(|error| format!("open the workspace {place}: {error}"))
 }
 
 fn shell(environment: &Environment) -> OsString {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::drive::{Host, PATIENCE};
 use crate::support::random::Random;
-use crate::support::{Folder, callgate};
+use crate::support::{Ends, Folder, callgate, wait_for};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
@@ -32,13 +32,79 @@ fn swap(one: &Path, other: &Path) {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("swap them");
 }
 
-/// Ends the swapping, whatever comes.
-struct Ends<'a>(&'a AtomicBool);
+/// Does `work` while a folder, `real` of the workspace, and a link to the outside, `link` beside it,
+/// change places; it is told how often they have, as is `also` each time.
+fn while_swapping(
+    folder: &Folder,
+    outside: &Folder,
+    also: impl Fn(u64) + Sync,
+    work: impl FnOnce(&AtomicU64),
+) {
+    symlink(outside.path(), folder.join("link")).expect("make a link");
+    let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                swap(&folder.join("real"), &folder.join("link"));
+                also(swaps.fetch_add(1, Ordering::Relaxed) + 1);
+            }
+        });
+        let _ends = Ends(&done);
+        work(&swaps);
+    });
+}
 
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+/// no program begins outside because the folder it was to begin in was swapped for a
+/// link after it was found.
+#[test]
+fn no_program_begins_where_a_swapped_link_leads() {
+    const EACH: usize = 60;
+    let (folder, outside) = (Folder::new(), Folder::new());
+    std::fs::create_dir(folder.join("real")).unwrap();
+    let (mut began, mut refused) = (0, 0);
+    while_swapping(
+        &folder,
+        &outside,
+        |_| (),
+        |_| {
+            let mut host = rpc(&folder);
+            let params = json!({ "command": "pwd", "args": ["-P"], "cwd": "real" });
+            let mut judge = |where_it_was: Result<&str, &Value>| match where_it_was {
+                Ok(place) => {
+                    let inside = Path::new(place.trim_end()).starts_with(folder.path());
+                    assert!(inside && place.ends_with('\n'), "{place:?}");
+                    began += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error["data"]["field"], "cwd", "{error}");
+                    refused += 1;
+                }
+            };
+            for _ in 0..EACH {
+                let answer = ask(&mut host, "exec/run", params.clone());
+                judge(answer["result"]["stdout"].as_str().ok_or(&answer["error"]));
+            }
+            let mut params = params;
+            params["env"] = json!({ "TERM": "dumb" });
+            params["attach"] = json!(false);
+            for _ in 0..EACH {
+                let made = ask(&mut host, "terminals/create", params.clone());
+                let session = &made["result"]["session_id"];
+                if session.is_null() {
+                    judge(Err(&made["error"]));
+                    continue;
+                }
+                let printed = wait_for("what it prints", || {
+                    let on = json!({ "session_id": session });
+                    let logs = ask(&mut host, "terminals/read_logs", on);
+                    let line = logs["result"]["logs"][0]["data"].as_str();
+                    line.map(str::to_owned)
+                });
+                judge(Ok(&printed));
+            }
+        },
+    );
+    assert!(began > 0 && refused > 0, "{began}, {refused}");
 }
 
 /// What every method is asked while its way is swapped.
@@ -89,29 +155,19 @@ fn a_million_swaps_lead_nowhere() {
     let before = outside.stamps();
     folder.write("real/a", "inside");
     folder.write("leaf", "inside");
-    symlink(outside.path(), folder.join("link")).unwrap();
-    let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     // How often each of the methods met the folder or the file, and how often a link in its place.
     let mut met: BTreeMap<(&str, bool), [u64; 2]> = BTreeMap::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let (leaf, next) = (folder.join("leaf"), folder.join("next"));
-            for swapped in 1_u64.. {
-                if done.load(Ordering::Relaxed) {
-                    break;
-                }
-                swap(&folder.join("real"), &folder.join("link"));
-                swaps.fetch_add(1, Ordering::Relaxed);
-                // Made anew each time: whoever writes replaces the name, and with it the link.
-                match swapped % 32 {
-                    0 => std::fs::write(&next, "inside").expect("write a file"),
-                    16 => symlink(outside.join("a"), &next).expect("make a link"),
-                    _ => continue,
-                }
-                std::fs::rename(&next, &leaf).expect("take its place");
-            }
-        });
-        let _ends = Ends(&done);
+    let swap_leaf = |swapped: u64| {
+        let next = folder.join("next");
+        // Made anew each time: whoever writes replaces the name, and with it the link.
+        match swapped % 32 {
+            0 => std::fs::write(&next, "inside").expect("write a file"),
+            16 => symlink(outside.join("a"), &next).expect("make a link"),
+            _ => return,
+        }
+        std::fs::rename(&next, folder.join("leaf")).expect("take its place");
+    };
+    while_swapping(&folder, &outside, swap_leaf, |swaps| {
         let mut host = rpc(&folder);
         let (until, mut round) = (Instant::now() + SWAPPING, 0_u64);
         let over = || Instant::now() >= until || swaps.load(Ordering::Relaxed) >= SWAPS_MAX;
@@ -148,8 +204,9 @@ fn a_million_swaps_lead_nowhere() {
                 );
             }
         }
+        eprintln!("{} swaps", swaps.load(Ordering::Relaxed));
     });
-    eprintln!("{} swaps: {met:?}", swaps.into_inner());
+    eprintln!("{met:?}");
     assert_eq!(met.len(), WAYS);
     for (way, [through, refused]) in met {
         assert!(through > 0 && refused > 0, "{way:?}: {through}, {refused}");

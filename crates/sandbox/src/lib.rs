@@ -84,5 +84,5 @@ pub use resolve::resolve;
 pub use server::spawner_main;
 pub use signals::ignore_file_size_signal;
 pub use spawner::{SPAWNER_ARG, Spawner, SpawnerSettings, Trees};
-pub use spec::{Limits, Spec, Stdio};
+pub use spec::{Folder, Limits, Spec, Stdio};
 pub use terminal::{Terminal, TerminalSize};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::confine::Confine;
 use crate::facts::Cgroup;
-use crate::spec::{Limits, Spec, Stdio};
+use crate::spec::{Folder, FolderIdentity, Limits, Spec, Stdio};
 use crate::terminal::Terminal;
 
 /// The most that program, arguments, environment and folder may take together.
@@ -66,6 +66,8 @@ impl Way {
 pub(crate) struct Order {
     pub path: CString,
     pub cwd: CString,
+    /// What must be found there.
+    pub folder: Option<FolderIdentity>,
     pub argv: Vec<CString>,
     pub env: Vec<CString>,
     /// The numbers in the child of the descriptors handed over, in their order.
@@ -121,6 +123,9 @@ pub(crate) fn write_order(
     };
     out.text(path.as_os_str());
     out.text(spec.cwd.as_os_str());
+    let folder = spec.folder.as_ref().map(Folder::identity);
+    out.maybe(folder.map(|folder| folder.device));
+    out.maybe(folder.map(|folder| folder.inode));
     out.number(spec.argv.len());
     for word in &spec.argv {
         out.text(word);
@@ -135,9 +140,7 @@ pub(crate) fn write_order(
         out.u32(target);
     }
     for limit in limit_list(&spec.limits) {
-        out.byte(u8::from(limit.is_some()));
-        out.bytes
-            .extend_from_slice(&limit.unwrap_or(0).to_le_bytes());
+        out.maybe(limit);
     }
     out.byte(group.to_byte());
     out.byte(u8::from(spec.may_gain_rights));
@@ -164,21 +167,18 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
     let mut from = Reader { bytes };
     let path = from.text()?;
     let cwd = from.text()?;
+    let (device, inode) = (from.maybe()?, from.maybe()?);
+    let folder = device.zip(inode);
     let argv = from.list(Reader::text)?;
     let env = from.list(Reader::text)?;
     let targets = from.list(Reader::number)?;
-    let mut limit = || {
-        let set = from.byte()? != 0;
-        let value = u64::from_le_bytes(from.take()?);
-        Some(set.then_some(value))
-    };
     let limits = Limits {
-        address_space_bytes: limit()?,
-        cpu_seconds: limit()?,
-        file_size_bytes: limit()?,
-        open_files: limit()?,
-        processes: limit()?,
-        cpu_percent: limit()?,
+        address_space_bytes: from.maybe()?,
+        cpu_seconds: from.maybe()?,
+        file_size_bytes: from.maybe()?,
+        open_files: from.maybe()?,
+        processes: from.maybe()?,
+        cpu_percent: from.maybe()?,
     };
     let group = Cgroup::from_byte(from.byte()?);
     let may_gain_rights = from.byte()? != 0;
@@ -191,6 +191,7 @@ pub(crate) fn read_order(bytes: &[u8]) -> Option<Order> {
     from.bytes.is_empty().then_some(Order {
         path,
         cwd,
+        folder: folder.map(|(device, inode)| FolderIdentity { device, inode }),
         argv,
         env,
         targets,
@@ -245,6 +246,13 @@ impl Writer {
         self.u32(u32::try_from(number).unwrap_or(u32::MAX));
     }
 
+    /// A number that may be absent.
+    fn maybe(&mut self, number: Option<u64>) {
+        self.byte(u8::from(number.is_some()));
+        self.bytes
+            .extend_from_slice(&number.unwrap_or(0).to_le_bytes());
+    }
+
     fn text(&mut self, text: &OsStr) {
         self.number(text.len());
         self.raw(text);
@@ -284,6 +292,13 @@ impl Reader<'_> {
 
     pub fn number(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
+    }
+
+    /// A number that may be absent.
+    fn maybe(&mut self) -> Option<Option<u64>> {
+        let is_there = self.byte()? != 0;
+        let number = u64::from_le_bytes(self.take()?);
+        Some(is_there.then_some(number))
     }
 
     pub fn text(&mut self) -> Option<CString> {
@@ -444,6 +459,8 @@ mod tests {
         let mut spec = Spec::new(vec!["p".into(), "a b".into(), "".into()], "/w".into());
         spec.env = vec![("K".into(), "v=w".into())];
         spec.limits.open_files = Some(64);
+        let root = std::fs::File::open("/").unwrap();
+        spec.folder = Some(Folder::new(root.into()).unwrap());
         spec
     }
 
@@ -455,6 +472,7 @@ mod tests {
         let wanted = Order {
             path: text("/bin/p"),
             cwd: text("/w"),
+            folder: example().folder.as_ref().map(Folder::identity),
             argv: vec![text("p"), text("a b"), text("")],
             env: vec![text("K=v=w")],
             targets: vec![],

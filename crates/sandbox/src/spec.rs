@@ -1,6 +1,7 @@
 //! What to run and with what in its hands.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +23,9 @@ pub struct Spec {
     pub env: Vec<(OsString, OsString)>,
     /// The working folder; absolute.
     pub cwd: PathBuf,
+    /// What `cwd` was found to be, where others may change what it names: nothing is started
+    /// anywhere else.
+    pub folder: Option<Folder>,
     /// Descriptor 0.
     pub stdin: Stdio,
     /// Descriptor 1.
@@ -57,6 +61,7 @@ impl Spec {
             search: None,
             env: Vec::new(),
             cwd,
+            folder: None,
             stdin: Stdio::Null,
             stdout: Stdio::Null,
             stderr: Stdio::Null,
@@ -76,6 +81,47 @@ impl Spec {
             .first()
             .map(|word| word.to_string_lossy().into_owned())
             .unwrap_or_default()
+    }
+}
+
+/// A folder that was found, whatever has its name by now. A child enters it by its name all the
+/// same, and then looks where it is: by a descriptor it would get past what is mounted over it in
+/// its own view.
+#[derive(Debug)]
+pub struct Folder {
+    identity: FolderIdentity,
+    /// For as long as it is open no other folder gets its number.
+    _open: OwnedFd,
+}
+
+impl Folder {
+    /// The one that is open as `fd`.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let identity = FolderIdentity::of(&rustix::fs::fstat(&fd)?);
+        Ok(Self {
+            identity,
+            _open: fd,
+        })
+    }
+
+    pub(crate) fn identity(&self) -> FolderIdentity {
+        self.identity
+    }
+}
+
+/// What tells a folder from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FolderIdentity {
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl FolderIdentity {
+    pub fn of(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::filter::Execs;
 use crate::kernel;
 use crate::message::{DESCRIPTORS_MAX, Order, Stage};
 use crate::outlet;
+use crate::spec::FolderIdentity;
 use crate::sys::{self, Program};
 use crate::tree::{self, Ownership};
 use crate::userns::{self, Outside};
@@ -177,7 +178,7 @@ fn steps(birth: &Birth<'_>, line: &Line) -> Result<Infallible, Failure> {
         open_outlet(line).map_err(|error| (Stage::Outlet, error))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o077));
-    rustix::process::chdir(order.cwd.as_c_str()).map_err(at(Stage::Cwd))?;
+    enter(order).map_err(at(Stage::Cwd))?;
     place_all(birth).map_err(|error| (Stage::Descriptors, error))?;
     if order.terminal.is_some() {
         // It leads a session without one since it began.
@@ -281,6 +282,17 @@ fn install(birth: &Birth<'_>, line: &Line) -> io::Result<()> {
         Some(listener) => line.hand(LISTENER, listener.as_fd())?,
     }
     Ok(())
+}
+
+/// Goes to the working folder. Somebody may have put another in its place since it was found.
+fn enter(order: &Order) -> rustix::io::Result<()> {
+    rustix::process::chdir(order.cwd.as_c_str())?;
+    match order.folder {
+        Some(found) if FolderIdentity::of(&rustix::fs::stat(c".")?) != found => {
+            Err(rustix::io::Errno::STALE)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Puts every descriptor at its number; the standard ones that were not handed read as

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_call::{Asker, Guarantee, Guarantees, Needs, Network};
-use callgate_sandbox::{Ending, Spec};
+use callgate_sandbox::{Ending, Folder, SpawnError, Spec};
 use support::{BOTH, folder, run, spawner};
 
 /// A shell script in `cwd`, confined.
@@ -490,6 +490,62 @@ async fn a_link_in_place_of_its_folder_opens_nothing() {
     let spec = sh("cat secret", &home.join("sub"), &needs);
     let (text, exit) = run(&spawner(BOTH[0]), spec).await;
     assert_eq!((text.as_str(), exit.ending), ("", Ending::Code(1)));
+    for folder in [home, elsewhere] {
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// a child starts in the folder that was found, under its own view of the files, or not
+/// at all: neither where a link leads that was swapped in for it since, nor in another folder.
+#[tokio::test]
+async fn another_folder_in_place_of_its_own_is_not_entered() {
+    let (home, elsewhere) = (folder(), folder());
+    let (sub, kept) = (home.join("sub"), home.join("sub/kept"));
+    let needs = Needs {
+        kept: vec![kept.clone()],
+        ..writes(std::slice::from_ref(&home))
+    };
+    let swaps: [(&str, &dyn Fn()); 3] = [
+        ("itself", &|| {}),
+        ("a link", &|| {
+            std::os::unix::fs::symlink(&elsewhere, &sub).unwrap();
+        }),
+        ("a folder", &|| std::fs::create_dir(&sub).unwrap()),
+    ];
+    for trees in BOTH {
+        let spawner = spawner(trees);
+        for confined in [true, false] {
+            for (what, swap) in swaps {
+                std::fs::create_dir(&sub).unwrap();
+                std::fs::write(&kept, "as it was").unwrap();
+                let mut spec = sh("pwd -P; echo x > kept || echo held", &sub, &needs);
+                spec.confine = spec.confine.filter(|_| confined);
+                let found = std::fs::File::open(&sub).unwrap();
+                spec.folder = Some(Folder::new(found.into()).unwrap());
+                if what != "itself" {
+                    std::fs::rename(&sub, home.join("old")).unwrap();
+                }
+                swap();
+                if what == "itself" {
+                    let (text, _) = run(&spawner, spec).await;
+                    assert!(text.starts_with(sub.to_str().unwrap()), "{text}");
+                    let has_view = confined && spawner.facts().mount_namespace;
+                    assert_eq!(text.ends_with("held\n"), has_view, "{text}");
+                } else {
+                    let refused = spawner.spawn(spec).await.unwrap_err();
+                    let SpawnError::Cwd { source, .. } = &refused else {
+                        panic!("{what}: {refused:?}");
+                    };
+                    assert_eq!(source.raw_os_error(), Some(libc::ESTALE), "{what}");
+                    std::fs::remove_dir_all(home.join("old")).unwrap();
+                }
+                match what {
+                    "a link" => std::fs::remove_file(&sub).unwrap(),
+                    _ => std::fs::remove_dir_all(&sub).unwrap(),
+                }
+            }
+        }
+    }
     for folder in [home, elsewhere] {
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 pub(crate) mod mutated;
+mod start;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use callgate_call::{Fault, Needs};
 use callgate_sandbox::{held_env, real};
 use serde_json::Value;
 
+pub(crate) use start::Start;
 use variables::refusal;
 
 /// What the owner lets callers run.

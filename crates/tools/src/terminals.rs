@@ -15,6 +15,7 @@ mod text;
 mod when;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ use callgate_call::{
 use callgate_sandbox::Limits;
 use serde_json::{Value, json};
 
+use crate::files::Lists;
+use crate::files::place::Ground;
 use crate::programs::{Programs, bad};
 use crate::{builtin, closed};
 use engine::Birth;
@@ -64,6 +67,8 @@ struct TerminalRunner {
     method: Method,
     terminals: Arc<Terminals>,
     settings: Arc<TerminalSettings>,
+    /// Where sessions may begin.
+    ground: Arc<Ground>,
 }
 
 impl Runner for TerminalRunner {
@@ -111,9 +116,9 @@ impl TerminalRunner {
 
     async fn create(&self, job: Job<'_>, input: &Value) -> Result<Value, Fault> {
         let needs = job.plan.confinement.clone();
-        let order = Order::read(input, &self.settings, needs.as_deref())?;
+        let order = Order::read(input, &self.settings, &self.ground, needs.as_deref())?;
         let attach = input["attach"].as_bool().unwrap_or(true);
-        let cwd = order::told(&order.cwd, &self.settings.programs.workspace);
+        let cwd = order::told(&order.start.path, &self.settings.programs.workspace);
         let birth = Birth {
             needs,
             programs: self.settings.programs.clone(),
@@ -161,14 +166,16 @@ async fn read_logs(session: Arc<session::Session>, input: &Value) -> Result<Valu
 }
 
 /// Every tool of this module.
-#[must_use]
-pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> Vec<Tool> {
-    let settings = Arc::new(settings);
+pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> io::Result<Vec<Tool>> {
+    let workspace = &settings.programs.workspace;
+    let ground = Ground::open(workspace, settings.own.clone(), Lists::default())?;
+    let (settings, ground) = (Arc::new(settings), Arc::new(ground));
     let tool = |method, name: &str, title: &str, about: &str, [input, output]: [Value; 2]| {
         let runner = TerminalRunner {
             method,
             terminals: Arc::clone(terminals),
             settings: Arc::clone(&settings),
+            ground: Arc::clone(&ground),
         };
         let aid = callgate_call::aid_of_name(name);
         let mut tool = builtin(name, &aid, about, input, Arc::new(runner));
@@ -187,7 +194,7 @@ pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> Vec<Tool
         idempotent: true,
         ..tool
     };
-    vec![
+    Ok(vec![
         Tool {
             needs: Some(Arc::clone(&settings.needs)),
             ..acts(tool(
@@ -240,7 +247,7 @@ pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> Vec<Tool
             "Read what a terminal session has printed",
             logs_schemas(),
         )),
-    ]
+    ])
 }
 
 /// The input of a method about one session.

@@ -85,7 +85,7 @@ impl Bench {
         Self {
             workspace,
             topics,
-            tools: terminals::tools(&terminals, settings),
+            tools: terminals::tools(&terminals, settings).unwrap(),
             needs,
         }
     }

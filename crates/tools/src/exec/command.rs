@@ -2,17 +2,14 @@
 
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use callgate_call::{Fault, Needs};
 use callgate_sandbox::{SpawnError, Spec, resolve};
-use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::Exec;
-use crate::files::place::Outside;
-use crate::programs::bad;
+use crate::programs::{Start, bad};
 
 const SHELL: &str = "/bin/sh";
 
@@ -30,7 +27,8 @@ impl Exec {
         }
         let shell = input["shell"].as_bool().unwrap_or(false);
         let programs = &self.settings.programs;
-        let cwd = self.cwd(input)?;
+        let start = Start::find(&self.ground, &programs.workspace, input["cwd"].as_str())?;
+        let cwd = start.path;
         let mut argv: Vec<OsString> = match shell {
             true => {
                 programs.allowed("shell", "sh", &cwd)?;
@@ -50,6 +48,7 @@ impl Exec {
         }
         let search = programs.search_path(&argv[0]);
         let mut spec = Spec::new(argv, cwd);
+        spec.folder = start.folder;
         spec.search = Some(search);
         spec.env = programs.env(&input["env"], needs.map(|needs| &**needs))?;
         spec.limits = self.settings.limits.clone();
@@ -58,34 +57,10 @@ impl Exec {
         spec.named_by_caller = !shell && programs.comes_alone(command, &found);
         Ok(spec)
     }
-
-    /// The folder to run in, which must be there and inside the workspace.
-    fn cwd(&self, input: &Value) -> Result<PathBuf, Fault> {
-        let Some(asked) = input["cwd"].as_str() else {
-            return Ok(self.settings.programs.workspace.clone());
-        };
-        let path = self.ground.within(asked, Outside::BadValue);
-        let path = path.map_err(|fault| fault.with("field", "cwd"))?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        match self.ground.find(&path, flags) {
-            Ok((_, real)) => Ok(self.settings.programs.workspace.join(real)),
-            Err(Fault::NotFound { .. }) => Err(bad("cwd", "no such folder")),
-            // A link that leads out is outside too.
-            Err(Fault::Denied { about, .. }) if reason_of(&about).contains("link") => {
-                Err(bad("cwd", "Path outside workspace"))
-            }
-            Err(fault) => Err(fault.with("field", "cwd")),
-        }
-    }
 }
 
 fn has_zero(word: &OsStr) -> bool {
     word.as_encoded_bytes().contains(&0)
-}
-
-fn reason_of(about: &callgate_call::About) -> &str {
-    let reason = about.as_ref().and_then(|about| about.get("reason"));
-    reason.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A program that was not started. Nothing has run.
@@ -123,8 +98,6 @@ pub(crate) fn not_started(error: &SpawnError) -> Fault {
 mod tests {
     use super::*;
     use crate::exec::{ExecParts, ExecSettings, Hosts, HostsFuture, OpenHosts};
-    use crate::files::Lists;
-    use crate::files::place::Ground;
     use crate::programs::Allowed;
     use crate::programs::mutated::{Scene, check_refusal, params};
     use crate::random::Random;
@@ -150,7 +123,7 @@ mod tests {
         let store = Store::open(&state, Options::default(), Arc::clone(&clock)).unwrap();
         let programs = scene.programs.clone();
         Exec {
-            ground: Ground::open(&programs.workspace, scene.own.clone(), Lists::default()).unwrap(),
+            ground: scene.ground(),
             settings: ExecSettings {
                 programs,
                 own: scene.own.clone(),
@@ -195,6 +168,8 @@ mod tests {
             };
             scene.check(&asked, &spec.cwd, &spec.env);
             scene.check_search(&asked, spec.search.as_ref().unwrap());
+            let is_named = asked["cwd"].is_string();
+            assert_eq!(spec.folder.is_some(), is_named, "{asked}");
             let command = asked["command"].as_str().unwrap();
             let mut argv = match asked["shell"] == true {
                 true => vec!["/bin/sh", "-c", command, "sh"],

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::Programs;
 use super::variables::refusal;
+use crate::files::Lists;
+use crate::files::place::Ground;
 use crate::mutate::mutant;
 use crate::random::Random;
 
@@ -89,6 +91,10 @@ impl Scene {
             },
             root,
         }
+    }
+
+    pub(crate) fn ground(&self) -> Ground {
+        Ground::open(&self.programs.workspace, self.own.clone(), Lists::default()).unwrap()
     }
 
     /// Whether somebody may run something so.

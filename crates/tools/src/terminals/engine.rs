@@ -302,7 +302,8 @@ struct Ends {
 
 /// Starts the child of a session, and whoever watches over it.
 async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Session>, Fault> {
-    let mut spec = Spec::new(order.argv, order.cwd);
+    let mut spec = Spec::new(order.argv, order.start.path);
+    spec.folder = order.start.folder;
     spec.env = order.env;
     spec.search = Some(order.search);
     spec.confine = birth.needs;

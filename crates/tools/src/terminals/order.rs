@@ -1,14 +1,15 @@
 //! What a new session is to run, where and with what environment.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use callgate_call::{Fault, Needs, whole_number};
-use callgate_sandbox::{TerminalSize, real};
+use callgate_sandbox::TerminalSize;
 use serde_json::Value;
 
 use super::TerminalSettings;
-use crate::programs::{bad, set};
+use crate::files::place::Ground;
+use crate::programs::{Start, bad, set};
 
 /// The size of a terminal whose creator does not say. R-11.
 const USUAL: TerminalSize = TerminalSize { cols: 80, rows: 24 };
@@ -32,7 +33,7 @@ pub struct Order {
     pub argv: Vec<OsString>,
     /// The program as its creator named it, where they did.
     pub named: Option<String>,
-    pub cwd: PathBuf,
+    pub start: Start,
     pub env: Vec<(OsString, OsString)>,
     pub search: OsString,
     /// Nothing for one with pipes instead of a terminal.
@@ -44,6 +45,7 @@ impl Order {
     pub fn read(
         input: &Value,
         settings: &TerminalSettings,
+        ground: &Ground,
         needs: Option<&Needs>,
     ) -> Result<Self, Fault> {
         let name = input["name"].as_str().map(str::to_owned);
@@ -59,8 +61,8 @@ impl Order {
         let env = environment(settings, needs, &input["env"])?;
         let is_dumb = input["env"]["TERM"] == "dumb";
         let size = size(&input["cols"], &input["rows"])?;
-        let cwd = folder(input["cwd"].as_str(), settings)?;
-        let argv = argv(input, settings, &cwd)?;
+        let start = start(input["cwd"].as_str(), settings, ground)?;
+        let argv = argv(input, settings, &start.path)?;
         Ok(Self {
             name,
             search: settings.programs.search_path(&argv[0]),
@@ -69,7 +71,7 @@ impl Order {
                 .as_str()
                 .filter(|_| input["shell"] != true)
                 .map(str::to_owned),
-            cwd,
+            start,
             env,
             size: (!is_dumb).then_some(size),
         })
@@ -109,26 +111,18 @@ fn argv(input: &Value, settings: &TerminalSettings, cwd: &Path) -> Result<Vec<Os
 }
 
 /// The folder to begin in: the workspace, or one inside that is not the gate's.
-fn folder(asked: Option<&str>, settings: &TerminalSettings) -> Result<PathBuf, Fault> {
-    let Some(asked) = asked else {
-        return Ok(settings.programs.workspace.clone());
-    };
-    if asked.contains('\0') {
-        return Err(bad("cwd", "a zero byte ends a path early"));
-    }
-    let path = real(&settings.programs.workspace.join(asked));
-    // What is not there may still climb out by its letters.
-    let climbs = path.components().any(|part| part.as_os_str() == "..");
-    if climbs || !path.starts_with(&settings.programs.workspace) {
-        return Err(bad("cwd", "Path outside workspace"));
-    }
-    if settings.own.iter().any(|own| path.starts_with(own)) {
-        return Err(bad("cwd", "the gate's own"));
-    }
-    if !path.is_dir() {
-        return Err(bad("cwd", "not a folder"));
-    }
-    Ok(path)
+fn start(
+    asked: Option<&str>,
+    settings: &TerminalSettings,
+    ground: &Ground,
+) -> Result<Start, Fault> {
+    let asked = asked.filter(|asked| !asked.is_empty());
+    let found = Start::find(ground, &settings.programs.workspace, asked);
+    // The contract has no other code for it here.
+    found.map_err(|fault| match fault {
+        Fault::Denied { .. } => bad("cwd", "the gate's own"),
+        fault => fault,
+    })
 }
 
 /// How a folder of the workspace is told: from its root.
@@ -204,6 +198,7 @@ mod tests {
             limits: Limits::default(),
             needs: Arc::default(),
         };
+        let ground = scene.ground();
         let mut random = Random::new("mutated orders");
         let mut taken = 0;
         for _ in 0..100_000 {
@@ -217,15 +212,17 @@ mod tests {
             if random.one_in(4) {
                 asked["command"] = Value::Null;
             }
-            let order = match Order::read(&asked, &settings, None) {
+            let order = match Order::read(&asked, &settings, &ground, None) {
                 Ok(order) => order,
                 Err(fault) => {
                     check_refusal(&asked, &fault);
                     continue;
                 }
             };
-            scene.check(&asked, &order.cwd, &order.env);
+            scene.check(&asked, &order.start.path, &order.env);
             scene.check_search(&asked, &order.search);
+            let is_named = asked["cwd"].as_str().is_some_and(|cwd| !cwd.is_empty());
+            assert_eq!(order.start.folder.is_some(), is_named, "{asked}");
             let args = asked["args"].as_array().into_iter().flatten();
             let args: Vec<&str> = args.filter_map(Value::as_str).collect();
             let argv = match asked["command"].as_str() {
