@@ -15,7 +15,7 @@ use crate::needs::Ground;
 
 /// Processes of a program and all it starts, where nothing is said; without cgroups those of
 /// their user, ours included.
-pub const PROCESSES_MAX: u64 = 4096;
+const PROCESSES_MAX: u64 = 4096;
 
 /// The tool; nothing where the owner wants none.
 pub fn tool(

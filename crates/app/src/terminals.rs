@@ -10,7 +10,7 @@ use callgate_tools::terminals::{self, TerminalSettings};
 use crate::compose::Parts;
 use crate::config::Config;
 use crate::environment::Environment;
-use crate::exec::{self, PROCESSES_MAX, programs};
+use crate::exec::{self, programs};
 use crate::needs::Ground;
 
 /// The shell of a user who has none.
@@ -32,7 +32,7 @@ pub fn tools(
         shell: shell(parts.environment),
         secrets: secrets.clone(),
         limits: Limits {
-            processes: Some(PROCESSES_MAX),
+            processes: Some(exec::processes(config)),
             ..Limits::default()
         },
         needs: ground.sessions(

@@ -1,30 +1,30 @@
 //! `exec/run` over JSON-RPC and other wires: what it gives, what it refuses, and that nothing is
-//! left of what it ran. R-9, R-15, G-9.
+//! left of what it ran. R-9, R-15, G-9. Floods and fork bombs are `exec_hard.rs`.
 
 use std::os::unix::fs::symlink;
 
 use crate::support::drive::Host;
-use crate::support::processes::started_with;
+use crate::support::processes::{forever, gone, started_with};
 use crate::support::workspace::{ONE, trusted, trusted_with};
-use crate::support::{Folder, callgate, unused_uid, wait_for};
+use crate::support::{Folder, callgate, wait_for};
 use serde_json::{Value, json};
 
-fn rpc(folder: &Folder) -> Host {
+pub fn rpc(folder: &Folder) -> Host {
     Host::spawn(callgate(folder).arg("rpc"))
 }
 
-fn ask(host: &mut Host, params: Value) -> Value {
+pub fn ask(host: &mut Host, params: Value) -> Value {
     host.ask(&json!({ "jsonrpc": "2.0", "id": 4, "method": "exec/run", "params": params }))
 }
 
-fn good(host: &mut Host, params: Value) -> Value {
+pub fn good(host: &mut Host, params: Value) -> Value {
     let answer = ask(host, params);
     assert_eq!(answer.get("error"), None);
     answer["result"].clone()
 }
 
 /// A command of the shell.
-fn sh(host: &mut Host, command: &str) -> Value {
+pub fn sh(host: &mut Host, command: &str) -> Value {
     good(host, json!({ "command": command, "shell": true }))
 }
 
@@ -221,11 +221,6 @@ fn the_environment_is_clean() {
     );
 }
 
-/// A time to sleep that no process of another run has. All are as long: none is in another.
-fn forever(digits: u32) -> String {
-    format!("{digits}.{:07}", std::process::id())
-}
-
 /// Runs into its timeout, which is long enough for `command` to get to where it has `said`, however
 /// busy the machine.
 fn late(host: &mut Host, command: &str, said: impl Fn(&Value) -> bool) -> Value {
@@ -263,12 +258,6 @@ fn timeouts_are_results() {
     gone(&sleep);
 }
 
-fn gone(word: &str) {
-    wait_for("the end of its processes", || {
-        started_with(word).is_empty().then_some(())
-    });
-}
-
 /// R-9: cancelled, or left by its caller, it ends with its tree.
 #[test]
 fn who_leaves_takes_it_along() {
@@ -285,7 +274,7 @@ fn who_leaves_takes_it_along() {
     gone(&sleep);
 }
 
-/// R-9: daemons, fork bombs, floods: ended with the call, which tells what was.
+/// R-9: daemons: ended with the call, which tells what was.
 #[test]
 fn nothing_is_left_of_daemons() {
     let folder = Folder::new();
@@ -314,95 +303,6 @@ fn nothing_is_left_of_daemons() {
         (&result["stdout"], &result["exit_code"]),
         (&json!(""), &json!(9))
     );
-}
-
-/// R-9: a fork bomb meets its bound and its end. As root the bound is that of the workspace's
-/// owner, whom it runs as.
-#[test]
-fn a_fork_bomb_is_bounded() {
-    let folder = trusted("[exec]\nprocesses = 64\n");
-    if rustix::process::geteuid().is_root() {
-        let owner = unused_uid();
-        std::os::unix::fs::chown(folder.path(), Some(owner), Some(owner)).unwrap();
-    }
-    let mut host = rpc(&folder);
-    let word = forever(654_321);
-    let bomb = format!("bomb() {{ sh -c : bomb-{word}; bomb | bomb & }}; bomb; wait; sleep {word}");
-    // Long enough to get there, however busy the machine.
-    let mut told = String::new();
-    for timeout_ms in [2_000, 20_000, 80_000] {
-        let params = json!({ "command": bomb, "shell": true, "timeout_ms": timeout_ms });
-        let result = good(&mut host, params);
-        told = result["stderr"].as_str().unwrap().to_lowercase();
-        if told.contains("fork") {
-            break;
-        }
-    }
-    assert!(told.contains("fork"), "{told}");
-    gone(&word);
-    assert_eq!(sh(&mut host, "echo still here")["stdout"], "still here\n");
-}
-
-/// R-9: what is too long is cut in the middle, and the artifact has all of it.
-#[test]
-fn long_output_is_an_artifact() {
-    const CAP: usize = 8 << 20;
-    let folder = Folder::new();
-    let mut host = rpc(&folder);
-    let exact = format!("head -c {CAP} /dev/zero | tr '\\0' x");
-    let whole = sh(&mut host, &exact)["stdout"].as_str().unwrap().len();
-    assert_eq!(whole, CAP, "as much as there may be");
-    let lines = "i=0; while [ $i -lt 200000 ]; do echo \"line $i é\"; i=$((i+1)); done; \
-        head -c 12000000 /dev/zero | tr '\\0' y; printf end; \
-        head -c 9000000 /dev/zero | tr '\\0' z >&2";
-    let result = sh(&mut host, lines);
-    let text = result["stdout"].as_str().unwrap();
-    assert!(text.starts_with("line 0 é\n") && text.ends_with("yyend"));
-    let cut = text
-        .lines()
-        .find(|line| line.starts_with("[callgate: "))
-        .unwrap();
-    let numbers: Vec<u64> = cut
-        .split(' ')
-        .filter_map(|word| word.trim_end_matches(',').parse().ok())
-        .collect();
-    let [left_out, kept, total] = numbers[..] else {
-        panic!("{cut}")
-    };
-    assert_eq!(kept, total);
-    assert_eq!(
-        text.len() as u64 - (cut.len() as u64 + 2) + left_out,
-        total,
-        "{cut}"
-    );
-    assert!(result["stderr"].as_str().unwrap().contains("artifact:b3-"));
-    let name = cut
-        .split(' ')
-        .find(|word| word.starts_with("artifact:b3-"))
-        .unwrap();
-    let read = |host: &mut Host, offset: u64, length: u64| {
-        let params = json!({ "path": name, "offset": offset, "length": length });
-        let answer = host
-            .ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params }));
-        answer["result"].clone()
-    };
-    let part = read(&mut host, total - 3, 3);
-    assert_eq!(
-        (&part["content"], &part["size"]),
-        (&json!("end"), &json!(total))
-    );
-    assert_eq!(read(&mut host, 0, 9)["content"], "line 0 é");
-    // Far beyond: bounded, counted, not kept for ever.
-    let result = good(&mut host, json!({ "command": "yes", "timeout_ms": 3000 }));
-    assert_eq!(result["timed_out"], true);
-    assert!(result["stdout"].as_str().unwrap().len() < CAP + 300);
-    let answer = ask_read(&mut host, &format!("artifact:b3-{}", "0".repeat(64)));
-    assert_eq!(answer["error"]["code"], 1001);
-}
-
-fn ask_read(host: &mut Host, path: &str) -> Value {
-    let params = json!({ "path": path });
-    host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params }))
 }
 
 /// JR-8, JR-85, JR-86: bytes that are no text show as U+FFFD.

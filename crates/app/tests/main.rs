@@ -39,6 +39,7 @@ mod eight_processes;
 mod every_wire;
 mod exec;
 mod exec_allow;
+mod exec_hard;
 mod files;
 mod files_edges;
 mod files_hard;

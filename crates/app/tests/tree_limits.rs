@@ -53,20 +53,12 @@ fn call(arena: &Arena, tool: &str, hidden: &str) -> Value {
     run(command.env("CALLGATE_HIDE", hidden)).json()
 }
 
-fn limits(reply: &Value) -> (String, String) {
+pub fn limits(reply: &Value) -> (String, String) {
     let limits = &reply["enforcement"]["limits"];
     let by = limits["mechanisms"].as_array().cloned().unwrap_or_default();
     let by: Vec<&str> = by.iter().filter_map(Value::as_str).collect();
     let level = limits["level"].as_str().unwrap_or_default();
     (level.to_owned(), by.join(" "))
-}
-
-fn finding(arena: &Arena, name: &str, hidden: &str) -> Value {
-    let mut command = arena.callgate(&["doctor", "--json"]);
-    let told = run(command.env("CALLGATE_HIDE", hidden)).json();
-    let checks = told["checks"].as_array().expect("checks");
-    let found = checks.iter().find(|check| check["name"] == name);
-    found.expect("a row for it").clone()
 }
 
 fn arena(users: Users) -> Arena {
@@ -76,27 +68,13 @@ fn arena(users: Users) -> Arena {
     arena
 }
 
-/// True if groups are to be had: always as root of this machine, never as a user that nobody
-/// has handed a group to.
-fn has_groups(arena: &Arena) -> bool {
-    let means = finding(arena, "confinement", "");
-    let words = means["finding"].as_str().expect("words");
-    let has = words.contains("cgroups for memory, processes");
-    assert_eq!(
-        !has,
-        words.contains("no cgroups (root, or a delegated group)"),
-        "{words}"
-    );
-    has
-}
-
 /// P-3: limits of a tree are enforced where a group holds it, else partial; where they must be
 /// enforced and can not, nothing runs.
 #[test]
 fn limits_say_what_holds_them() {
     let found = Users::each(|users| {
         let arena = arena(users);
-        let has = has_groups(&arena);
+        let has = arena.has_groups();
         let plain = call(&arena, "plain", "");
         assert_eq!(plain["enforcement"].get("limits"), None, "{plain}");
         let held = match has {
@@ -152,15 +130,15 @@ fn limits_say_what_holds_them() {
 fn doctor_tells_of_limits() {
     Users::each(|users| {
         let arena = arena(users);
-        let has = has_groups(&arena);
-        let told = finding(&arena, "limits", "");
+        let has = arena.has_groups();
+        let told = arena.finding("limits", "");
         let words = told["finding"].as_str().expect("words");
         // A tool of this workspace asks for them.
         assert_eq!(told["ok"], has, "{words}");
         if has {
             assert_eq!(words, "enforced by cgroup");
         }
-        let told = finding(&arena, "limits", "cgroup");
+        let told = arena.finding("limits", "cgroup");
         let words = told["finding"].as_str().expect("words");
         assert!(
             words.starts_with("partial: needs a cgroup of its own"),
@@ -202,7 +180,7 @@ fn has_one(group: &Path, pids: &[u32]) -> bool {
 fn a_killed_gate_leaves_no_group() {
     for users in Users::all() {
         let arena = arena(users);
-        if !has_groups(&arena) {
+        if !arena.has_groups() {
             println!("not looked at as {}: no groups", users.name());
             continue;
         }

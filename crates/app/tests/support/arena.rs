@@ -212,6 +212,29 @@ impl Arena {
         run(&mut self.callgate(args))
     }
 
+    /// What `doctor` finds under a name, on a machine without `hidden`.
+    pub fn finding(&self, name: &str, hidden: &str) -> Value {
+        let mut command = self.callgate(&["doctor", "--json"]);
+        let told = run(command.env("CALLGATE_HIDE", hidden)).json();
+        let checks = told["checks"].as_array().expect("checks");
+        let found = checks.iter().find(|check| check["name"] == name);
+        found.expect("a row for it").clone()
+    }
+
+    /// True if groups are to be had: always as root of this machine, never as a user that nobody
+    /// has handed a group to.
+    pub fn has_groups(&self) -> bool {
+        let means = self.finding("confinement", "");
+        let words = means["finding"].as_str().expect("words");
+        let has = words.contains("cgroups for memory, processes");
+        assert_eq!(
+            !has,
+            words.contains("no cgroups (root, or a delegated group)"),
+            "{words}"
+        );
+        has
+    }
+
     /// A host of the workspace's tools.
     pub fn host(&self) -> Host {
         Host::spawn(&mut self.callgate(&["toolhost", "--serve", "."]))

@@ -1,6 +1,10 @@
 //! Looking at processes from outside.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::{Ends, wait_for};
 
 /// The processes that descend from `pid`, nearest first; zombies excepted.
 pub fn descendants(pid: u32) -> Vec<u32> {
@@ -39,6 +43,42 @@ pub fn words_of(pid: u32) -> String {
 /// The processes started with `word` among their words; zombies have none.
 pub fn started_with(word: &str) -> Vec<u32> {
     all().filter(|&pid| words_of(pid).contains(word)).collect()
+}
+
+/// A time to sleep that no process of another run has. All are as long: none is in another.
+pub fn forever(digits: u32) -> String {
+    format!("{digits}.{:07}", std::process::id())
+}
+
+/// Waits until no process has `word` among its words.
+pub fn gone(word: &str) {
+    wait_for("the end of its processes", || {
+        started_with(word).is_empty().then_some(())
+    });
+}
+
+/// The most processes that had `word` among their words while `work` was done: a look takes a while,
+/// so that it counts when the next one finds the same.
+pub fn most_while<T>(word: &str, work: impl FnOnce() -> T) -> (T, usize) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let (mut most, mut before) = (0, Vec::new());
+            while !done.load(Ordering::Relaxed) {
+                let now = started_with(word);
+                if now == before {
+                    most = most.max(now.len());
+                }
+                before = now;
+            }
+            most
+        });
+        let worked = {
+            let _ends = Ends(&done);
+            work()
+        };
+        (worked, looks.join().expect("it looks"))
+    })
 }
 
 /// Resident memory of a process, in bytes.
