@@ -122,6 +122,25 @@ pub fn output(
     tool: &str,
     input: Value,
 ) -> Result<Result<Value, ExitCode>, String> {
+    let body = asked(environment, place, tool, input)?;
+    Ok(output_of(place, body, tool))
+}
+
+/// The output that came of a call of `tool`; `Err` once the fault is shown.
+pub fn output_of(place: &Place, mut body: Value, tool: &str) -> Result<Value, ExitCode> {
+    match body["ok"] == true {
+        true => Ok(body["output"].take()),
+        false => Err(report(place, &body, || format!("there is no {tool} here"))),
+    }
+}
+
+/// What came of a call of a built-in tool.
+pub fn asked(
+    environment: &Environment,
+    place: &Place,
+    tool: &str,
+    input: Value,
+) -> Result<Value, String> {
     let call = CallTool {
         tool: tool.to_owned(),
         input: Vec::new(),
@@ -131,11 +150,7 @@ pub fn output(
         trace_id: None,
         standalone: false,
     };
-    let mut body = carry(environment, place, &call, input)?;
-    Ok(match body["ok"] == true {
-        true => Ok(body["output"].take()),
-        false => Err(report(place, &body, || format!("there is no {tool} here"))),
-    })
+    carry(environment, place, &call, input)
 }
 
 /// Through the running gate, or else in this process.

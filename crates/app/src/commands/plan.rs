@@ -1,13 +1,16 @@
-//! `callgate plan`: the workspace's plans, for people.
+//! `callgate plan`: the workspace's plans, for people. What changes one is a call of a tool like any
+//! other; what only looks reads the store, as `runs` and `audit` do.
 
 use std::process::ExitCode;
 
-use callgate_store::{PLANS_MAX, Plan as Known, PlanId, Store, StoreError, TaskPatch, TaskStatus};
+use callgate_call::Fault;
+use callgate_store::{PLANS_MAX, PlanId, Store, TaskStatus};
 use callgate_tools::planner::{shown_head, shown_plan};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::{Done, Place};
+use super::call;
+use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
 use crate::environment::Environment;
 use crate::show;
@@ -44,19 +47,35 @@ enum PlanCommand {
 }
 
 pub fn run(environment: &Environment, place: &Place, plan: &Plan) -> Done {
-    let parts = super::open(environment, place)?;
-    let store = &parts.store;
+    let calls = Calls { environment, place };
     match &plan.command {
-        None | Some(PlanCommand::Ls) => list(store, place)?,
-        Some(PlanCommand::Show { plan }) => show_plan(&find(store, plan)?, place),
-        Some(PlanCommand::Done { plan, tasks }) => show_plan(&done(store, plan, tasks)?, place),
-        Some(PlanCommand::Rm { plan }) => remove(store, plan, place)?,
+        None | Some(PlanCommand::Ls) => look(environment, place, list)?,
+        Some(PlanCommand::Show { plan }) => look(environment, place, |store, place| {
+            let id = PlanId::parse(plan);
+            let found = id.map(|id| store.plan(id).map_err(|e| chain(&e)));
+            let found = found.transpose()?.flatten();
+            let found = found.ok_or_else(|| no_plan(plan))?;
+            show_plan(&shown_plan(&found), place);
+            Ok(())
+        })?,
+        Some(PlanCommand::Done { plan, tasks }) => return calls.done(plan, tasks),
+        Some(PlanCommand::Rm { plan }) => return calls.remove(plan),
     }
-    super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(store: &Store, place: &Place) -> Result<(), String> {
+fn look(
+    environment: &Environment,
+    place: &Place,
+    show: impl FnOnce(&Store, &Place) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let parts = super::open(environment, place)?;
+    show(&parts.store, place)?;
+    super::close(&parts);
+    Ok(())
+}
+
+fn list(store: &Store, place: &Place) -> Result<(), Failure> {
     let (heads, _) = store.plans(None, PLANS_MAX).map_err(|e| chain(&e))?;
     if place.json {
         let plans: Vec<Value> = heads.iter().map(shown_head).collect();
@@ -83,69 +102,112 @@ fn list(store: &Store, place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-fn show_plan(plan: &Known, place: &Place) {
+fn show_plan(plan: &Value, place: &Place) {
     if place.json {
-        show::json(&json!({ "plan": shown_plan(plan) }));
+        show::json(&json!({ "plan": plan }));
         return;
     }
-    let mut text = format!("{}  {}\n", plan.head.id, plan.head.title);
-    if let Some(description) = &plan.head.description {
-        text.push_str(&format!("{description}\n"));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut shown = format!("{}  {}\n", text(&plan["id"]), text(&plan["title"]));
+    if let Some(description) = plan["description"].as_str() {
+        shown.push_str(&format!("{description}\n"));
     }
-    for (index, task) in plan.tasks.iter().enumerate() {
-        let mark = match task.status {
-            TaskStatus::Todo => "[ ]",
-            TaskStatus::InProgress => "[~]",
-            TaskStatus::Done => "[x]",
-            TaskStatus::Blocked => "[!]",
+    for task in tasks(plan) {
+        let mark = match task["status"].as_str().and_then(TaskStatus::from_word) {
+            Some(TaskStatus::InProgress) => "[~]",
+            Some(TaskStatus::Done) => "[x]",
+            Some(TaskStatus::Blocked) => "[!]",
+            Some(TaskStatus::Todo) | None => "[ ]",
         };
-        let indent = "  ".repeat(depth(plan, index));
-        let (place, about, role) = (index + 1, &task.description, &task.assignee_role);
-        text.push_str(&format!("{indent}{mark} t{place} {about} ({role})\n"));
+        let indent = "  ".repeat(depth(plan, task));
+        let [id, about, role] =
+            ["id", "description", "assignee_role"].map(|name| text(&task[name]));
+        shown.push_str(&format!("{indent}{mark} {id} {about} ({role})\n"));
     }
-    show::data(&text);
+    show::data(&shown);
+}
+
+fn tasks(plan: &Value) -> &[Value] {
+    plan["tasks"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn task<'a>(plan: &'a Value, id: &Value) -> Option<&'a Value> {
+    tasks(plan).iter().find(|task| task["id"] == *id)
 }
 
 /// How many tasks a task is part of. A parent stands before its children.
-fn depth(plan: &Known, index: usize) -> usize {
-    let parent = |index: &usize| plan.tasks[*index].parent.filter(|parent| parent < index);
-    std::iter::successors(parent(&index), parent).count()
+fn depth(plan: &Value, of: &Value) -> usize {
+    let parent = |of: &&Value| task(plan, &of["parent_id"]);
+    let all = tasks(plan).len();
+    std::iter::successors(parent(&of), parent).take(all).count()
 }
 
-fn done(store: &Store, plan: &str, tasks: &[String]) -> Result<Known, String> {
-    let mut known = find(store, plan)?;
-    let patch = TaskPatch {
-        status: Some(TaskStatus::Done),
-        ..TaskPatch::default()
-    };
-    let place = |task: &String| {
-        let place = task.strip_prefix('t').and_then(|place| place.parse().ok());
-        let there = place.filter(|place| (1..=known.tasks.len()).contains(place));
-        there.ok_or_else(|| format!("plan {plan} has no task {task}"))
-    };
-    let places: Vec<usize> = tasks.iter().map(place).collect::<Result<_, _>>()?;
-    for place in places {
-        let changed = store.update_task(known.head.id, place, &patch);
-        known = changed.map_err(|e| chain(&e))?;
+fn no_plan(plan: &str) -> Failure {
+    let message = format!("there is no plan {plan}: see `callgate plan ls`");
+    Fault::NotFound { message }.into()
+}
+
+/// What is done by calls, through the running gate or in this process.
+struct Calls<'a> {
+    environment: &'a Environment,
+    place: &'a Place,
+}
+
+impl Calls<'_> {
+    fn done(&self, id: &str, wanted: &[String]) -> Done {
+        let plan = match self.plan(id)? {
+            Ok(plan) => plan,
+            Err(code) => return Ok(code),
+        };
+        // All of it or nothing.
+        if let Some(none) = wanted.iter().find(|one| task(&plan, &json!(one)).is_none()) {
+            let message = format!("plan {id} has no task {none}");
+            return Err(Fault::NotFound { message }.into());
+        }
+        for one in wanted {
+            let patch = json!({ "status": TaskStatus::Done.as_str() });
+            let input = json!({ "plan_id": id, "task_id": one, "patch": patch });
+            if let Err(code) = self.call("planner/update_task", input)? {
+                return Ok(code);
+            }
+        }
+        match self.plan(id)? {
+            Ok(plan) => show_plan(&plan, self.place),
+            Err(code) => return Ok(code),
+        }
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(known)
-}
 
-fn remove(store: &Store, plan: &str, place: &Place) -> Result<(), String> {
-    let known = find(store, plan)?;
-    let id = known.head.id;
-    let deleted = store.delete_plan(id).map_err(|e| chain(&e))?;
-    if place.json {
-        show::json(&json!({ "deleted": deleted }));
-    } else {
-        show::data(&format!("removed {id}  {}\n", known.head.title));
+    fn remove(&self, id: &str) -> Done {
+        let plan = match self.plan(id)? {
+            Ok(plan) => plan,
+            Err(code) => return Ok(code),
+        };
+        let deleted = match self.call("planner/delete_plan", json!({ "plan_id": id }))? {
+            Ok(output) => output["deleted"].clone(),
+            Err(code) => return Ok(code),
+        };
+        if self.place.json {
+            show::json(&json!({ "deleted": deleted }));
+        } else {
+            let title = plan["title"].as_str().unwrap_or_default();
+            show::data(&format!("removed {id}  {title}\n"));
+        }
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(())
-}
 
-fn find(store: &Store, plan: &str) -> Result<Known, String> {
-    let id = PlanId::parse(plan);
-    let found: Result<Option<Known>, StoreError> = id.map_or(Ok(None), |id| store.plan(id));
-    let found = found.map_err(|e| chain(&e))?;
-    found.ok_or_else(|| format!("there is no plan {plan}: see `callgate plan ls`"))
+    /// A plan that must be there.
+    fn plan(&self, id: &str) -> Result<Result<Value, ExitCode>, Failure> {
+        let input = json!({ "plan_id": id });
+        let got = call::asked(self.environment, self.place, "planner/get_plan", input)?;
+        match got["fault"]["kind"] == "not_found" {
+            true => Err(no_plan(id)),
+            false => Ok(call::output_of(self.place, got, "planner/get_plan")
+                .map(|mut output| output["plan"].take())),
+        }
+    }
+
+    fn call(&self, tool: &str, input: Value) -> Result<Result<Value, ExitCode>, String> {
+        call::output(self.environment, self.place, tool, input)
+    }
 }
