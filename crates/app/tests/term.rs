@@ -100,6 +100,16 @@ fn attaching_at_a_terminal() {
         "{listed}"
     );
     assert!(serve.stop().success());
+    // Who comes too late is told how it ended.
+    for word in ["work", &session] {
+        let person = Person::start(&folder, &["term", "attach", word]);
+        let (code, all) = person.ended(&settings);
+        assert_eq!(code, Some(1), "{all:?}");
+        let words = format!("{session} has ended with exit code 9");
+        // A terminal of 70 columns.
+        let all = all.replace("\r\n", "");
+        assert!(all.contains(&words) && all.contains("read_logs"), "{all:?}");
+    }
 }
 
 /// `callgate term` for those who have no terminal, or no gate.

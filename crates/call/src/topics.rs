@@ -123,6 +123,14 @@ impl Topics {
         ring.follows.values().any(|one| one.contains_key(subject))
     }
 
+    /// True if `hearer` follows `subject`, and so hears of its end.
+    #[must_use]
+    pub fn is_followed_by(&self, hearer: &Hearer, subject: &str) -> bool {
+        let ring = self.ring();
+        let follows = ring.follows.get(hearer);
+        follows.is_some_and(|follows| follows.contains_key(subject))
+    }
+
     /// Nobody follows `subject` any more: there is nothing more to come. Who followed it and has
     /// not heard all of it is told of the gap.
     pub fn close(&self, subject: &Arc<str>) {

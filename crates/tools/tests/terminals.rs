@@ -235,7 +235,7 @@ async fn followers_are_told() {
     let bench = Bench::new(&[]);
     let [maker, viewer, stranger] = [(); 3].map(|()| bench.topics.connection());
     let mut made = bench.topics.listen(maker.clone());
-    let mut viewed = bench.topics.listen(viewer.clone());
+    let mut views = bench.topics.listen(viewer.clone());
     let mut strange = bench.topics.listen(stranger.clone());
     let script = "printf 'one\\ntwo'; read line; printf 'got %s' $line; exit 5";
     let session = bench.sh(script, Some(&maker)).await;
@@ -260,7 +260,7 @@ async fn followers_are_told() {
     assert!(made.exit["duration_ms"].is_u64() && made.exit["session_id"] == *session);
     assert_eq!(made.exit.as_object().unwrap().len(), 4);
 
-    let viewed = heard(&mut viewed).await;
+    let viewed = heard(&mut views).await;
     let mut screen = vt100::Parser::new(24, 80, 0);
     screen.process(viewed.data.as_bytes());
     assert_eq!(screen.screen().contents(), "one\ntwoé!\ngot é!");
@@ -272,12 +272,18 @@ async fn followers_are_told() {
     assert_eq!(bench.good("read_logs", rest).await, json!({ "logs": [] }));
 
     assert!(strange.now().is_none());
-    let ended = bench.ask("attach", on, Some(&stranger)).await;
+    let ended = bench.ask("attach", on.clone(), Some(&stranger)).await;
     assert_eq!(ended.unwrap(), json!({ "ok": false }));
     assert!(strange.now().is_none());
     let quiet = json!({ "command": "true", "attach": false });
     let quiet = bench.ask("create", quiet, Some(&stranger)).await.unwrap();
+    let late = heard(&mut strange).await;
+    assert_eq!((late.data.as_str(), late.exit), ("", made.exit));
     bench
+    // Who was told is not told again.
+    let again = bench.ask("attach", on, Some(&viewer)).await;
+    assert_eq!(again.unwrap(), json!({ "ok": false }));
+    assert!(views.now().is_none());
         .until_over(quiet["session_id"].as_str().unwrap())
         .await;
     assert!(strange.now().is_none());

@@ -239,7 +239,8 @@ fn must_be_terminal() -> Result<(), Failure> {
     Err(words.to_owned().into())
 }
 
-/// The session that is meant: its id, a name that one running session has, or how one id begins.
+/// The session that is meant: its id, a name that one running session has, or how one id begins;
+/// else the newest of that name, which has ended.
 async fn find(paths: &Paths, word: &str) -> Result<String, Failure> {
     let sessions = sessions(paths).await?;
     let id = |session: &Value| {
@@ -251,10 +252,13 @@ async fn find(paths: &Paths, word: &str) -> Result<String, Failure> {
     let all = |wanted: &dyn Fn(&Value) -> bool| -> Vec<String> {
         sessions.iter().filter(|one| wanted(one)).map(id).collect()
     };
+    let mut over = all(&|one| one["name"] == word);
+    let newest = over.pop().into_iter().collect();
     let ways = [
         all(&|one| one["session_id"] == word),
         all(&|one| one["name"] == word && one["status"] == "running"),
         all(&|one| !word.is_empty() && id(one).starts_with(word)),
+        newest,
     ];
     match ways.iter().find(|found| !found.is_empty()) {
         None => Err(Fault::NotFound {

@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use callgate_call::{Call, Document, Fault, Subscription, Told, Wire};
 use http_body::Frame;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Door, answer, refusal};
 
@@ -22,7 +22,7 @@ pub(super) async fn attach(State(door): State<Arc<Door>>, Path(session): Path<St
     let topics = door.gate.topics();
     let hearer = topics.connection();
     // Before it follows, so that nothing is missed in between.
-    let heard = topics.listen(hearer.clone());
+    let mut heard = topics.listen(hearer.clone());
     let id = door.gate.next_id();
     let input = Document::from_value(json!({ "session_id": session }));
     let cancel = door.end.child_token();
@@ -40,7 +40,10 @@ pub(super) async fn attach(State(door): State<Arc<Door>>, Path(session): Path<St
     let fault = match outcome.await.map(|outcome| outcome.result) {
         Ok(Ok(output)) if output.json.value()["ok"] == true => return feed(heard),
         Ok(Ok(_)) => Fault::Unavailable {
-            reason: format!("session {session} has ended"),
+            reason: format!(
+                "session {session} has ended{}; terminals/read_logs has what it printed",
+                how(&mut heard)
+            ),
         },
         Ok(Err(fault)) => fault,
         Err(_) => Fault::Internal {
@@ -48,6 +51,24 @@ pub(super) async fn attach(State(door): State<Arc<Door>>, Path(session): Path<St
         },
     };
     answer(StatusCode::NOT_FOUND, &refusal(id.to_string(), &fault))
+}
+
+/// How a session ended, as who comes too late is told.
+fn how(heard: &mut Subscription) -> String {
+    let told = std::iter::from_fn(|| heard.now());
+    let mut exits = told.filter_map(|told| match told {
+        Told::Event(event) if event.name == EXIT => Some(event.body),
+        Told::Event(_) | Told::Gap(_) => None,
+    });
+    let exit: Value = exits
+        .next()
+        .and_then(|body| serde_json::from_str(&body).ok())
+        .unwrap_or_default();
+    match (&exit["code"], &exit["signal"]) {
+        (Value::Number(code), _) => format!(" with exit code {code}"),
+        (_, Value::String(signal)) => format!(" by {signal}"),
+        _ => String::new(),
+    }
 }
 
 fn feed(heard: Subscription) -> Response {

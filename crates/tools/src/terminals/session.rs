@@ -61,6 +61,8 @@ pub struct State {
 pub struct End {
     pub at: Timestamp,
     killed: bool,
+    how: Ending,
+    took_ms: u64,
 }
 
 impl State {
@@ -118,11 +120,33 @@ impl Session {
         String::from_utf8(body).unwrap_or_default()
     }
 
+    fn exit_body(&self, end: End) -> String {
+        let (code, signal) = match end.how {
+            Ending::Code(code) => (json!(code), Value::Null),
+            Ending::Signal(signal) => (Value::Null, json!(signal_name(signal))),
+            Ending::Lost => (Value::Null, Value::Null),
+        };
+        let body = json!({
+            "session_id": &*self.id,
+            "code": code,
+            "signal": signal,
+            "duration_ms": end.took_ms,
+        });
+        body.to_string()
+    }
+
     /// From now on `hearer` is told what it prints; first, what it shows. False if there is
-    /// nothing more to come.
+    /// nothing more to come: then they are told how it ended, unless they were told before.
     pub fn follow(&self, hearer: Option<&Hearer>) -> bool {
         let mut state = self.state();
-        if state.end.is_some() {
+        if let Some(end) = state.end {
+            if let Some(hearer) = hearer
+                && !self.topics.is_followed_by(hearer, &self.id)
+            {
+                let audience = Audience::One(hearer.clone());
+                let body = self.exit_body(end);
+                self.topics.publish("terminals/exit", body, audience);
+            }
             return false;
         }
         let Some(hearer) = hearer else {
@@ -143,25 +167,17 @@ impl Session {
     pub fn ended(&self, ending: Ending) {
         let mut state = self.state();
         let by_us = state.killed && ending == Ending::Signal(SIGKILL);
-        state.end = Some(End {
+        let end = End {
             at: self.clock.now(),
             killed: by_us,
-        });
+            how: ending,
+            took_ms: self.times.elapsed_us(&*self.clock) / 1000,
+        };
+        state.end = Some(end);
         // Nobody attaches any more, so nobody sees it.
         state.screen = None;
         if self.topics.is_followed(&self.id) {
-            let (code, signal) = match ending {
-                Ending::Code(code) => (json!(code), Value::Null),
-                Ending::Signal(signal) => (Value::Null, json!(signal_name(signal))),
-                Ending::Lost => (Value::Null, Value::Null),
-            };
-            let body = json!({
-                "session_id": &*self.id,
-                "code": code,
-                "signal": signal,
-                "duration_ms": self.times.elapsed_us(&*self.clock) / 1000,
-            });
-            self.publish("terminals/exit", body.to_string());
+            self.publish("terminals/exit", self.exit_body(end));
         }
     }
 
