@@ -1,6 +1,7 @@
 //! The daemon: whom it serves, that there is one for a socket, and how it ends.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -205,6 +206,45 @@ fn one_gate_and_its_end() {
         verdict["head"]["seq"], verdict["records"],
         "signed to the end: {verdict}"
     );
+}
+
+/// G-10b: a socket that was removed is made again, as it was, and who was there stays.
+#[test]
+fn a_removed_socket_is_made_again() {
+    let folder = trusted(ONE);
+    let serve = Serve::start(&folder);
+    let mut there = crate::support::rpc::rpc(&folder);
+    there.good("tools/list", json!({}));
+    let bridge = serve.socket.with_file_name("bridge.sock");
+    let both = [&serve.socket, &bridge];
+    for socket in both {
+        std::fs::remove_file(socket).unwrap();
+    }
+    for socket in both {
+        wait_for("the socket", || UnixStream::connect(socket).ok());
+        let mode = std::fs::metadata(socket).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", socket.display());
+    }
+    serve.wait_said("gate.sock was removed: made again");
+    let reply = serve.call(&json!({ "tool": "one", "input": {} }));
+    assert_eq!(reply["ok"], true, "{reply}");
+    there.good("tools/list", json!({}));
+    let second = cli(&folder, &["serve"]);
+    assert!(
+        second.err.contains("another `callgate serve`"),
+        "{second:?}"
+    );
+    // What somebody put there meanwhile is theirs.
+    std::fs::remove_file(&serve.socket).unwrap();
+    folder.write("state/gate.sock", "");
+    let (socket, other) = (serve.socket.clone(), folder.join("state/other.sock"));
+    std::fs::rename(&bridge, &other).unwrap();
+    wait_for("the next look", || UnixStream::connect(&bridge).ok());
+    assert_eq!(folder.read("state/gate.sock").as_deref(), Some(""));
+    std::fs::remove_file(&socket).unwrap();
+    wait_for("the socket", || UnixStream::connect(&socket).ok());
+    assert!(serve.stop().success());
+    assert!(!socket.exists() && !bridge.exists());
 }
 
 /// A call whose gate dies is told as one that may have run, with what to do next.

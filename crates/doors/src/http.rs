@@ -21,6 +21,7 @@ use callgate_gate::{Found, Gate, find_trace};
 use callgate_wires::json;
 use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use crate::carry;
@@ -35,6 +36,8 @@ const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Connections from other users are closed unread.
 pub struct SameUid {
     listener: UnixListener,
+    /// Takes its place, where its name was removed.
+    anew: Option<mpsc::Receiver<UnixListener>>,
     uid: u32,
 }
 
@@ -42,8 +45,30 @@ impl SameUid {
     /// Serves peers whose uid is `uid`.
     #[must_use]
     pub fn new(listener: UnixListener, uid: u32) -> Self {
-        Self { listener, uid }
+        Self {
+            listener,
+            anew: None,
+            uid,
+        }
     }
+
+    /// The same, and on whatever listener comes by `anew` from then on.
+    #[must_use]
+    pub fn renewed(self, anew: mpsc::Receiver<UnixListener>) -> Self {
+        Self {
+            anew: Some(anew),
+            ..self
+        }
+    }
+}
+
+async fn next(anew: &mut Option<mpsc::Receiver<UnixListener>>) -> UnixListener {
+    if let Some(anew) = anew
+        && let Some(listener) = anew.recv().await
+    {
+        return listener;
+    }
+    std::future::pending().await
 }
 
 impl axum::serve::Listener for SameUid {
@@ -52,7 +77,15 @@ impl axum::serve::Listener for SameUid {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            match self.listener.accept().await {
+            // Neither loses anything when the other comes first.
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                listener = next(&mut self.anew) => {
+                    self.listener = listener;
+                    continue;
+                }
+            };
+            match accepted {
                 Ok((stream, addr)) => {
                     if stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid) {
                         return (stream, addr);

@@ -3,17 +3,16 @@
 
 mod bridge;
 pub mod http;
+mod socket;
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Caller, Cancel, Changes, Wire};
 use callgate_doors::access::Everybody;
-use callgate_doors::http::{self as gate_http, Closing, SameUid};
+use callgate_doors::http::{self as gate_http, Closing};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor};
 use callgate_doors::metrics;
 use callgate_doors::port::Port;
@@ -22,9 +21,7 @@ use callgate_doors::service::{self, ServiceDoor};
 use callgate_doors::web::{Entrance, Names};
 use callgate_gate::{Catalog, Gate, Setup, Spans};
 use clap::Args;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde_json::json;
-use tokio::net::UnixListener;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::{Done, Place, runtime};
@@ -36,10 +33,7 @@ use crate::notify;
 use crate::show;
 use crate::telemetry;
 use crate::watch::Watched;
-
-/// How often, and how long apart, a lock that nobody answers for is tried.
-const LOCK_TRIES: usize = 40;
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
+use socket::{Kept, lock, remove_socket};
 
 /// Start the workspace's gate and serve calls until stopped.
 ///
@@ -116,7 +110,8 @@ async fn until_stopped(
     let calls = TaskTracker::new();
     let server = mcp::server(parts, Arc::clone(&gate), task_after);
     let caller = Caller::uid(environment.uid);
-    let bridge = bridge::Bridge::open(socket, &parts.paths.state, &gate, &caller)?;
+    let whose = (&caller, environment.uid);
+    let bridge = bridge::Bridge::open(socket, &parts.paths.state, &gate, whose)?;
     let path = http::configured(parts)?.service.path;
     let methods = Rpc::new(Arc::clone(&gate), calls.clone(), closing.clone());
     let doors = |entrance: Entrance, [mcp_wire, service_wire, rpc_wire]: [Wire; 3]| {
@@ -149,7 +144,7 @@ async fn until_stopped(
     let opened = http::open(parts, &gate, caller.clone(), asked).await?;
     let guard = opened.port().and_then(http::Tcp::guard);
     // Last, since whoever sees it may call, and secrets are made under the lock of all.
-    let listener = SameUid::new(bind(socket)?, environment.uid);
+    let (listener, kept) = Kept::bind(socket, environment.uid)?.split();
     announce(place, &gate, socket, &opened);
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let on_tcp = async {
@@ -180,7 +175,7 @@ async fn until_stopped(
             closing.stop.cancel();
             served
         };
-        let bridge = bridge.serve(environment.uid, &closing);
+        let bridge = bridge.serve(&closing);
         let (served, (), ()) = tokio::join!(on_socket, bridge, on_tcp);
         server.stop().await;
         methods.unheard().await;
@@ -215,6 +210,7 @@ async fn until_stopped(
         () = plans => unreachable!("never ends"),
         () = freshness::keep(parts) => unreachable!("never ends"),
         () = ends => unreachable!("never ends"),
+        () = kept => unreachable!("never ends"),
     }
 }
 
@@ -283,64 +279,4 @@ fn announce(place: &Place, gate: &Gate, socket: &Path, opened: &http::Opened) {
         "or:   curl --unix-socket {} http://gate/v1/call -d '{{\"tool\":\"builtin/echo\",\"input\":{{}}}}'",
         socket.display()
     ));
-}
-
-/// One gate per socket: the lock lives and dies with its process.
-fn lock(socket: &Path) -> Result<OwnedFd, String> {
-    let folder = socket.parent().unwrap_or(Path::new("/"));
-    let failed = |error: std::io::Error| format!("lock {}: {error}", socket.display());
-    make_private_folder(folder)
-        .map_err(|error| format!("make the socket's folder {}: {error}", folder.display()))?;
-    // The whole name, so that sockets which differ in their endings only have one each.
-    let mut path = socket.as_os_str().to_owned();
-    path.push(".lock");
-    let path = PathBuf::from(path);
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
-    for _ in 0..LOCK_TRIES {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(failed(error.into())),
-        }
-        if UnixStream::connect(socket).is_ok() {
-            break;
-        }
-        // Nobody answers there: a gate that is only starting, or the half-born child of one
-        // that was killed, which has the lock until it turns into its own program.
-        std::thread::sleep(LOCK_PAUSE);
-    }
-    Err(format!(
-        "another `callgate serve` has {}; stop it or pass --socket",
-        socket.display()
-    ))
-}
-
-fn make_private_folder(folder: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-}
-
-/// Removes a socket, and nothing that is none.
-fn remove_socket(socket: &Path) -> Result<(), String> {
-    use std::os::unix::fs::FileTypeExt as _;
-    let failed = |error: std::io::Error| format!("remove {}: {error}", socket.display());
-    match std::fs::symlink_metadata(socket) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed(error)),
-        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(socket).map_err(failed),
-        Ok(_) => Err(format!("{} is there and is no socket", socket.display())),
-    }
-}
-
-/// Binds the socket 0600 from the start. We hold the lock, so what is there is stale.
-fn bind(socket: &Path) -> Result<UnixListener, String> {
-    remove_socket(socket)?;
-    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(socket);
-    rustix::process::umask(before);
-    bound.map_err(|error| format!("bind {}: {error}", socket.display()))
 }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use callgate_call::{Caller, Change};
 use callgate_doors::bridge::parent;
-use callgate_doors::http::{Closing, SameUid};
+use callgate_doors::http::Closing;
 use callgate_gate::Gate;
 use callgate_wires::bridge::ToolSchema;
-use tokio::net::UnixListener;
 
 use crate::bridge::{List, Place, in_order, remove, write_schema_file};
 use crate::paths::SOCKET_PATH_BYTES_MAX;
 use crate::show;
+
+use super::socket::{Kept, remove_socket};
 
 /// The bridge's socket and files.
 pub struct Bridge {
@@ -22,7 +23,7 @@ pub struct Bridge {
     /// Where lists for single clients are kept.
     state: PathBuf,
     /// `None` where the path is too long for a socket.
-    listener: Option<UnixListener>,
+    kept: Option<Kept>,
     gate: Arc<Gate>,
     caller: Caller,
 }
@@ -33,13 +34,13 @@ impl Bridge {
         gate_socket: &Path,
         state: &Path,
         gate: &Arc<Gate>,
-        caller: &Caller,
+        (caller, uid): (&Caller, u32),
     ) -> Result<Self, String> {
         let place = Place::beside(gate_socket);
         let mut bridge = Self {
             place,
             state: state.to_owned(),
-            listener: None,
+            kept: None,
             gate: Arc::clone(gate),
             caller: caller.clone(),
         };
@@ -52,20 +53,21 @@ impl Bridge {
         // The files first: whoever can connect finds them.
         bridge.place.sweep();
         bridge.write_schemas()?;
-        bridge.listener = Some(super::bind(socket)?);
+        bridge.kept = Some(Kept::bind(socket, uid)?);
         Ok(bridge)
     }
 
     /// Serves until `stop`, and keeps the schema files up to date.
-    pub async fn serve(mut self, uid: u32, closing: &Closing) {
-        let Some(listener) = self.listener.take() else {
+    pub async fn serve(mut self, closing: &Closing) {
+        let Some(kept) = self.kept.take() else {
             return;
         };
-        let listener = SameUid::new(listener, uid);
+        let (listener, kept) = kept.split();
         let (gate, caller) = (Arc::clone(&self.gate), self.caller.clone());
         tokio::select! {
             () = parent::serve(listener, gate, caller, closing) => {}
             () = self.follow() => unreachable!("never ends"),
+            () = kept => unreachable!("never ends"),
         }
     }
 
@@ -111,6 +113,6 @@ impl Drop for Bridge {
         // The socket last: a bridge that finds it also finds its file.
         self.place.sweep();
         let _ = remove(&self.place.schema);
-        let _ = super::remove_socket(&self.place.socket);
+        let _ = remove_socket(&self.place.socket);
     }
 }

@@ -1,0 +1,138 @@
+//! The sockets of `serve`: one gate for each, open to its own user alone, and made again where
+//! somebody removes one, because whoever comes then would do without the gate that runs.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use callgate_doors::http::SameUid;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+use crate::show;
+
+/// How often, and how long apart, a lock that nobody answers for is tried.
+const LOCK_TRIES: usize = 40;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether a socket is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// One gate per socket: the lock lives and dies with its process.
+pub fn lock(socket: &Path) -> Result<OwnedFd, String> {
+    let folder = socket.parent().unwrap_or(Path::new("/"));
+    let failed = |error: std::io::Error| format!("lock {}: {error}", socket.display());
+    make_private_folder(folder)
+        .map_err(|error| format!("make the socket's folder {}: {error}", folder.display()))?;
+    // The whole name, so that sockets which differ in their endings only have one each.
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let path = PathBuf::from(path);
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
+    for _ in 0..LOCK_TRIES {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        if UnixStream::connect(socket).is_ok() {
+            break;
+        }
+        // Nobody answers there: a gate that is only starting, or the half-born child of one
+        // that was killed, which has the lock until it turns into its own program.
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Err(format!(
+        "another `callgate serve` has {}; stop it or pass --socket",
+        socket.display()
+    ))
+}
+
+fn make_private_folder(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+}
+
+/// Removes a socket, and nothing that is none.
+pub fn remove_socket(socket: &Path) -> Result<(), String> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let failed = |error: std::io::Error| format!("remove {}: {error}", socket.display());
+    match std::fs::symlink_metadata(socket) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(socket).map_err(failed),
+        Ok(_) => Err(format!("{} is there and is no socket", socket.display())),
+    }
+}
+
+/// Binds the socket 0600 from the start. We hold the lock, so what is there is stale.
+fn bind(socket: &Path) -> Result<UnixListener, String> {
+    remove_socket(socket)?;
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(socket);
+    rustix::process::umask(before);
+    bound.map_err(|error| format!("bind {}: {error}", socket.display()))
+}
+
+/// A socket that is made again where it was removed.
+pub struct Kept {
+    listener: SameUid,
+    anew: mpsc::Sender<UnixListener>,
+    socket: PathBuf,
+}
+
+impl Kept {
+    /// Binds it, for peers whose uid is `uid`.
+    pub fn bind(socket: &Path, uid: u32) -> Result<Self, String> {
+        let (anew, come) = mpsc::channel(1);
+        let listener = SameUid::new(bind(socket)?, uid).renewed(come);
+        let socket = socket.to_owned();
+        Ok(Self {
+            listener,
+            anew,
+            socket,
+        })
+    }
+
+    /// What is served, and what keeps it, which never ends.
+    pub fn split(self) -> (SameUid, impl Future<Output = ()>) {
+        let (socket, anew) = (self.socket, self.anew);
+        (self.listener, keep(socket, anew))
+    }
+}
+
+/// What is there by then under its name, and is not ours, is left to its owner.
+async fn keep(socket: PathBuf, anew: mpsc::Sender<UnixListener>) {
+    let mut tick = tokio::time::interval(LOOK_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut complained = false;
+    loop {
+        tick.tick().await;
+        match std::fs::symlink_metadata(&socket) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            _ => continue,
+        }
+        let folder = socket.parent().unwrap_or(Path::new("/"));
+        let made = make_private_folder(folder).map_err(|error| error.to_string());
+        match made.and_then(|()| bind(&socket)) {
+            Ok(listener) => {
+                complained = false;
+                show::say(&format!("{} was removed: made again", socket.display()));
+                // Nobody takes it any more once we stop.
+                let _ = anew.send(listener).await;
+            }
+            Err(error) if !complained => {
+                complained = true;
+                show::warn(&format!("{} was removed: {error}", socket.display()));
+            }
+            Err(_) => {}
+        }
+    }
+}
