@@ -206,6 +206,7 @@ fn terminals_outlive_it() {
                 .unwrap_or_default(),
         );
     }
+    assert_eq!(heard, "one\ntwo\n", "what was there, and what came");
     second.good("terminals/kill", json!({ "session_id": session }));
     loop {
         if second.event()["method"] == "terminals/exit" {

@@ -193,6 +193,7 @@ impl Drop for Bench {
 }
 
 /// What a hearer is told until a session ends.
+#[derive(Default)]
 struct Heard {
     data: String,
     timestamps: Vec<String>,
@@ -200,32 +201,34 @@ struct Heard {
     gaps: u64,
 }
 
-async fn heard(subscription: &mut Subscription) -> Heard {
-    let mut all = Heard {
-        data: String::new(),
-        timestamps: Vec::new(),
-        exit: Value::Null,
-        gaps: 0,
-    };
-    loop {
+impl Heard {
+    /// The next thing; true if it is the end.
+    async fn take(&mut self, subscription: &mut Subscription) -> bool {
         let told = tokio::time::timeout(Duration::from_secs(60), subscription.next()).await;
         match told.expect("there is more to be told") {
-            Told::Gap(_) => all.gaps += 1,
+            Told::Gap(_) => self.gaps += 1,
             Told::Event(event) => {
                 let body: Value = serde_json::from_str(&event.body).unwrap();
                 if event.name == "terminals/exit" {
-                    all.exit = body;
-                    return all;
+                    self.exit = body;
+                    return true;
                 }
                 assert_eq!(event.name, "terminals/stream");
-                all.data.push_str(body["data"].as_str().unwrap());
-                all.timestamps
-                    .push(body["timestamp"].as_str().unwrap().to_owned());
+                self.data.push_str(body["data"].as_str().unwrap());
+                let at = body["timestamp"].as_str().unwrap();
+                self.timestamps.push(at.to_owned());
                 assert_eq!(body.as_object().unwrap().len(), 4, "{body}");
                 assert!(body["session_id"].is_string() && body["stream"] == "stdout");
             }
         }
+        false
     }
+}
+
+async fn heard(subscription: &mut Subscription) -> Heard {
+    let mut all = Heard::default();
+    while !all.take(subscription).await {}
+    all
 }
 
 /// JR-122, JR-131, JR-143, JR-144, R-11: who creates follows unless they say otherwise, who
@@ -274,16 +277,16 @@ async fn followers_are_told() {
     assert!(strange.now().is_none());
     let ended = bench.ask("attach", on.clone(), Some(&stranger)).await;
     assert_eq!(ended.unwrap(), json!({ "ok": false }));
-    assert!(strange.now().is_none());
-    let quiet = json!({ "command": "true", "attach": false });
-    let quiet = bench.ask("create", quiet, Some(&stranger)).await.unwrap();
     let late = heard(&mut strange).await;
     assert_eq!((late.data.as_str(), late.exit), ("", made.exit));
-    bench
+    assert!(strange.now().is_none());
     // Who was told is not told again.
     let again = bench.ask("attach", on, Some(&viewer)).await;
     assert_eq!(again.unwrap(), json!({ "ok": false }));
     assert!(views.now().is_none());
+    let quiet = json!({ "command": "true", "attach": false });
+    let quiet = bench.ask("create", quiet, Some(&stranger)).await.unwrap();
+    bench
         .until_over(quiet["session_id"].as_str().unwrap())
         .await;
     assert!(strange.now().is_none());
@@ -307,26 +310,44 @@ async fn the_end_comes_last() {
 }
 
 /// R-3, R-11: one who follows and never reads keeps nobody from printing, reading or ending, and
-/// is told once of what it missed.
+/// is told once of what it missed. Who reads along misses nothing, for as long as the program is not
+/// ahead of them by more than is kept: here it waits for them.
 #[tokio::test]
 async fn who_never_reads_harms_nobody() {
+    const BLOCKS: usize = 24;
+    const LINES: usize = 90_000;
     let bench = Bench::new(&[]);
     let [idle, busy] = [(); 2].map(|()| bench.topics.connection());
     let mut never = bench.topics.listen(idle.clone());
-    let session = bench
-        .sh("read x; yes 0123456789 | head -c 39600000", Some(&idle))
-        .await;
+    let script = format!(
+        "stty -echo; echo ready; for i in $(seq {BLOCKS}); do \
+         read x; yes 0123456789 | head -n {LINES}; done"
+    );
+    let session = bench.sh(&script, Some(&idle)).await;
+    bench.until_log(&session, "ready").await;
     let mut reads = bench.topics.listen(busy.clone());
     let on = json!({ "session_id": session });
     bench.ask("attach", on, Some(&busy)).await.unwrap();
-    bench
-        .good("write", json!({ "session_id": session, "data": "\n" }))
-        .await;
-    let busy = heard(&mut reads).await;
-    assert_eq!(busy.exit["code"], 0);
+    let block = "0123456789\r\n".repeat(LINES);
+    let mut read = Heard::default();
+    // What it shows.
+    read.take(&mut reads).await;
+    for _ in 0..BLOCKS {
+        read.data.clear();
+        let enter = json!({ "session_id": session, "data": "\n" });
+        bench.good("write", enter).await;
+        while read.data.len() < block.len() {
+            read.take(&mut reads).await;
+        }
+        assert!(read.data == block, "{}", read.data.len());
+    }
+    let end = heard(&mut reads).await;
+    assert_eq!((read.gaps + end.gaps, end.data.as_str()), (0, ""));
+    assert_eq!(end.exit["code"], 0);
     assert_eq!(bench.until_over(&session).await, "exited");
     let idle = heard(&mut never).await;
-    assert_eq!((idle.gaps, &idle.exit), (1, &busy.exit));
+    assert_eq!((idle.gaps, &idle.exit), (1, &end.exit));
+    assert!(idle.data.len() < BLOCKS * block.len());
     // The log holds its last 4 MiB.
     let log = bench.log(&session).await;
     assert!(log.len() > 3 << 20 && log.len() <= 4 << 20, "{}", log.len());
