@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::support::Folder;
 use crate::support::drive::{Ran, Serve, cli, exchange, post_bytes, run};
+use crate::support::faults::every_fault;
 use crate::support::workspace::{ONE, trusted, trusted_with};
-use callgate_call::{Fault, LeaseRefusal};
 use serde_json::json;
 
 fn document(name: &str) -> String {
@@ -31,59 +30,6 @@ fn rows(text: &str) -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-/// One fault after another, so that a new one does not compile until it stands here.
-fn after(fault: &Fault) -> Option<Fault> {
-    let text = String::new;
-    let time = Duration::from_secs(1);
-    Some(match fault {
-        Fault::UnknownTool { .. } => Fault::BadRequest { reason: text() },
-        Fault::BadRequest { .. } => Fault::BadInput {
-            field: text(),
-            reason: text(),
-        },
-        Fault::BadInput { .. } => Fault::bad_value(text()),
-        Fault::BadValue { .. } => Fault::NotFound { message: text() },
-        Fault::NotFound { .. } => Fault::denied(text()),
-        Fault::Denied { .. } => Fault::NeedsApproval { approval: text() },
-        Fault::NeedsApproval { .. } => Fault::NeedsInput {
-            requests: serde_json::Map::new(),
-            state: None,
-        },
-        Fault::NeedsInput { .. } => Fault::LeaseRequired {
-            tier: 1,
-            tool: text(),
-            aid: text(),
-        },
-        Fault::LeaseRequired { .. } => Fault::LeaseRejected {
-            refusal: LeaseRefusal::TierTooLow {
-                expected: 2,
-                got: 1,
-            },
-        },
-        Fault::LeaseRejected { .. } => Fault::conflict(text()),
-        Fault::Conflict { .. } => Fault::OutcomeUnknown { call: text() },
-        Fault::OutcomeUnknown { .. } => Fault::RateLimited { retry_after: time },
-        Fault::RateLimited { .. } => Fault::BreakerOpen { retry_after: time },
-        Fault::BreakerOpen { .. } => Fault::Unavailable { reason: text() },
-        Fault::Unavailable { .. } => Fault::Unenforceable {
-            missing: Vec::new(),
-        },
-        Fault::Unenforceable { .. } => Fault::GuaranteeBlocked { guarantee: text() },
-        Fault::GuaranteeBlocked { .. } => Fault::too_large(text(), 1),
-        Fault::TooLarge { .. } => Fault::Timeout { after: time },
-        Fault::Timeout { .. } => Fault::Crash { message: text() },
-        Fault::Crash { .. } => Fault::BadOutput { reason: text() },
-        Fault::BadOutput { .. } => Fault::ToolFailed {
-            error_type: text(),
-            message: text(),
-            content: None,
-        },
-        Fault::ToolFailed { .. } => Fault::Cancelled,
-        Fault::Cancelled => Fault::Internal { message: text() },
-        Fault::Internal { .. } => return None,
-    })
-}
-
 /// Table F on our own wire: each kind of fault stands in the document, with the names of its
 /// data, and no other does.
 #[test]
@@ -98,11 +44,7 @@ fn every_kind_of_fault_is_documented() {
             (kind, data.map(str::to_owned).collect())
         })
         .collect();
-    let first = Fault::UnknownTool {
-        tool: String::new(),
-    };
-    let faults = std::iter::successors(Some(first), after);
-    let known: BTreeMap<String, BTreeSet<String>> = faults
+    let known: BTreeMap<String, BTreeSet<String>> = every_fault()
         .map(|fault| {
             let data = fault.data();
             let names = data.as_object().expect("an object").keys().cloned();

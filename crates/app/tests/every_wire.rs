@@ -1,23 +1,21 @@
 //! One tool, every wire: the same outcome, the same fault, the same records, and one run for
-//! one key wherever it is used. Table F of `docs/decisions/`.
+//! one key wherever it is used. Table F of `docs/decisions/`: every fault there is, on every wire
+//! that can have it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::locate::misbehave;
-use crate::support::bridge::Frames;
-use crate::support::drive::{
-    Host, call_records, chain, cli, post_bytes, run_records, signal, verified,
-};
-use crate::support::mcp::{legacy_call, mcp, modern_call, post_open};
+use crate::support::alike::{Counts, each, is_good, same_faults, same_records, same_replays};
+use crate::support::drive::{call_records, chain, cli, run_records, signal, verified};
+use crate::support::faults::every_fault;
+use crate::support::mcp::{mcp, modern_call};
 use crate::support::play::{artifact, done, item, lines};
-use crate::support::seen::{Seen, protocol_seen, toolhost_seen};
+use crate::support::seen::Seen;
 use crate::support::stage::Stage;
-use crate::support::wires::{WIRES, Wires, local_request, rpc_request};
+use crate::support::wait_for;
+use crate::support::wires::{WIRES, Wires, recorded_as};
 use crate::support::workspace::{effects, trusted_with};
-use crate::support::{callgate, wait_for};
 use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, Job, ManualClock, RunFuture, Runner,
     Timestamp, Tool, Wire,
@@ -53,7 +51,8 @@ case $input in
 esac
 "#;
 
-/// One that is promised more than a worker can keep, and one that tries what it must not.
+/// One that is promised more than a worker can keep, one that tries what it must not, and one
+/// that asks.
 const HELD: &str = r#"
 [[tool]]
 name = "unkept"
@@ -67,7 +66,14 @@ name = "tries"
 tags = ["tag.wire"]
 tier = 1
 runner = { kind = "python", entry = "tries:connect" }
+[[tool]]
+name = "asks"
+tags = ["tag.wire"]
+tier = 1
+runner = { kind = "python", entry = "asks:branch" }
 "#;
+
+const ASKS: &str = "from callgate import ask, tool\n\n@tool\ndef branch() -> str:\n    return ask(\"Which branch?\")\n";
 
 const TRIES: &str =
     "import socket\ndef connect(payload):\n    socket.create_connection((\"127.0.0.1\", 1))\n";
@@ -100,7 +106,84 @@ fn config() -> String {
     config
 }
 
-/// F, F-15, F-16, G-3, G-11, JR-17, JR-21, JR-23, R-13: a tool registered once is callable over every wire under the same rules.
+/// The test that brings a fault about. A new fault does not compile until it has one.
+#[derive(PartialEq)]
+enum Shown {
+    Rules,
+    Breaker,
+    Cancelled,
+    Internal,
+}
+
+fn shown_in(fault: &Fault) -> Shown {
+    match fault {
+        Fault::UnknownTool { .. }
+        | Fault::BadRequest { .. }
+        | Fault::BadInput { .. }
+        | Fault::BadValue { .. }
+        | Fault::NotFound { .. }
+        | Fault::Denied { .. }
+        | Fault::NeedsApproval { .. }
+        | Fault::NeedsInput { .. }
+        | Fault::LeaseRequired { .. }
+        | Fault::LeaseRejected { .. }
+        | Fault::Conflict { .. }
+        | Fault::OutcomeUnknown { .. }
+        | Fault::RateLimited { .. }
+        | Fault::Unavailable { .. }
+        | Fault::Unenforceable { .. }
+        | Fault::GuaranteeBlocked { .. }
+        | Fault::TooLarge { .. }
+        | Fault::Timeout { .. }
+        | Fault::Crash { .. }
+        | Fault::BadOutput { .. }
+        | Fault::ToolFailed { .. } => Shown::Rules,
+        Fault::BreakerOpen { .. } => Shown::Breaker,
+        Fault::Cancelled => Shown::Cancelled,
+        Fault::Internal { .. } => Shown::Internal,
+    }
+}
+
+/// Why a wire can not have a fault.
+fn lacks(wire: &str, kind: &str) -> Option<&'static str> {
+    match (wire, kind) {
+        ("tool", "rate_limited") => {
+            Some("each process counts rates for itself (G-7), and `callgate tool` is one a call")
+        }
+        _ => None,
+    }
+}
+
+/// So many calls by each wire that can have this fault.
+fn those_with(kind: &str, times: usize) -> Counts {
+    let mut counts = each(times);
+    for wire in WIRES {
+        if lacks(wire, kind).is_some() {
+            counts.remove(recorded_as(wire));
+        }
+    }
+    counts
+}
+
+/// Each fault of this test was told by every wire that can have it.
+fn all_told(wires: &Wires<'_>, shown: Shown) {
+    for fault in every_fault().filter(|fault| shown_in(fault) == shown) {
+        for wire in WIRES {
+            let was_told = wires
+                .told
+                .contains(&(wire.to_owned(), fault.kind().to_owned()));
+            let reason = lacks(wire, fault.kind());
+            assert_eq!(
+                was_told,
+                reason.is_none(),
+                "{wire}: {}, {reason:?}",
+                fault.kind()
+            );
+        }
+    }
+}
+
+/// F, F-2, F-15, F-16, F-24, G-3, G-11, JR-17, JR-21, JR-23, R-13: a tool registered once is callable over every wire under the same rules.
 #[test]
 fn the_same_rules_on_every_wire() {
     let config = config();
@@ -108,6 +191,7 @@ fn the_same_rules_on_every_wire() {
         ("callgate.toml", &config),
         ("work.sh", WORK),
         ("tries.py", TRIES),
+        ("asks.py", ASKS),
     ]);
     let mut wires = Wires::open(&folder);
     let faults = [
@@ -115,6 +199,7 @@ fn the_same_rules_on_every_wire() {
         ("work", json!({ "do": 7 }), "bad_input"),
         ("denied", json!({}), "denied"),
         ("asked", json!({}), "needs_approval"),
+        ("asks", json!({}), "needs_input"),
         ("leased", json!({}), "lease_required"),
         ("absent", json!({}), "unavailable"),
         ("unkept", json!({}), "unenforceable"),
@@ -131,6 +216,14 @@ fn the_same_rules_on_every_wire() {
         ),
         ("files/read", json!({ "path": "missing.txt" }), "not_found"),
     ];
+    // What is no request is no call either: the chain knows nothing of it.
+    let before = chain(&folder).len();
+    for wire in WIRES {
+        let seen = wires.no_request(wire);
+        assert_eq!(seen, Seen::Fault("bad_request".to_owned()), "{wire}");
+    }
+    assert_eq!(chain(&folder).len(), before);
+
     for wire in WIRES {
         for (tool, input, kind) in &faults {
             let seen = wires.call(wire, tool, input, "", "");
@@ -140,15 +233,15 @@ fn the_same_rules_on_every_wire() {
                 "{wire}: {tool} {input}"
             );
         }
-        let bad = wires.call(wire, "leased", &json!({}), "", "lease_made_up");
+        let input = json!({ "do": "x" });
+        let bad = wires.call(wire, "leased", &input, "", "lease_made_up");
         assert_eq!(bad, Seen::Fault("lease_rejected".to_owned()), "{wire}");
         let limited = format!("limited/{wire}");
         assert!(matches!(
             wires.call(wire, &limited, &json!({}), "", ""),
             Seen::Output { .. }
         ));
-        // Rates are counted by each process for itself (G-7), and `callgate tool` is one a call.
-        if wire != "tool" {
+        if lacks(wire, "rate_limited").is_none() {
             let seen = wires.call(wire, &limited, &json!({}), "", "");
             assert_eq!(seen, Seen::Fault("rate_limited".to_owned()), "{wire}");
         }
@@ -157,9 +250,9 @@ fn the_same_rules_on_every_wire() {
             .good()
             .json();
         let token = lease["token"].as_str().expect("a token");
-        let first = wires.call(wire, "leased", &json!({ "do": "x" }), "", token);
+        let first = wires.call(wire, "leased", &input, "", token);
         assert!(matches!(first, Seen::Output { .. }), "{wire}: {first:?}");
-        let again = wires.call(wire, "leased", &json!({ "do": "x" }), "", token);
+        let again = wires.call(wire, "leased", &input, "", token);
         assert_eq!(again, Seen::Fault("lease_rejected".to_owned()), "{wire}");
     }
 
@@ -214,7 +307,7 @@ fn the_same_rules_on_every_wire() {
     let key = json!({ "callgate/idempotencyKey": "lost" });
     let input = json!({ "do": "hang" });
     killed.send(&modern_call(1, "work", &input, &key));
-    crate::support::wait_for("the effect", || {
+    wait_for("the effect", || {
         (effects(&folder) == ran + WIRES.len() + 1).then_some(())
     });
     killed.kill();
@@ -223,36 +316,51 @@ fn the_same_rules_on_every_wire() {
         assert_eq!(seen, Seen::Fault("outcome_unknown".to_owned()), "{wire}");
     }
 
+    all_told(&wires, Shown::Rules);
     wires.close();
     verified(&folder);
     let records = chain(&folder);
-    same_records(&records, EVERYBODY, |start| {
+    same_records(&records, &each(1), |start| {
         let tool = start["tool"].as_str();
         start.get("key").is_none() && tool.is_some_and(|tool| tool.starts_with("limited/"))
     });
     // Those that were the first with their key.
-    let with_pilot = [EVERYBODY, &["pilot"]].concat();
+    let mut with_pilot = each(1);
+    with_pilot.insert("pilot", 1);
     same_records(&records, &with_pilot, |start| {
         start.get("key").is_some() && start["tool"] == "work" && is_good(&records, start)
     });
+    same_replays(&records, "work", WIRES.len());
+    let leased = same_records(&records, &each(1), |start| start["tool"] == "leased");
+    assert_eq!(leased, ["lease.spend", "start", "outcome"]);
+    leases_are_spent_once(&records);
     for (tool, _, kind) in &faults {
-        same_faults(&records, tool, kind);
+        same_faults(&records, tool, kind, &those_with(kind, 1));
+    }
+    for (tool, kind, times) in [
+        ("leased", "lease_rejected", 2),
+        ("limited", "rate_limited", 1),
+        ("work", "conflict", WIRES.len()),
+        ("work", "outcome_unknown", 1),
+    ] {
+        same_faults(&records, tool, kind, &those_with(kind, times));
     }
 }
 
-/// The wires by their names in records; both eras of MCP have one.
-const EVERYBODY: &[&str] = &[
-    "bridge", "gate", "mcp", "mcp-http", "rpc", "rpc-http", "service", "tool", "toolhost",
-];
-
-fn outcome_of<'a>(records: &'a [Value], start: &Value) -> Option<&'a Value> {
-    let is_its = |record: &&Value| record["kind"] == "outcome" && record["call"] == start["call"];
-    records.iter().find(is_its)
-}
-
-fn is_good(records: &[Value], start: &Value) -> bool {
-    let outcome = outcome_of(records, start);
-    outcome.is_some_and(|outcome| outcome.get("fault").is_none())
+/// Each that was granted is spent by one call, which says so.
+fn leases_are_spent_once(records: &[Value]) {
+    let of = |kind: &str, member: &str| -> Vec<String> {
+        let with = records.iter().filter(|record| record["kind"] == kind);
+        let mut all: Vec<String> = with
+            .filter_map(|record| record[member].as_str().map(str::to_owned))
+            .collect();
+        all.sort();
+        all
+    };
+    let granted = of("lease.grant", "lease");
+    assert_eq!(granted.len(), WIRES.len());
+    assert_eq!(of("lease.spend", "lease"), granted);
+    assert_eq!(of("start", "lease"), granted);
 }
 
 /// F, G-7: a tool that failed on one wire is left alone on all of them.
@@ -268,6 +376,9 @@ fn a_breaker_opens_on_every_wire() {
         assert_eq!(seen, Seen::Fault("breaker_open".to_owned()), "{wire}");
     }
     assert_eq!(effects(&folder), 1);
+    all_told(&wires, Shown::Breaker);
+    wires.close();
+    same_faults(&chain(&folder), "work", "breaker_open", &each(1));
 }
 
 /// Ends as it was told to.
@@ -310,115 +421,36 @@ async fn record_end(folder: &crate::support::Folder, input: &Value, key: &str, f
     assert!(gate.call(&call).await.result.is_err());
 }
 
-/// F, G-3: no tool of today ends so, but one of another version may have: what is recorded is
-/// told on every wire in its words.
+/// F, G-3: what no tool of today ends with, one of another version may have: what is recorded is
+/// told on every wire in its words, and that it was told is recorded alike.
 #[tokio::test]
 async fn recorded_ends_are_told_on_every_wire() {
     let config = config();
     let folder = trusted_with(&[("callgate.toml", &config), ("work.sh", WORK)]);
-    let (input, key) = (json!({ "do": "read" }), "not-found");
-    let message = "no such thing: notes.txt".to_owned();
-    record_end(&folder, &input, key, Fault::NotFound { message }).await;
+    let input = json!({ "do": "read" });
+    let message = |text: &str| text.to_owned();
+    let ends = [
+        Fault::NotFound {
+            message: message("no such thing: notes.txt"),
+        },
+        Fault::Internal {
+            message: message("a shelf fell"),
+        },
+        Fault::Cancelled,
+    ];
+    for fault in &ends {
+        record_end(&folder, &input, fault.kind(), fault.clone()).await;
+    }
     let mut wires = Wires::open(&folder);
-    for wire in WIRES {
-        let seen = wires.call(wire, "work", &input, key, "");
-        assert_eq!(seen, Seen::Fault("not_found".to_owned()), "{wire}");
+    for kind in ends.iter().map(Fault::kind) {
+        for wire in WIRES {
+            let seen = wires.call(wire, "work", &input, kind, "");
+            assert_eq!(seen, Seen::Fault(kind.to_owned()), "{wire}");
+        }
     }
     assert_eq!(effects(&folder), 0);
-}
-
-/// Starts a call that hangs and takes it back, the way a caller of the wire does.
-fn cancel(folder: &crate::support::Folder, wires: &mut Wires<'_>, wire: &str) {
-    let input = json!({ "do": "hang" });
-    let before = effects(folder);
-    let runs = || wait_for("the effect", || (effects(folder) > before).then_some(()));
-    let take_back = json!({
-        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 9 },
-    });
-    match wire {
-        "toolhost" => {
-            let mut host = Host::start(folder, ".");
-            host.send(&json!({ "aid": callgate_call::aid_of_name("work"), "inputs": input }));
-            runs();
-            signal(host.pid(), rustix::process::Signal::TERM);
-            let seen = toolhost_seen(&host.reply());
-            assert_eq!(seen, Seen::Fault("cancelled".to_owned()));
-        }
-        "gate" => {
-            let body = json!({ "tool": "work", "input": input }).to_string();
-            let mut stream =
-                std::os::unix::net::UnixStream::connect(&wires.serve.socket).expect("the gate");
-            let sent = stream.write_all(&post_bytes(body.as_bytes()));
-            sent.expect("the gate reads");
-            runs();
-        }
-        "mcp" => {
-            let call = modern_call(9, "work", &input, &json!({}));
-            wires.modern.send(&call);
-            runs();
-            wires.modern.send(&take_back);
-        }
-        "mcp-legacy" => {
-            wires
-                .legacy
-                .send(&legacy_call(9, "work", &input, &json!({})));
-            runs();
-            wires.legacy.send(&take_back);
-        }
-        "mcp-http" => {
-            let authorization = format!("Bearer {}", wires.token);
-            let call = modern_call(9, "work", &input, &json!({}));
-            let open = post_open(wires.port, &call, &[("authorization", &authorization)]);
-            runs();
-            drop(open);
-        }
-        "mcp-http-legacy" => {
-            let open = wires.post_legacy(&legacy_call(9, "work", &input, &json!({})));
-            runs();
-            drop(open);
-        }
-        "bridge" => {
-            let mut frames = Frames::connect(&folder.join("state/bridge.sock"));
-            let request = crate::support::bridge::request("work", &input);
-            assert!(frames.send(request.to_string().as_bytes()));
-            runs();
-        }
-        "tool" => {
-            let mut child = callgate(folder)
-                .arg("tool")
-                .stdin(std::process::Stdio::piped())
-                .stdout(std::process::Stdio::piped())
-                .spawn()
-                .expect("start the program");
-            let request = local_request("work", &input, json!({})).to_string();
-            let mut stdin = child.stdin.take().expect("piped");
-            stdin.write_all(request.as_bytes()).expect("it reads");
-            drop(stdin);
-            runs();
-            signal(child.id(), rustix::process::Signal::TERM);
-            let reply = child.wait_with_output().expect("its end").stdout;
-            let seen = protocol_seen(&serde_json::from_slice(&reply).expect("a reply"));
-            assert_eq!(seen, Seen::Fault("cancelled".to_owned()));
-        }
-        "service" => {
-            let open = wires.post_tools("work", &input, json!({}));
-            runs();
-            drop(open);
-        }
-        "rpc" => {
-            let mut host = Host::spawn(callgate(folder).arg("rpc"));
-            host.send(&rpc_request("work", &input, "", ""));
-            runs();
-            signal(host.pid(), rustix::process::Signal::TERM);
-            assert!(host.end().success());
-        }
-        "rpc-http" => {
-            let open = wires.post_rpc(&rpc_request("work", &input, "", ""));
-            runs();
-            drop(open);
-        }
-        other => panic!("no wire {other}"),
-    }
+    wires.close();
+    same_replays(&chain(&folder), "work", ends.len());
 }
 
 /// F-22: a caller that goes away, or takes its call back, ends it on every wire, and nothing is
@@ -430,27 +462,13 @@ fn cancelled_on_every_wire() {
     let folder = trusted_with(&[("callgate.toml", &config), ("work.sh", WORK)]);
     let mut wires = Wires::open(&folder);
     for wire in WIRES {
-        cancel(&folder, &mut wires, wire);
+        wires.cancel(wire);
     }
-    let ended = wait_for("the ends", || {
+    wait_for("the ends", || {
         let records = chain(&folder);
-        let mut ended = BTreeMap::new();
-        for end in records.iter().filter(|r| r["fault"] == "cancelled") {
-            let start = records
-                .iter()
-                .find(|r| r["kind"] == "start" && r["call"] == end["call"]);
-            let wire = start.and_then(|start| start["wire"].as_str());
-            *ended.entry(wire.expect("a wire").to_owned()).or_insert(0) += 1;
-        }
-        (ended.values().sum::<usize>() == WIRES.len()).then_some(ended)
+        let ends = records.iter().filter(|r| r["fault"] == "cancelled");
+        (ends.count() == WIRES.len()).then_some(())
     });
-    // Both eras are one wire.
-    let once = [
-        "bridge", "gate", "rpc", "rpc-http", "service", "tool", "toolhost",
-    ];
-    let once = once.map(|wire| (wire.to_owned(), 1));
-    let twice = ["mcp", "mcp-http"].map(|wire| (wire.to_owned(), 2));
-    assert_eq!(ended, once.into_iter().chain(twice).collect());
 
     let mut host = mcp(&folder, &["--standalone"]);
     let input = json!({ "do": "hang" });
@@ -466,6 +484,11 @@ fn cancelled_on_every_wire() {
         assert_eq!(seen, Seen::Fault("cancelled".to_owned()), "{wire}");
     }
     assert_eq!(effects(&folder), WIRES.len() + 1);
+    all_told(&wires, Shown::Cancelled);
+    wires.close();
+    let records = chain(&folder);
+    same_faults(&records, "work", "cancelled", &each(1));
+    same_replays(&records, "work", 1);
 }
 
 /// F-23: a journal that somebody has cut is not written to any more, and every wire says that
@@ -479,9 +502,15 @@ fn internal_on_every_wire() {
         let seen = wires.call(wire, "work", &json!({}), "", "");
         assert!(matches!(seen, Seen::Output { .. }), "{wire}: {seen:?}");
     }
-    let segments = std::fs::read_dir(folder.join("state/journal")).expect("a journal");
-    for segment in segments.flatten() {
-        let file = std::fs::File::options().write(true).open(segment.path());
+    let segments = || -> Vec<std::path::PathBuf> {
+        let entries = std::fs::read_dir(folder.join("state/journal")).expect("a journal");
+        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    };
+    let cut = segments();
+    for segment in &cut {
+        let file = std::fs::File::options().write(true).open(segment);
         file.and_then(|file| file.set_len(64)).expect("cut it");
     }
     for wire in WIRES {
@@ -489,57 +518,13 @@ fn internal_on_every_wire() {
         assert_eq!(seen, Seen::Fault("internal".to_owned()), "{wire}");
     }
     assert_eq!(effects(&folder), WIRES.len());
-}
-
-/// A record without what is different for every call.
-fn shape(record: &Value) -> String {
-    let own = [
-        "seq", "at", "call", "wire", "took_ms", "tool", "aid", "key", "input", "output",
-    ];
-    let mut record = record.clone();
-    if let Some(members) = record.as_object_mut() {
-        members.retain(|name, _| !own.contains(&name.as_str()));
+    all_told(&wires, Shown::Internal);
+    // There is no record to compare: by none of them was anything written.
+    assert_eq!(segments(), cut);
+    for segment in &cut {
+        let length = std::fs::metadata(segment).expect("a segment").len();
+        assert_eq!(length, 64, "{}", segment.display());
     }
-    record.to_string()
-}
-
-/// What the chain says of a call that was refused or failed is the same for every wire too, the
-/// digest of its input included. A pilot's has a key, and so may have a start of its own.
-fn same_faults(records: &[Value], tool: &str, kind: &str) {
-    let aid = callgate_call::aid_of_name(tool);
-    let mut shapes = BTreeSet::new();
-    let mut wires = BTreeSet::new();
-    for end in records.iter().filter(|record| record["fault"] == kind) {
-        let is_start = |record: &&Value| record["kind"] == "start" && record["call"] == end["call"];
-        let start = records.iter().find(is_start);
-        let first = start.unwrap_or(end);
-        let named = first["tool"] == tool || first["tool"] == aid.as_str();
-        let wire = first["wire"].as_str().unwrap_or_default();
-        if named && wire != "pilot" && first.get("key").is_none() {
-            wires.insert(wire);
-            shapes.insert((start.map(shape), shape(end), first["input"].to_string()));
-        }
-    }
-    assert_eq!(shapes.len(), 1, "{tool}, {kind}: {shapes:#?}");
-    let wanted: BTreeSet<&str> = EVERYBODY.iter().copied().collect();
-    assert_eq!(wires, wanted, "{tool}, {kind}");
-}
-
-/// What the chain says of these calls is the same for every wire but its name and what is
-/// different for every call.
-fn same_records(records: &[Value], wanted: &[&str], of: impl Fn(&Value) -> bool) {
-    let mut shapes = BTreeSet::new();
-    let mut wires = BTreeSet::new();
-    for start in records.iter().filter(|record| record["kind"] == "start") {
-        if of(start) {
-            wires.insert(start["wire"].as_str().unwrap_or_default().to_owned());
-            let outcome = outcome_of(records, start).expect("its outcome");
-            shapes.insert((shape(start), shape(outcome)));
-        }
-    }
-    assert_eq!(shapes.len(), 1, "{shapes:#?}");
-    let wanted: BTreeSet<String> = wanted.iter().map(|wire| (*wire).to_owned()).collect();
-    assert_eq!(wires, wanted);
 }
 
 /// A search by words is the same by every wire and for a pilot: what is found, what is recorded,

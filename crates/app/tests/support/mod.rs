@@ -1,10 +1,12 @@
 //! What the tests of the program have in common: a folder that goes away with its test, the
 //! fixture pack, and the program itself in an environment of the test's own.
 
+pub mod alike;
 pub mod arena;
 pub mod bridge;
 pub mod desk;
 pub mod drive;
+pub mod faults;
 pub mod fits;
 pub mod mcp;
 pub mod mutate;

@@ -1,6 +1,6 @@
 //! What came of a call, read off the reply of each wire, in words all wires share.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What came of a call, in words all wires share.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +52,12 @@ pub fn pilot_seen(shown: &Value) -> Seen {
 
 /// MCP, in either era.
 pub fn mcp_seen(reply: &Value) -> Seen {
+    // Nobody is asked whose client can not ask: it is told what it lacks.
+    if reply["error"]["data"]["requiredCapabilities"] == json!({ "elicitation": {} }) {
+        return Seen::Fault("needs_input".to_owned());
+    }
     match reply["error"]["code"].as_i64() {
+        Some(-32600) => return Seen::Fault("bad_request".to_owned()),
         Some(-32602) => return Seen::Fault("unknown_tool".to_owned()),
         Some(-32603) => return Seen::Fault("internal".to_owned()),
         Some(code) => panic!("code {code}: {reply}"),
@@ -80,9 +85,13 @@ fn content_value(result: &Value) -> Value {
 /// The fault's own name is told beside the contract's words, which must fit it.
 pub fn protocol_seen(reply: &Value) -> Seen {
     let call = &reply["callgate/call"];
-    // A workspace that does not open has no call to tell of.
-    let unopened = (reply["error"]["type"] == "RuntimeError").then_some("internal");
-    let Some(kind) = call["fault"].as_str().or(unopened) else {
+    // What is no request, and a workspace that does not open, have no call to tell of.
+    let uncalled = match reply["error"]["type"].as_str() {
+        Some("ProtocolError") => Some("bad_request"),
+        Some("RuntimeError") => Some("internal"),
+        _ => None,
+    };
+    let Some(kind) = call["fault"].as_str().or(uncalled) else {
         assert_eq!(reply["ok"], true, "{reply}");
         return Seen::Output {
             value: reply["result"].clone(),
@@ -92,11 +101,12 @@ pub fn protocol_seen(reply: &Value) -> Seen {
     let words = |name: &str| reply["error"][name].as_str().unwrap_or_default();
     let wanted = match kind {
         "unknown_tool" => ["ToolNotFoundError", ""],
+        "bad_request" => ["ProtocolError", ""],
         "bad_input" | "bad_value" | "too_large" => ["ValueError", ""],
         "not_found" => ["FileNotFoundError", ""],
         "cancelled" => ["CancelledError", ""],
         "internal" => ["RuntimeError", ""],
-        "denied" | "needs_approval" => ["PermissionError", "policy_denied"],
+        "denied" | "needs_approval" | "needs_input" => ["PermissionError", "policy_denied"],
         "lease_required" | "lease_rejected" => ["PermissionError", kind],
         "conflict" => ["ConflictError", ""],
         "outcome_unknown" => ["OutcomeUnknownError", ""],
@@ -118,7 +128,9 @@ pub fn protocol_seen(reply: &Value) -> Seen {
 /// The fault's own name is told beside the contract's code, which must fit it. Table F.
 pub fn rpc_seen(reply: &Value) -> Seen {
     let call = &reply["callgate"];
-    let Some(kind) = call["fault"].as_str() else {
+    // What is no request has no call to tell of.
+    let uncalled = (reply["error"]["code"] == -32600).then_some("bad_request");
+    let Some(kind) = call["fault"].as_str().or(uncalled) else {
         let result = reply.get("result");
         return Seen::Output {
             value: result.unwrap_or_else(|| panic!("{reply}")).clone(),
@@ -126,12 +138,13 @@ pub fn rpc_seen(reply: &Value) -> Seen {
         };
     };
     let wanted = match kind {
+        "bad_request" => -32600,
         "unknown_tool" => -32601,
         "bad_input" => -32602,
         "bad_value" => 1003,
         "not_found" => 1001,
-        "denied" | "needs_approval" | "lease_required" | "lease_rejected" | "unenforceable"
-        | "guarantee_blocked" => 1002,
+        "denied" | "needs_approval" | "needs_input" | "lease_required" | "lease_rejected"
+        | "unenforceable" | "guarantee_blocked" => 1002,
         "conflict" | "outcome_unknown" => 1005,
         "rate_limited" => 1004,
         "unavailable"
@@ -154,6 +167,7 @@ pub fn rpc_seen(reply: &Value) -> Seen {
             "{reply}"
         ),
         "needs_approval" => assert!(data["approval"].is_string(), "{reply}"),
+        "needs_input" => assert!(data["requests"].is_object(), "{reply}"),
         "lease_required" | "lease_rejected" => assert!(data["reason"].is_string(), "{reply}"),
         "outcome_unknown" => assert_eq!(data["outcome"], "unknown"),
         "rate_limited" => assert!(data["retry_after_ms"].is_u64(), "{reply}"),
@@ -179,12 +193,14 @@ pub fn bridge_seen(reply: &Value) -> Seen {
     let kind = match error["type"].as_str().unwrap_or_default() {
         "ToolNotFoundError" => "unknown_tool",
         "ValueError" if message.starts_with("bad input") => "bad_input",
+        "ValueError" if message.ends_with(": expected string") => "bad_request",
         "ValueError" => "bad_value",
         "FileNotFoundError" => "not_found",
         "CancelledError" => "cancelled",
         "RuntimeError" => "internal",
         "PermissionError" if message.starts_with("denied") => "denied",
         "PermissionError" if message.starts_with("needs approval") => "needs_approval",
+        "PermissionError" if message.starts_with("needs answers") => "needs_input",
         "PermissionError" if message.starts_with("cannot be enforced") => "unenforceable",
         "PermissionError" if message.starts_with("blocked by guarantee") => "guarantee_blocked",
         "PermissionError" if message.starts_with("lease_required") => "lease_required",
@@ -204,6 +220,24 @@ pub fn bridge_seen(reply: &Value) -> Seen {
     Seen::Fault(kind.to_owned())
 }
 
+/// What the relay made of a parent's answer, for its MCP client. B-1.
+pub fn relay_seen(reply: &Value) -> Seen {
+    if reply.get("error").is_some() {
+        return mcp_seen(reply);
+    }
+    let is_error = reply["result"]["isError"] == true;
+    let text = reply["result"]["content"][0]["text"].as_str();
+    let said = text
+        .filter(|_| is_error)
+        .and_then(|text| text.strip_suffix(')')?.rsplit_once(" (type: "));
+    match said {
+        Some((message, kind)) => {
+            bridge_seen(&json!({ "error": { "type": kind, "message": message } }))
+        }
+        None => bridge_seen(reply),
+    }
+}
+
 /// The contract has three words for all faults; the message tells the rest.
 pub fn toolhost_seen(reply: &Value) -> Seen {
     if reply["status"] == "OK" {
@@ -219,6 +253,7 @@ pub fn toolhost_seen(reply: &Value) -> Seen {
         ("refused", "lease_required") => "lease_required",
         ("refused", "lease_rejected") => "lease_rejected",
         ("refused", error) if error.starts_with("tool not found") => "unknown_tool",
+        ("refused", "idempotency_key must be a string") => "bad_request",
         ("INVALID_PICK", _) => "bad_input",
         ("BREAKER_TRIP", error) if error.starts_with("rate limited") => "rate_limited",
         ("BREAKER_TRIP", error) if error.starts_with("breaker open") => "breaker_open",
@@ -226,6 +261,7 @@ pub fn toolhost_seen(reply: &Value) -> Seen {
         ("TOOL_ERROR", error) => [
             ("denied", "denied"),
             ("needs approval", "needs_approval"),
+            ("needs answers", "needs_input"),
             ("cannot be enforced", "unenforceable"),
             ("blocked by guarantee", "guarantee_blocked"),
             ("idempotency_conflict", "conflict"),
