@@ -107,3 +107,4 @@ mod traces;
 mod tree_limits;
 mod trust;
 mod untrusted;
+mod vanishing;

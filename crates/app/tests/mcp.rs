@@ -4,9 +4,10 @@ use std::io::Read as _;
 
 use crate::support::drive::{Host, Serve, chain, cli, verified};
 use crate::support::mcp::{
-    initialize, legacy_call, mcp, modern_call, modern_meta, post_mcp, post_open, serve_http,
+    cancelled, hear_of, initialize, legacy_call, listen, mcp, modern_call, modern_meta, post_mcp,
+    post_open, serve_http,
 };
-use crate::support::processes::{descendants, resident_bytes};
+use crate::support::processes::descendants;
 use crate::support::wait_for;
 use crate::support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
 use serde_json::{Value, json};
@@ -16,17 +17,6 @@ const ASKED: &str = r#"
 tools = ["one", "builtin/echo"]
 decision = "ask"
 "#;
-
-/// Reads from a stream until it has said `words`.
-fn hear_of(stream: &mut std::net::TcpStream, words: &str) {
-    let mut seen = String::new();
-    while !seen.contains(words) {
-        let mut chunk = [0; 4096];
-        let count = stream.read(&mut chunk).expect("events");
-        assert_ne!(count, 0, "{seen}");
-        seen.push_str(&String::from_utf8_lossy(&chunk[..count]));
-    }
-}
 
 fn text_of(reply: &Value) -> &str {
     reply["result"]["content"][0]["text"]
@@ -96,9 +86,7 @@ fn cancelling_ends_the_tool() {
     };
     host.send(&modern_call(1, "one", &json!({}), &json!({})));
     let check = gone(1);
-    host.send(&json!({
-        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 },
-    }));
+    host.send(&cancelled(&json!(1)));
     check(&serve);
     // No answer to what was taken back: the next answer is the next request's.
     let next = host.ask(&json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }));
@@ -141,19 +129,21 @@ fn the_end_of_input_ends_everything() {
     });
 }
 
+/// A modern call of `one`, with more in its params.
+fn round(id: u64, n: u64, more: Value) -> Value {
+    let mut call = modern_call(id, "one", &json!({ "n": n }), &json!({}));
+    for (key, value) in more.as_object().into_iter().flatten() {
+        call["params"][key] = value.clone();
+    }
+    call
+}
+
 /// G-6, G-6b: a pending approval is put to the client's user: in rounds where the era has them, by
 /// elicitation where not. A decline is a denial, recorded as that user's.
 #[test]
 fn a_client_s_user_approves() {
     let folder = trusted(&format!("{ONE}{ASKED}"));
     let mut host = mcp(&folder, &["--standalone"]);
-    let round = |id: u64, n: u64, more: Value| {
-        let mut call = modern_call(id, "one", &json!({ "n": n }), &json!({}));
-        for (key, value) in more.as_object().into_iter().flatten() {
-            call["params"][key] = value.clone();
-        }
-        call
-    };
     let accept = json!({ "action": "accept", "content": { "approve": true } });
 
     let asked = host.ask(&round(1, 1, json!({})));
@@ -263,12 +253,8 @@ fn changes_are_told() {
     let (serve, port) = serve_http(&folder);
     let mut legacy = mcp(&folder, &[]);
     legacy.ask(&initialize(1));
-    let mut listen = json!({
-        "jsonrpc": "2.0", "id": "sub", "method": "subscriptions/listen",
-        "params": { "notifications": { "toolsListChanged": true }, "_meta": modern_meta() },
-    });
     let mut modern = mcp(&folder, &[]);
-    modern.send(&listen);
+    modern.send(&listen(&json!("sub")));
     let acknowledged = modern.reply();
     let subscription = |message: &Value| {
         message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone()
@@ -278,8 +264,7 @@ fn changes_are_told() {
         "notifications/subscriptions/acknowledged"
     );
     assert_eq!(subscription(&acknowledged), "sub");
-    listen["id"] = json!(9);
-    let mut stream = post_open(port, &listen, &[]);
+    let mut stream = post_open(port, &listen(&json!(9)), &[]);
     hear_of(&mut stream, "subscriptions/acknowledged");
 
     let two = ONE.replace("\"one\"", "\"two\"").replace("ONE", "TWO");
@@ -338,103 +323,6 @@ fn a_call_s_records_are_a_resource() {
     let foreign = post_mcp(port, &read(3, &uri, modern_meta()), &[("mcp-name", &uri)]);
     assert_eq!(foreign.json()["error"]["code"], -32602, "{foreign:?}");
     assert!(serve.stop().success());
-}
-
-/// Ten thousand clients that vanish and a thousand cancelled calls, after some that warm it up:
-/// no child, no descriptor and no memory is left.
-#[test]
-fn vanishing_clients_leave_nothing() {
-    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", HANGS)]);
-    let (serve, port) = serve_http(&folder);
-    let mut host = mcp(&folder, &[]);
-    let listen = json!({
-        "jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen",
-        "params": { "notifications": { "toolsListChanged": true }, "_meta": modern_meta() },
-    });
-    let churn = |rounds: usize| {
-        for round in 0..rounds {
-            match round % 4 {
-                0 => drop(std::net::TcpStream::connect(("127.0.0.1", port))),
-                1 => drop(post_open(port, &initialize(1), &[])),
-                2 => drop(post_open(port, &listen, &[])),
-                _ => {
-                    let mut stream =
-                        std::net::TcpStream::connect(("127.0.0.1", port)).expect("connect");
-                    let _ =
-                        std::io::Write::write_all(&mut stream, b"POST /mcp HTTP/1.1\r\nhost: lo");
-                }
-            }
-        }
-    };
-    let descriptors = || {
-        std::fs::read_dir(format!("/proc/{}/fd", serve.pid()))
-            .expect("descriptors")
-            .count()
-    };
-    // Taken back once they have begun for sure: by hanging up, and by a word on a pipe.
-    let mut begun = 0;
-    let mut cancelled = |batches: usize| {
-        for batch in 0..batches {
-            let ids = begun as u64..begun as u64 + 10;
-            let calls = ids.map(|id| modern_call(id, "one", &json!({}), &json!({})));
-            begun += 10;
-            let started = || {
-                wait_for("their start", || (effects(&folder) == begun).then_some(()));
-            };
-            if batch % 2 == 0 {
-                let open: Vec<_> = calls.map(|call| post_open(port, &call, &[])).collect();
-                started();
-                drop(open);
-                continue;
-            }
-            let calls: Vec<Value> = calls.collect();
-            assert!(calls.iter().all(|call| host.send(call)));
-            started();
-            for call in &calls {
-                assert!(host.send(&json!({
-                    "jsonrpc": "2.0", "method": "notifications/cancelled",
-                    "params": { "requestId": call["id"] },
-                })));
-            }
-        }
-    };
-    churn(1000);
-    cancelled(10);
-    let settled = || {
-        wait_for("quiet", || {
-            (descendants(serve.pid()).len() <= 1).then_some(())
-        })
-    };
-    settled();
-    let (memory, open) = (resident_bytes(serve.pid()), descriptors());
-    churn(10_000);
-    cancelled(100);
-    settled();
-    wait_for("descriptors", || (descriptors() <= open + 8).then_some(()));
-    wait_for("memory", || {
-        let grown = resident_bytes(serve.pid()).saturating_sub(memory);
-        (grown <= 8 << 20).then_some(())
-    });
-    let answer = post_mcp(
-        port,
-        &modern_call(2, "builtin_echo", &json!({ "a": 1 }), &json!({})),
-        &[],
-    );
-    assert_eq!(text_of(&answer.json()), r#"{"a":1}"#);
-    let next = host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
-    assert_eq!(next["id"], 1, "no call that was taken back is answered");
-    assert!(host.end().success());
-    assert!(serve.stop().success());
-    let records = chain(&folder);
-    let count = |kind: &str, fault: &Value| {
-        let found = records
-            .iter()
-            .filter(|record| record["kind"] == kind && record["fault"] == *fault);
-        found.count()
-    };
-    assert_eq!(count("start", &Value::Null), 1100);
-    assert_eq!(count("outcome", &json!("cancelled")), 1100);
-    verified(&folder);
 }
 
 /// Junk between messages is refused line by line; ids come back as the bytes they were.
@@ -515,10 +403,7 @@ fn a_streamed_legacy_call_is_cancelled() {
     let call = legacy_call(7, "one", &json!({}), &json!({ "progressToken": "p" }));
     let mut stream = post_open(port, &call, &session);
     hear_of(&mut stream, "notifications/progress");
-    let cancelled = json!({
-        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 },
-    });
-    assert_eq!(post_mcp(port, &cancelled, &session).status, 202);
+    assert_eq!(post_mcp(port, &cancelled(&json!(7)), &session).status, 202);
     wait_for("the call's end", || {
         let ends = chain(&folder);
         ends.iter().any(|r| r["fault"] == "cancelled").then_some(())
@@ -566,10 +451,7 @@ fn unheard_listeners_do_not_hold_up_the_end() {
     let folder = trusted(ONE);
     let mut host = mcp(&folder, &["--standalone"]);
     for id in 0..300 {
-        host.send(&json!({
-            "jsonrpc": "2.0", "id": id, "method": "subscriptions/listen",
-            "params": { "notifications": { "toolsListChanged": true }, "_meta": modern_meta() },
-        }));
+        host.send(&listen(&json!(id)));
     }
     assert!(host.end().success());
 }

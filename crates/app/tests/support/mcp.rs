@@ -48,6 +48,32 @@ pub fn initialize(id: u64) -> Value {
     })
 }
 
+/// `subscriptions/listen` for changes of the list of tools.
+pub fn listen(id: &Value) -> Value {
+    json!({
+        "jsonrpc": "2.0", "id": id, "method": "subscriptions/listen",
+        "params": { "notifications": { "toolsListChanged": true }, "_meta": modern_meta() },
+    })
+}
+
+/// Takes a request back.
+pub fn cancelled(id: &Value) -> Value {
+    json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id },
+    })
+}
+
+/// Reads from a stream until it has said `words`.
+pub fn hear_of(stream: &mut impl std::io::Read, words: &str) {
+    let mut seen = String::new();
+    while !seen.contains(words) {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk).expect("events");
+        assert_ne!(count, 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&chunk[..count]));
+    }
+}
+
 /// `callgate mcp` with arguments.
 pub fn mcp(folder: &Folder, args: &[&str]) -> Host {
     Host::spawn(callgate(folder).arg("mcp").args(args))

@@ -8,7 +8,35 @@ use super::{Ends, wait_for};
 
 /// The processes that descend from `pid`, nearest first; zombies excepted.
 pub fn descendants(pid: u32) -> Vec<u32> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    let family = family(pid).into_iter();
+    family
+        .filter(|one| !one.is_zombie)
+        .map(|one| one.pid)
+        .collect()
+}
+
+/// Those that have ended, and whose parents, `pid` or descendants of it, have not looked.
+pub fn zombies(pid: u32) -> Vec<u32> {
+    let family = family(pid).into_iter();
+    family
+        .filter(|one| one.is_zombie)
+        .map(|one| one.pid)
+        .collect()
+}
+
+/// How many descriptors a process has open.
+pub fn descriptors(pid: u32) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    open.expect("its descriptors").count()
+}
+
+struct Relative {
+    pid: u32,
+    is_zombie: bool,
+}
+
+fn family(pid: u32) -> Vec<Relative> {
+    let mut children: HashMap<u32, Vec<Relative>> = HashMap::new();
     for pid in all() {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
             continue;
@@ -17,20 +45,19 @@ pub fn descendants(pid: u32) -> Vec<u32> {
             continue;
         };
         let mut fields = rest.split_whitespace();
-        if fields.next() == Some("Z") {
-            continue;
-        }
+        let is_zombie = fields.next() == Some("Z");
         if let Some(parent) = fields.next().and_then(|text| text.parse().ok()) {
-            children.entry(parent).or_default().push(pid);
+            let child = Relative { pid, is_zombie };
+            children.entry(parent).or_default().push(child);
         }
     }
-    let mut found = vec![pid];
+    let mut found = children.remove(&pid).unwrap_or_default();
     let mut next = 0;
-    while let Some(pid) = found.get(next) {
-        found.extend(children.remove(pid).unwrap_or_default());
+    while let Some(one) = found.get(next) {
+        let its = children.remove(&one.pid);
+        found.extend(its.unwrap_or_default());
         next += 1;
     }
-    found.remove(0);
     found
 }
 
@@ -109,6 +136,12 @@ pub fn peak_kib(pid: u32) -> u64 {
 /// How much of its memory are pages of files at present, its code above all.
 pub fn of_files_kib(pid: u32) -> u64 {
     status_kib(pid, "RssFile:")
+}
+
+/// The memory of a process that is of no file, in bytes: how much of its code is there is up to
+/// the kernel, and changes with what else the machine does.
+pub fn own_bytes(pid: u32) -> u64 {
+    resident_bytes(pid).saturating_sub(of_files_kib(pid) * 1024)
 }
 
 fn status_kib(pid: u32, name: &str) -> u64 {
