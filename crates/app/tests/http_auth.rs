@@ -655,8 +655,17 @@ decision = "ask"
     assert!(waits["result"]["requestState"].is_null(), "{waits}");
     // State of the caller who may is good for nobody else.
     let asked = ask(&named, "deploy", 2);
-    let stolen = approved(&plain, "deploy", 2, &asked["result"]["requestState"], yes);
+    let state = &asked["result"]["requestState"];
+    let stolen = approved(&plain, "deploy", 2, state, yes.clone());
     assert_eq!(stolen["error"]["code"], -32602, "{stolen}");
+    // Nor is it good for that caller once it was changed or cut.
+    let text = state.as_str().expect("a state");
+    let (head, last) = text.split_at(text.len() - 1);
+    let flipped = format!("{head}{}", if last == "0" { "1" } else { "0" });
+    for changed in [flipped.as_str(), head, &text[..32], ""] {
+        let refused = approved(&named, "deploy", 2, &json!(changed), yes.clone());
+        assert_eq!(refused["error"]["code"], -32602, "{changed}: {refused}");
+    }
     assert!(web.serve.stop().success());
     let records = chain(&folder);
     let starts = records.iter().filter(|record| record["kind"] == "start");

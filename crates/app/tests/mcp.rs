@@ -9,7 +9,7 @@ use crate::support::mcp::{
 };
 use crate::support::processes::descendants;
 use crate::support::wait_for;
-use crate::support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
+use crate::support::workspace::{HANGS, ONE, SLOW, TOOL, effects, started, trusted, trusted_with};
 use serde_json::{Value, json};
 
 const ASKED: &str = r#"
@@ -244,6 +244,132 @@ fn a_client_s_user_approves() {
         .filter(|record| record["kind"] == "approval.deny")
         .count();
     assert_eq!(denied, 1, "the one that was declined");
+}
+
+/// `slow` beside `one`, which its user must approve.
+fn asking_workspace() -> crate::support::Folder {
+    let slow = ONE.replace("\"one\"", "\"slow\"").replace("ONE", "SLOW");
+    let config = format!("{ONE}{ASKED}{}", slow.replace("tool.sh", "slow.sh"));
+    let files = [
+        ("callgate.toml", config.as_str()),
+        ("tool.sh", TOOL),
+        ("slow.sh", SLOW),
+    ];
+    trusted_with(&files)
+}
+
+/// Asks with each of these states while another call of the pipe is at work: each is refused and
+/// decides nothing, and the other call ends as if nothing had been.
+fn refused_meanwhile(folder: &crate::support::Folder, host: &mut Host, n: u64, states: &[Value]) {
+    let before = effects(folder);
+    host.send(&modern_call(100, "slow", &json!({}), &json!({})));
+    started(folder, before + 1);
+    let accept = json!({ "action": "accept", "content": { "approve": true } });
+    let answers = json!({ "callgate_approval": accept });
+    for state in states {
+        let more = json!({ "requestState": state, "inputResponses": answers });
+        let refused = host.ask(&round(101, n, more));
+        assert_eq!(refused["id"], 101, "{refused}");
+        assert_eq!(refused["error"]["code"], -32602, "{state}: {refused}");
+        let words = refused["error"]["message"].as_str().expect("words");
+        assert!(words.starts_with("`requestState` "), "{words}");
+        assert!(refused["error"]["data"].is_null(), "{refused}");
+    }
+    assert_eq!(effects(folder), before + 1);
+    folder.write("go", "");
+    let done = host.reply();
+    assert_eq!(
+        (&done["id"], text_of(&done)),
+        (&json!(100), r#"{"done":true}"#)
+    );
+    std::fs::remove_file(folder.join("go")).expect("it was written just now");
+}
+
+/// What was granted and denied so far.
+fn decisions(folder: &crate::support::Folder) -> Vec<Value> {
+    let kinds = chain(folder).into_iter().map(|mut r| r["kind"].take());
+    kinds
+        .filter(|kind| {
+            ["approval.grant", "approval.deny"]
+                .iter()
+                .any(|k| kind == k)
+        })
+        .collect()
+}
+
+/// State that was changed anywhere, or cut, approves nothing and harms no other call; as it was
+/// given it is still good.
+#[test]
+fn changed_state_is_refused() {
+    let folder = asking_workspace();
+    let mut host = mcp(&folder, &["--standalone"]);
+    let asked = host.ask(&round(1, 1, json!({})));
+    let state = asked["result"]["requestState"].as_str().expect("a state");
+    let flipped = (0..state.len()).step_by(7).map(|at| {
+        let mut bytes = state.as_bytes().to_vec();
+        bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
+        json!(String::from_utf8(bytes).expect("text"))
+    });
+    let cut = [
+        0,
+        1,
+        16,
+        32,
+        state.len() / 2,
+        state.len() - 2,
+        state.len() - 1,
+    ];
+    let cut = cut.map(|at| json!(state[..at]));
+    let longer = [json!(format!("{state}00")), json!(state.to_uppercase())];
+    let others = [json!(7), json!({ "approval": "x" }), json!([state])];
+    let states: Vec<Value> = flipped.chain(cut).chain(longer).chain(others).collect();
+    refused_meanwhile(&folder, &mut host, 1, &states);
+    assert_eq!(decisions(&folder), [Value::Null; 0]);
+
+    let accept = json!({ "action": "accept", "content": { "approve": true } });
+    let answers = json!({ "callgate_approval": accept });
+    let more = json!({ "requestState": state, "inputResponses": answers });
+    assert_eq!(text_of(&host.ask(&round(2, 1, more))), r#"{"got":{"n":1}}"#);
+    assert_eq!(decisions(&folder), ["approval.grant"]);
+    assert!(host.end().success());
+    verified(&folder);
+}
+
+/// State is good for an hour, whoever serves the workspace then; later it approves nothing and
+/// harms no other call, and the user is asked anew.
+#[cfg(feature = "failpoints")]
+#[test]
+fn old_state_is_refused() {
+    let folder = asking_workspace();
+    let at = |ahead_ms: u64| {
+        let mut command = crate::support::callgate(&folder);
+        command.env("CALLGATE_CLOCK_AHEAD_MS", ahead_ms.to_string());
+        Host::spawn(command.args(["mcp", "--standalone"]))
+    };
+    let mut first = at(0);
+    let states =
+        [1, 2].map(|n| first.ask(&round(n, n, json!({})))["result"]["requestState"].clone());
+    assert!(first.end().success());
+    let accept = json!({ "action": "accept", "content": { "approve": true } });
+    let answers = json!({ "callgate_approval": accept });
+
+    // A minute for a machine that is slow.
+    let mut soon = at(3_600_000 - 60_000);
+    let more = json!({ "requestState": states[0], "inputResponses": answers });
+    let done = soon.ask(&round(3, 1, more));
+    assert_eq!(text_of(&done), r#"{"got":{"n":1}}"#);
+    assert!(soon.end().success());
+
+    let mut late = at(3_600_001);
+    refused_meanwhile(&folder, &mut late, 2, &states[1..]);
+    assert_eq!(decisions(&folder), ["approval.grant"]);
+    let asked = late.ask(&round(4, 2, json!({})));
+    let more = json!({
+        "requestState": asked["result"]["requestState"], "inputResponses": answers,
+    });
+    let done = late.ask(&round(5, 2, more));
+    assert_eq!(text_of(&done), r#"{"got":{"n":2}}"#);
+    assert!(late.end().success());
 }
 
 /// A tool that comes or goes is told to those who listen, in both eras.
