@@ -15,7 +15,7 @@ use crate::support::bridge::{
 use crate::support::drive::{Host, Serve, chain, cli, lines_of, python, run, verified};
 use crate::support::processes::{descendants, words_of};
 use crate::support::workspace::builtins;
-use crate::support::{Folder, callgate, wait_for};
+use crate::support::{Folder, callgate, unused_uid, wait_for};
 use serde_json::{Value, json};
 
 const ONE: &str = r#"
@@ -439,17 +439,34 @@ fn schema_files_that_are_refused() {
     assert_eq!(listed["result"], json!({ "tools": [] }));
 }
 
-/// B-7: neither end talks to a process of another user.
+/// B-7: the files are their owner's alone, and neither end talks to a process of another user.
+/// Only root can be a second user; anybody else's tests of `doors` hold the two ends to a number
+/// that is not theirs.
 #[test]
 fn another_user_is_not_served() {
-    let other = std::env::var("CALLGATE_TEST_UID").ok();
-    let Some(uid) = other.filter(|_| rustix::process::geteuid().is_root()) else {
-        return;
-    };
     let folder = trusted(APPEND);
     let serve = Serve::start(&folder);
+    for (name, wanted) in [
+        ("state", 0o700),
+        ("state/bridge.sock", 0o600),
+        ("state/bridge-schema.json", 0o600),
+    ] {
+        let found = std::fs::metadata(folder.join(name)).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, wanted, "{name}");
+    }
+    if rustix::process::geteuid().is_root() {
+        let uid = unused_uid().to_string();
+        is_closed_on(&folder, &uid);
+        assert!(serve.stop().success());
+        is_not_told(&folder, &uid);
+    } else {
+        assert!(serve.stop().success());
+    }
+}
+
+/// The gate's end, even where the modes would let that user in.
+fn is_closed_on(folder: &Folder, uid: &str) {
     let socket = folder.join("state/bridge.sock");
-    // Even where the modes would let it in.
     for (path, mode) in [(folder.join("state"), 0o755), (socket.clone(), 0o777)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -472,9 +489,12 @@ print(len(answer))
         let ran = run(command.args(["-c", script, uid]).arg(&socket)).good();
         ran.out.trim() != "0"
     };
-    assert!(!answered(&uid));
+    assert!(!answered(uid));
     assert!(answered("0"));
-    assert!(serve.stop().success());
+}
+
+/// The bridge's end, at a socket of that user's.
+fn is_not_told(folder: &Folder, uid: &str) {
     let parent = r#"
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -487,7 +507,7 @@ sys.stdin.read()
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let theirs = folder.join("theirs.sock");
     let mut child = Command::new(python())
-        .args(["-c", parent, &uid])
+        .args(["-c", parent, uid])
         .arg(&theirs)
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::null())
@@ -495,7 +515,7 @@ sys.stdin.read()
         .unwrap();
     wait_for("their socket", || theirs.exists().then_some(()));
     write_private(&folder.join("schema.json"), "[]");
-    let mut bridge = bridge(&folder, &theirs, &folder.join("schema.json"));
+    let mut bridge = bridge(folder, &theirs, &folder.join("schema.json"));
     wait_for("a refusal by user", || {
         let reply = bridge.ask(&tools_call(1, "one", &json!({})));
         let (words, is_error) = told(&reply);

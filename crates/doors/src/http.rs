@@ -423,3 +423,28 @@ fn answer(status: StatusCode, body: &Value) -> Response {
     );
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::serve::Listener as _;
+    use tokio::io::AsyncReadExt as _;
+
+    /// G-10b, B-7: whoever is not of the user that is served is closed unread.
+    #[tokio::test]
+    async fn another_user_s_connection() {
+        let uid = rustix::process::geteuid().as_raw();
+        let name = format!("callgate-same-uid-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        for (of, is_served) in [(uid, true), (uid + 1, false)] {
+            let _ = std::fs::remove_file(&path);
+            let mut listener = SameUid::new(UnixListener::bind(&path).unwrap(), of);
+            let mut peer = UnixStream::connect(&path).await.unwrap();
+            tokio::select! {
+                _ = listener.accept() => assert!(is_served),
+                closed = peer.read_u8() => assert!(closed.is_err() && !is_served),
+            }
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -170,15 +170,49 @@ fn failure(said: &Said) -> Map<String, Value> {
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    use std::io::Read as _;
     use std::os::unix::net::{UnixListener, UnixStream as StdStream};
+
+    fn socket_path(name: &str) -> PathBuf {
+        let name = format!("callgate-relay-{name}-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    }
+
+    /// B-7: a parent that is not of the user it should be is told nothing.
+    #[test]
+    fn another_user_s_parent() {
+        let path = socket_path("other");
+        let parent = UnixListener::bind(&path).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let reached = |uid: u32| {
+            let pool = Pool::new(&path, uid, &[]);
+            let sent = runtime().block_on(pool.sent(b"input"));
+            let told = sent.map(drop).map_err(|said| said.message);
+            let mut heard = Vec::new();
+            let (mut stream, _) = parent.accept().unwrap();
+            stream.read_to_end(&mut heard).unwrap();
+            (told, heard)
+        };
+        assert_eq!(reached(uid), (Ok(()), b"input".to_vec()));
+        let (told, heard) = reached(uid + 1);
+        let words = format!("it is served by user {uid}");
+        assert!(told.unwrap_err().ends_with(&words));
+        assert_eq!(heard, b"");
+        std::fs::remove_file(&path).unwrap();
+    }
 
     /// B-8: a parent that does not take connections is given up, one that is only busy waited
     /// for.
     #[test]
     fn a_full_queue() {
-        let name = format!("callgate-relay-{}.sock", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_file(&path);
+        let path = socket_path("full");
         let queue = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         bind(&queue, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         listen(&queue, 0).unwrap();
@@ -186,10 +220,7 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         let mut pool = Pool::new(&path, uid, &[]);
         pool.patience = Duration::from_millis(30);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = runtime();
         let refused = runtime.block_on(pool.connect()).err().unwrap();
         assert!(
             refused.message.ends_with("no answer within 30ms"),
