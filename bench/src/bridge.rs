@@ -6,7 +6,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::daemon::{Daemon, wait_for};
 use crate::figure::{Figure, number, quiet};
@@ -106,13 +105,15 @@ fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let mut canned = Clients::connect(&bare, 1)?;
     let mut many = Clients::connect(&socket, CONNECTIONS)?;
     let mut theirs = Clients::connect(&python, CONNECTIONS)?;
-    let mut micros: [Vec<f64>; 4] = Default::default();
+    let mut least = Clients::connect(&bare, CONNECTIONS)?;
+    let mut micros: [Vec<f64>; 5] = Default::default();
     for round in 0..=ROUNDS {
         let each = [
-            spent(|| Ok(cpu::process(gate.pid())), || one.ask(CALLS))?,
-            spent(|| Ok(cpu::process(echo.pid())), || canned.ask(CALLS))?,
-            spent(|| Ok(cpu::process(gate.pid())), || many.ask(CALLS))?,
-            spent(|| Ok(cpu::process(rival.pid())), || theirs.ask(CALLS))?,
+            spent(&gate, || one.ask(CALLS))?,
+            spent(&echo, || canned.ask(CALLS))?,
+            spent(&gate, || many.ask(CALLS))?,
+            spent(&rival, || theirs.ask(CALLS))?,
+            spent(&echo, || least.ask(CALLS))?,
         ];
         // The first round warms up.
         if round > 0 {
@@ -121,10 +122,10 @@ fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
             }
         }
     }
-    drop((one, canned, many, theirs));
+    drop((one, canned, many, theirs, least));
     gate.stop()?;
     chain::check(bench, &scratch, (ROUNDS + 1) * 2 * CALLS)?;
-    let [one, canned, many, theirs] = micros.map(|micros| quiet(&micros));
+    let [one, canned, many, theirs, least] = micros.map(|micros| quiet(&micros));
     let times = theirs / many;
     Ok(vec![
         Figure::new(
@@ -145,21 +146,21 @@ fn calls(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         )
         .at_least(TIMES_PYTHON_MIN)
         .beside(format!(
-            "{} µs and {} µs, {CONNECTIONS} connections",
+            "{} µs and {} µs, {CONNECTIONS} connections; the bare echo, which does nothing else, \
+             {} µs, {} x",
             number(theirs),
-            number(many)
+            number(many),
+            number(least),
+            number(theirs / least),
         )),
     ])
 }
 
-/// Microseconds of CPU each of `CALLS` takes by this clock.
-fn spent(
-    clock: impl Fn() -> Result<Duration, Failure>,
-    ask: impl FnOnce() -> Result<(), Failure>,
-) -> Result<f64, Failure> {
-    let before = clock()?;
+/// Microseconds of its CPU that each of `CALLS` takes.
+fn spent(server: &Daemon, ask: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
+    let before = cpu::process(server.pid());
     ask()?;
-    Ok(cpu::micros_each(clock()? - before, CALLS))
+    Ok(cpu::micros_each(cpu::process(server.pid()) - before, CALLS))
 }
 
 /// CPU of a bridge from its start to its first answer.

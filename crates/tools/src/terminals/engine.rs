@@ -2,6 +2,7 @@
 //! configuration, and end with it.
 
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Timestamp, Topics};
 use callgate_sandbox::{Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize, resolve};
+use rustix::thread::set_current_timer_slack;
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
@@ -171,7 +173,11 @@ impl Thread {
         let stopped = stop.clone();
         let thread = std::thread::Builder::new()
             .name("terminals".to_owned())
-            .spawn(move || runtime.block_on(stopped.cancelled()))?;
+            .spawn(move || {
+                // It sleeps for microseconds; what wakes others up late would be tens of them.
+                let _ = set_current_timer_slack(Some(NonZero::<u64>::MIN));
+                runtime.block_on(stopped.cancelled());
+            })?;
         Ok(Self {
             handle,
             stop,

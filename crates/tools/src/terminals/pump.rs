@@ -9,7 +9,6 @@ use callgate_call::Stream;
 use callgate_sandbox::{Child, Ending, Exit};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::Receiver;
-use tokio::time::Instant;
 
 use super::engine::Shared;
 use super::session::Session;
@@ -20,14 +19,10 @@ const BATCH_BYTES: usize = 64 * 1024;
 
 /// How long a terminal that floods is left alone between two reads. The kernel fills it up 4 KiB
 /// at a time, and whoever comes back at once only disturbs it at that: both wait for the same
-/// locks, or for each other. With a pause in which it gets filled a quarter more gets through,
-/// for no more CPU. How long that is depends on the machine, and is found out.
-const BREATH_MIN: Duration = Duration::from_micros(10);
-const BREATH_FIRST: Duration = Duration::from_micros(18);
-const BREATH_MAX: Duration = Duration::from_micros(60);
-
-/// What a read gets of a terminal that was filled up, but for what its last line had no room for.
-const FILLED_BYTES: usize = 4 * 1024 - 128;
+/// locks, or for each other. With a pause in which it gets filled half as much again gets through.
+/// It is slept, because who does the filling may need our core; to wake up takes several times as
+/// long as this.
+const BREATH: Duration = Duration::from_micros(5);
 
 /// So many bytes at once are a flood.
 const FLOOD_BYTES: usize = 1024;
@@ -87,8 +82,6 @@ impl Source {
 struct Batch {
     bytes: Box<[u8]>,
     filled: usize,
-    /// How long a flood is left alone.
-    breath: Duration,
 }
 
 impl Batch {
@@ -96,7 +89,6 @@ impl Batch {
         Self {
             bytes: vec![0; BATCH_BYTES].into(),
             filled: 0,
-            breath: BREATH_FIRST,
         }
     }
 
@@ -112,13 +104,9 @@ impl Batch {
                 Ok(0) if self.filled == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(0) => return Ok(()),
                 Ok(count) => {
-                    // The first read of a batch was not preceded by a pause, and tells nothing of it.
-                    if self.filled > 0 {
-                        self.breath = next_breath(self.breath, count);
-                    }
                     self.filled += count;
                     if count >= FLOOD_BYTES && self.filled < BATCH_BYTES {
-                        leave_alone(self.breath);
+                        std::thread::sleep(BREATH);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -128,23 +116,6 @@ impl Batch {
             }
         }
         Ok(())
-    }
-}
-
-/// Longer where a read came too early for what it got, shorter where it need not have waited.
-fn next_breath(breath: Duration, count: usize) -> Duration {
-    let next = match count < FILLED_BYTES {
-        true => breath * 5 / 4,
-        false => breath * 19 / 20,
-    };
-    next.clamp(BREATH_MIN, BREATH_MAX)
-}
-
-/// Shorter than any sleep would be.
-fn leave_alone(breath: Duration) {
-    let until = Instant::now() + breath;
-    while Instant::now() < until {
-        std::hint::spin_loop();
     }
 }
 

@@ -148,23 +148,31 @@ impl Screen {
 
 /// Where the last byte is that does more than to print, or to begin a line.
 fn last_control(bytes: &[u8]) -> Option<usize> {
-    /// Looked at without a branch, which is several at a time.
-    const BLOCK_BYTES: usize = 256;
-    let is_control = |byte: u8| {
-        let moves = (byte == b'\r') | (byte == b'\n') | (byte == b'\t');
-        (byte == 0x7f) | ((byte < 0x20) & !moves)
+    let is_control = |byte: &u8| match byte {
+        b'\r' | b'\n' | b'\t' => false,
+        byte => matches!(byte, 0..0x20 | 0x7f),
     };
-    let mut end = bytes.len();
-    for block in bytes.rchunks(BLOCK_BYTES) {
-        if block
-            .iter()
-            .fold(false, |any, byte| any | is_control(*byte))
+    let (rest, words) = bytes.as_rchunks::<8>();
+    for (index, word) in words.iter().enumerate().rev() {
+        if has_control(*word)
+            && let Some(at) = word.iter().rposition(is_control)
         {
-            return bytes[..end].iter().rposition(|byte| is_control(*byte));
+            return Some(rest.len() + index * 8 + at);
         }
-        end -= block.len();
     }
-    None
+    rest.iter().rposition(is_control)
+}
+
+/// True if one of these is a control, of whatever kind. All at a time: most of what is printed
+/// fast has none.
+fn has_control(word: [u8; 8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    let word = u64::from_le_bytes(word);
+    // No sum goes beyond its byte: the high bits are not in it.
+    let low = word & (ONES * 0x7F);
+    let from_space = low + ONES * (0x80 - 0x20);
+    let delete = low + ONES;
+    (!from_space | delete) & !word & (ONES * 0x80) != 0
 }
 
 /// True if a control sequence, which begins `text`, ends in it.
@@ -278,6 +286,23 @@ mod tests {
             }
             assert_eq!(seen(&screen.snapshot(), ""), whole.screen().contents());
             assert!(screen.waiting.is_empty());
+        }
+    }
+
+    /// Every byte at every place of a word, and before the first whole one.
+    #[test]
+    fn the_last_control_is_found() {
+        for length in 0..=17 {
+            assert_eq!(last_control(&vec![b'x'; length]), None);
+            for (at, byte) in (0..length).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte))) {
+                let mut bytes = vec![b'x'; length];
+                bytes[at] = byte;
+                let moves = matches!(byte, b'\r' | b'\n' | b'\t');
+                let wanted = (byte.is_ascii_control() && !moves).then_some(at);
+                assert_eq!(last_control(&bytes), wanted, "{byte} at {at} of {length}");
+                bytes[0] = 0x1b;
+                assert_eq!(last_control(&bytes), wanted.or(Some(0)));
+            }
         }
     }
 
