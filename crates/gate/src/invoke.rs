@@ -147,10 +147,18 @@ impl Gate {
 
     /// The same for a pure tool, without waiting, and so without room for what is waited for: a
     /// future is moved as a whole whenever one that has it is made. Nothing comes back, and nothing
-    /// has come of it, if another call with the same key must be waited for.
+    /// has come of it, if something must be waited for: another call with the same key, or that
+    /// the record of a start is safe.
     pub fn invoke_at_once(&self, call: &Call, entry: &Entry) -> Option<Answer> {
         debug_assert!(entry.tool.runner.is_pure(), "others may not be broken off");
         let setup = self.setup.load();
+        // What is spent or claimed by starting would be lost if this were broken off.
+        let spends = setup
+            .policy
+            .asks_leave(&call.caller, &entry.tool, call.wire);
+        if spends || call.key.is_some() && !self.store.writes_well() {
+            return None;
+        }
         let work = pin!(self.invoke_in(&setup, call, Ok(entry)));
         match work.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Some(answer),

@@ -90,6 +90,12 @@ impl Policy {
             })
     }
 
+    /// True if a call of this tool by this caller must bring a lease or wait for an approval.
+    #[must_use]
+    pub fn asks_leave(&self, caller: &Caller, tool: &Tool, wire: Wire) -> bool {
+        self.leases.asks(wire, tool) || matches!(self.decide(caller, tool), Ok(Decision::Ask))
+    }
+
     /// The rule that decides.
     fn rule(&self, caller: &Caller, tool: &Tool) -> Option<&Rule> {
         self.rules

@@ -56,8 +56,7 @@ impl Gate {
     /// True if a call of this tool by this caller must bring a lease or wait for an approval.
     #[must_use]
     pub fn asks_leave(&self, tool: &Tool, caller: &Caller, wire: Wire) -> bool {
-        let policy = &self.setup.load().policy;
-        policy.leases.asks(wire, tool) || matches!(policy.decide(caller, tool), Ok(Decision::Ask))
+        self.setup.load().policy.asks_leave(caller, tool, wire)
     }
 
     /// True if a call of this tool answers without waiting for anything outside.

@@ -6,7 +6,62 @@ use std::time::Duration;
 use crate::support::{Function, Wanted, bench, kinds};
 use callgate_call::{Caller, Fault, Job, LeaseRefusal, LeaseToken, Output, Tier};
 use callgate_gate::{Decision, LeasePolicy, LeaseRequest, Rule};
+use callgate_store::Durability;
 use serde_json::{Value, json};
+
+/// G-5, G-6: a call that would spend a lease or an approval is not begun where it might be broken
+/// off, as a record that must be safe first would have it; nothing is lost.
+#[tokio::test]
+async fn nothing_is_spent_by_what_is_not_waited_for() {
+    let leased = LeasePolicy {
+        local: Some(Tier::Write),
+        ..LeasePolicy::default()
+    };
+    let asked = Rule {
+        tools: vec![],
+        callers: vec![],
+        decision: Decision::Ask,
+        approve_by_client: false,
+    };
+    for (leases, rules, waits) in [
+        (leased, vec![], true),
+        (LeasePolicy::default(), vec![asked], true),
+        (LeasePolicy::default(), vec![], false),
+    ] {
+        let b = bench(
+            "at-once",
+            Wanted {
+                leases,
+                rules,
+                is_pure: true,
+                durability: Durability::Power,
+                ..Wanted::default()
+            },
+        );
+        let request = LeaseRequest {
+            tool: "work".into(),
+            tier: None,
+            ttl: None,
+            caller: None,
+            input: None,
+        };
+        let mut call = b.keyed(json!({}), "k");
+        call.lease = Some(b.gate.grant_lease(&request).unwrap().token);
+        if b.gate.asks("work", &call.caller) {
+            let Err(Fault::NeedsApproval { approval }) = b.result(&call).await else {
+                panic!("an ask")
+            };
+            b.gate.decide(&approval, true, "uid:0").unwrap();
+        }
+        let entry = b.gate.catalog().find("work").unwrap().clone();
+        let answer = b.gate.invoke_at_once(&call, &entry);
+        assert_eq!(answer.is_none(), waits);
+        assert_eq!(b.ran(), usize::from(!waits));
+        // The same call, waited for.
+        assert_eq!(b.result(&call).await, Ok(json!({})));
+        assert_eq!(b.ran(), 1);
+    }
+}
 
 /// G-5, T-5, F-8, F-9: needed from the tier on, spent once, every mismatch by name.
 #[tokio::test]

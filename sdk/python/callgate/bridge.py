@@ -221,19 +221,23 @@ class _Serving:
 
     def __init__(self, place: _Place, tools: dict[str, _Tool]) -> None:
         self.tools = tools
-        self.files = _Files(place)
-        try:
-            self.files.write_schema(list(tools.values()))
-            self.listener = self.files.bind()
-        except BaseException:
-            self.files.remove()
-            raise
         self._loops = _Loops()
         self._lock = threading.Lock()
         self._streams: set[socket.socket] = set()
         self._stopped = False
         self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        threading.Thread(target=self._accept, name="callgate-parent", daemon=True).start()
+        self.files = _Files(place)
+        try:
+            self.files.write_schema(list(tools.values()))
+            self.listener = self.files.bind()
+            try:
+                threading.Thread(target=self._accept, name="callgate-parent", daemon=True).start()
+            except BaseException:
+                self.listener.close()
+                raise
+        except BaseException:
+            self.files.remove()
+            raise
 
     def stop(self) -> None:
         # The files first: whatever else goes wrong, they are gone.

@@ -85,19 +85,15 @@ impl From<Value> for Given {
 pub(super) type AtOnce = (Result<Given, Refusal>, Option<Ticket>);
 
 impl Server {
-    /// Answers one request: the whole message is appended to `out`.
+    /// Answers one request that had no answer at once: the whole message is appended to `out`,
+    /// and whatever it rests on is safe.
     pub(crate) async fn answer(&self, request: &mut Request, out: &mut Vec<u8>) -> Answered {
-        match self.answer_at_once(request, out) {
-            Some(answered) => answered,
-            None => {
-                // Boxed: what waits has room of its own, and others need none for it.
-                let given = Box::pin(self.given(request)).await;
-                written(request, (given, None), out)
-            }
-        }
+        // Boxed: what waits has room of its own, and others need none for it.
+        let given = Box::pin(self.given(request)).await;
+        written(request, (given, None), out)
     }
 
-    /// The same, if nothing has to be waited for.
+    /// Answers one request if nothing has to be waited for.
     pub(crate) fn answer_at_once(
         &self,
         request: &mut Request,

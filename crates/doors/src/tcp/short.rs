@@ -3,6 +3,7 @@
 //! is needed. Whatever is not that plain is the library's, from its first byte on, and so is
 //! all that follows on its connection.
 
+use std::future::poll_fn;
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::pin::{Pin, pin};
@@ -20,7 +21,7 @@ use callgate_gate::others_first;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
@@ -135,11 +136,11 @@ pub(super) async fn carry<A: Answers>(
             if stop.is_cancelled() {
                 return Left::Over;
             }
-            match stream.try_read_buf(&mut came) {
-                Ok(read) if read > 0 => {}
+            match poll_fn(|cx| Poll::Ready(pin!(stream.read_buf(&mut came)).poll(cx))).await {
+                Poll::Ready(Ok(read)) if read > 0 => {}
                 // It was told of, and is not there: then it is waited for again.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(_) | Err(_) => return Left::Over,
+                Poll::Pending => {}
+                Poll::Ready(_) => return Left::Over,
             }
         };
         std::mem::swap(&mut came, &mut asked);

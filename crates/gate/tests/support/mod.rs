@@ -10,7 +10,7 @@ use callgate_call::{
     Planner, RunFuture, Runner, Secrets, Tier, Timestamp, Tool, Wire,
 };
 use callgate_gate::{BreakerPolicy, Catalog, Gate, LeasePolicy, Policy, Rule, Setup};
-use callgate_store::{Filter, Options, Store};
+use callgate_store::{Durability, Filter, Options, Store};
 use serde_json::{Value, json};
 
 pub type Function = dyn Fn(&Job<'_>) -> Result<Output, Fault> + Send + Sync;
@@ -20,6 +20,7 @@ struct Counted {
     runs: Arc<AtomicUsize>,
     function: Box<Function>,
     gate: Option<Arc<tokio::sync::Semaphore>>,
+    is_pure: bool,
 }
 
 impl Runner for Counted {
@@ -35,6 +36,14 @@ impl Runner for Counted {
 
     fn kind(&self) -> &'static str {
         "test"
+    }
+
+    fn only_reads(&self) -> bool {
+        self.is_pure
+    }
+
+    fn is_pure(&self) -> bool {
+        self.is_pure
     }
 }
 
@@ -72,6 +81,8 @@ pub struct Wanted {
     pub rules: Vec<Rule>,
     pub leases: LeasePolicy,
     pub secrets: Vec<String>,
+    pub is_pure: bool,
+    pub durability: Durability,
 }
 
 /// A folder of the test's own that is not there yet.
@@ -88,13 +99,18 @@ pub fn bench(name: &str, wanted: Wanted) -> Bench {
     let dir = folder(name);
     let clock = Arc::new(ManualClock::at(Timestamp(1_000_000)));
     let as_clock: Arc<dyn Clock> = clock.clone();
-    let store = Arc::new(Store::open(&dir, Options::default(), as_clock.clone()).unwrap());
+    let options = Options {
+        durability: wanted.durability,
+        ..Options::default()
+    };
+    let store = Arc::new(Store::open(&dir, options, as_clock.clone()).unwrap());
     let runs = Arc::new(AtomicUsize::new(0));
     let echo = |job: &Job<'_>| Ok(Output::from_value(job.call.input.value().clone()));
     let runner = Counted {
         runs: Arc::clone(&runs),
         function: wanted.function.unwrap_or(Box::new(echo)),
         gate: wanted.hold,
+        is_pure: wanted.is_pure,
     };
     let mut tool = Tool {
         input_schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),

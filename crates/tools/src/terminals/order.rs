@@ -120,7 +120,7 @@ fn start(
     let found = Start::find(ground, &settings.programs.workspace, asked);
     // The contract has no other code for it here.
     found.map_err(|fault| match fault {
-        Fault::Denied { .. } => bad("cwd", "the gate's own"),
+        Fault::Denied { reason, .. } => bad("cwd", reason),
         fault => fault,
     })
 }

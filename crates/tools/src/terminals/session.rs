@@ -136,7 +136,7 @@ impl Session {
     }
 
     /// From now on `hearer` is told what it prints; first, what it shows. False if there is
-    /// nothing more to come: then they are told how it ended, unless they were told before.
+    /// nothing more to come: then they are told how it ended, unless they followed it.
     pub fn follow(&self, hearer: Option<&Hearer>) -> bool {
         let mut state = self.state();
         if let Some(end) = state.end {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use callgate_doors::http::SameUid;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -72,13 +73,22 @@ pub fn remove_socket(socket: &Path) -> Result<(), String> {
     }
 }
 
-/// Binds the socket 0600 from the start. We hold the lock, so what is there is stale.
+/// Binds the socket. We hold the lock, so what is there is stale.
 fn bind(socket: &Path) -> Result<UnixListener, String> {
     remove_socket(socket)?;
-    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(socket);
-    rustix::process::umask(before);
-    bound.map_err(|error| format!("bind {}: {error}", socket.display()))
+    private_listener(socket).map_err(|error| format!("bind {}: {error}", socket.display()))
+}
+
+/// A socket's file takes the mode its descriptor had, so it is 0600 from the start; the umask is
+/// that of whoever makes files meanwhile, too.
+fn private_listener(path: &Path) -> std::io::Result<UnixListener> {
+    const WAITING_MAX: i32 = 1024;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, WAITING_MAX)?;
+    UnixListener::from_std(socket.into())
 }
 
 /// A socket that is made again where it was removed.

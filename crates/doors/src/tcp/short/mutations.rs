@@ -8,7 +8,6 @@ use axum::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncReadExt as _;
 
 use super::*;
 use crate::mutate::mutant;
