@@ -244,65 +244,81 @@ impl<'de> Visitor<'de> for Key {
     }
 }
 
-/// Appends `text` as a JSON string.
+/// Appends `text` as a JSON string. Eight bytes at a time: outputs are JSON in JSON, with a quote
+/// every few bytes, and long texts without any.
 pub fn write_text(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
-    let start = out.len();
+    out.reserve(bytes.len() + bytes.len() / 8 + 2);
     out.push(b'"');
-    if bytes.iter().fold(0, |all, &byte| all | kind_of(byte)) == 0 {
-        out.extend_from_slice(bytes);
-    } else if !bytes
-        .chunks(PIECE_BYTES)
-        .all(|piece| write_marked(piece, out))
+    let mut written = 0;
+    let mut escape = |at: usize| {
+        out.extend_from_slice(&bytes[written..at]);
+        write_escape(bytes[at], out);
+        written = at + 1;
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let mut special = special_in(*word);
+        while special != 0 {
+            escape(index * 8 + special.trailing_zeros() as usize / 8);
+            special &= special - 1;
+        }
+    }
+    let from = words.len() * 8;
+    for (at, _) in rest
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| is_special(**byte))
     {
-        out.truncate(start);
-        return serde_json::to_writer(out, text).expect("writing to a Vec does not fail");
+        escape(from + at);
     }
+    out.extend_from_slice(&bytes[written..]);
     out.push(b'"');
 }
 
-/// So much is escaped at a time: for a moment it takes twice the room.
-const PIECE_BYTES: usize = 4096;
-/// Needs a backslash before it.
-const MARKED: u8 = 1;
-/// Has an escape of its own.
-const CONTROL: u8 = 2;
-
-const fn kind_of(byte: u8) -> u8 {
-    let marked = (byte == b'"') | (byte == b'\\');
-    let control = byte < 0x20;
-    (marked as u8 * MARKED) | (control as u8 * CONTROL)
+fn write_escape(byte: u8, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let short = match byte {
+        0x08 => b'b',
+        0x09 => b't',
+        0x0A => b'n',
+        0x0C => b'f',
+        0x0D => b'r',
+        0x00..=0x1F => {
+            let digits = [byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]);
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&digits);
+            return;
+        }
+        other => other,
+    };
+    out.extend_from_slice(&[b'\\', short]);
 }
 
-/// What `kind_of` says of every byte.
-const KINDS: [u8; 256] = {
-    let mut kinds = [0; 256];
-    let mut byte = 0;
-    while byte < kinds.len() {
-        kinds[byte] = kind_of(byte as u8);
-        byte += 1;
-    }
-    kinds
-};
+/// A byte that a string does not have as it is: a quote, a backslash, a control byte.
+const fn is_special(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\\' | 0..0x20)
+}
 
-/// Appends bytes with quotes and backslashes among them; false if there was anything else to
-/// escape. Outputs are JSON in JSON, where a quote comes along every few bytes: a branch at each
-/// would be guessed wrong, so a backslash is always put down, and overwritten where none belongs.
-fn write_marked(bytes: &[u8], out: &mut Vec<u8>) -> bool {
-    let start = out.len();
-    out.resize(start + 2 * bytes.len(), 0);
-    let places = &mut out[start..];
-    let (mut length, mut seen) = (0, 0);
-    for &byte in bytes {
-        let kind = KINDS[usize::from(byte)];
-        let mark = usize::from(kind & MARKED);
-        places[length] = b'\\';
-        places[length + mark] = byte;
-        length += 1 + mark;
-        seen |= kind;
-    }
-    out.truncate(start + length);
-    seen & CONTROL == 0
+/// True if any of them is special.
+pub(crate) fn has_special(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let special = words.iter().fold(0, |all, word| all | special_in(*word));
+    special != 0 || rest.iter().any(|byte| is_special(*byte))
+}
+
+/// The high bit of each byte that is special.
+fn special_in(word: [u8; 8]) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
+    const LOW: u64 = ONES * 0x7F;
+    let word = u64::from_le_bytes(word);
+    // No sum goes beyond its byte: the high bits are not in it.
+    let control = !(((word & LOW) + ONES * (0x80 - 0x20)) | word);
+    let is = |byte: u8| {
+        let other = word ^ (ONES * u64::from(byte));
+        !(((other & LOW) + LOW) | other)
+    };
+    (control | is(b'"') | is(b'\\')) & (ONES * 0x80)
 }
 
 /// Appends `value` as compact JSON.
@@ -425,12 +441,30 @@ mod tests {
             "é\"€",
             "a\nb\"c",
             "\u{7f}",
-            &"\"é\\".repeat(PIECE_BYTES),
-            &format!("{}\n", "\"".repeat(PIECE_BYTES)),
+            &"\"é\\".repeat(100),
+            &format!("{}\n", "\"".repeat(100)),
         ] {
-            let mut out = b"before".to_vec();
-            write_text(text, &mut out);
-            assert_eq!(out[6..], serde_json::to_vec(text).unwrap(), "{text}");
+            check_written(text);
         }
+    }
+
+    /// Every character of one byte at every place of a word, and behind the last whole one.
+    #[test]
+    fn texts_are_written_as_by_the_library() {
+        for length in 0..=17 {
+            for (at, byte) in (0..length).flat_map(|at| (0..=0x7F).map(move |byte| (at, byte))) {
+                let mut text = vec![b'x'; length];
+                text[at] = byte;
+                check_written(std::str::from_utf8(&text).unwrap());
+                text[0] = b'"';
+                check_written(std::str::from_utf8(&text).unwrap());
+            }
+        }
+    }
+
+    fn check_written(text: &str) {
+        let mut out = b"before".to_vec();
+        write_text(text, &mut out);
+        assert_eq!(out[6..], serde_json::to_vec(text).unwrap(), "{text:?}");
     }
 }

@@ -1,5 +1,7 @@
 //! Tools as MCP shows them, and outcomes as MCP results. Table F.
 
+use std::io::Write as _;
+
 use callgate_call::{Call, Enforcement, Fault, Outcome, Output, Tasks, Tier, Tool, host_name};
 use callgate_wires::json;
 use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
@@ -218,7 +220,7 @@ impl Tail<'_> {
         out.extend_from_slice(b",\"_meta\":{\"");
         out.extend_from_slice(meta::CALL.as_bytes());
         out.extend_from_slice(b"\":{\"id\":\"");
-        out.extend_from_slice(self.call.id.to_string().as_bytes());
+        let _ = write!(out, "{}", self.call.id);
         out.push(b'"');
         if self.replayed {
             out.extend_from_slice(b",\"replayed\":true");

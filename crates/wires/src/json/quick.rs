@@ -4,6 +4,8 @@
 
 use serde_json::{Map, Number, Value};
 
+use super::{is_special, special_in};
+
 /// Reads one text from its beginning.
 pub(crate) struct Quick<'a> {
     text: &'a str,
@@ -243,27 +245,16 @@ impl<'a> Quick<'a> {
 /// So many digits are a number that every integer type here holds.
 const DIGITS_EXACT: usize = 18;
 
-/// How many bytes there are before the first that a string does not have as it is: a quote, a
-/// backslash, a control byte. Eight at a time.
+/// How many bytes there are before the first that is special.
 fn plain_bytes(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const LOW: u64 = ONES * 0x7F;
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        // No sum goes beyond its byte: the high bits are not in it.
-        let control = !(((word & LOW) + ONES * (0x80 - 0x20)) | word);
-        let is = |byte: u8| {
-            let other = word ^ (ONES * u64::from(byte));
-            !(((other & LOW) + LOW) | other)
-        };
-        let special = (control | is(b'"') | is(b'\\')) & (ONES * 0x80);
+        let special = special_in(*word);
         if special != 0 {
             return index * 8 + special.trailing_zeros() as usize / 8;
         }
     }
-    let is_plain = |byte: &&u8| !matches!(**byte, b'"' | b'\\' | 0..0x20);
-    words.len() * 8 + rest.iter().take_while(is_plain).count()
+    words.len() * 8 + rest.iter().take_while(|byte| !is_special(**byte)).count()
 }
 
 #[cfg(test)]

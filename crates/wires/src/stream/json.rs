@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::msgpack::{Flaw, Reader, Token};
 use super::time::rfc3339;
+use crate::json::has_special;
 
 /// Writes the next value.
 pub(super) fn write_value(reader: &mut Reader<'_>, out: &mut Vec<u8>) {
@@ -109,13 +110,6 @@ const fn escapes() -> [u8; 256] {
     table[b'"' as usize] = b'"';
     table[b'\\' as usize] = b'\\';
     table
-}
-
-/// True if any byte of a text must be escaped, which is rare: a loop that looks at all of them is
-/// the fastest to see that there is none.
-fn has_special(bytes: &[u8]) -> bool {
-    let special = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
-    bytes.iter().fold(false, |any, byte| any | special(*byte))
 }
 
 /// A text in quotes.
