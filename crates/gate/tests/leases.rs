@@ -9,6 +9,17 @@ use callgate_gate::{Decision, LeasePolicy, LeaseRequest, Rule};
 use callgate_store::Durability;
 use serde_json::{Value, json};
 
+/// A lease of the tool, bound to nothing else.
+fn any_work() -> LeaseRequest {
+    LeaseRequest {
+        tool: "work".into(),
+        tier: None,
+        ttl: None,
+        caller: None,
+        input: None,
+    }
+}
+
 /// G-5, G-6: a call that would spend a lease or an approval is not begun where it might be broken
 /// off, as a record that must be safe first would have it; nothing is lost.
 #[tokio::test]
@@ -38,15 +49,8 @@ async fn nothing_is_spent_by_what_is_not_waited_for() {
                 ..Wanted::default()
             },
         );
-        let request = LeaseRequest {
-            tool: "work".into(),
-            tier: None,
-            ttl: None,
-            caller: None,
-            input: None,
-        };
         let mut call = b.keyed(json!({}), "k");
-        call.lease = Some(b.gate.grant_lease(&request).unwrap().token);
+        call.lease = Some(b.gate.grant_lease(&any_work()).unwrap().token);
         if b.gate.asks("work", &call.caller) {
             let Err(Fault::NeedsApproval { approval }) = b.result(&call).await else {
                 panic!("an ask")
@@ -88,13 +92,7 @@ async fn leases() {
         Err(Fault::LeaseRequired { tier: 1, .. })
     ));
     let ask = |change: &dyn Fn(&mut LeaseRequest)| {
-        let mut request = LeaseRequest {
-            tool: "work".into(),
-            tier: None,
-            ttl: None,
-            caller: None,
-            input: None,
-        };
+        let mut request = any_work();
         change(&mut request);
         b.gate.grant_lease(&request).unwrap().token
     };
@@ -148,14 +146,7 @@ async fn leases() {
 #[tokio::test]
 async fn leases_that_are_not_asked_for() {
     let b = bench("unasked", Wanted::default());
-    let request = LeaseRequest {
-        tool: "work".into(),
-        tier: None,
-        ttl: None,
-        caller: None,
-        input: None,
-    };
-    let token = b.gate.grant_lease(&request).unwrap().token;
+    let token = b.gate.grant_lease(&any_work()).unwrap().token;
     let mut call = b.call(json!({}));
     call.lease = Some(token);
     assert_eq!(b.result(&call).await, Ok(json!({})));
@@ -176,15 +167,8 @@ async fn a_retry_needs_no_second_lease() {
             ..Wanted::default()
         },
     );
-    let request = LeaseRequest {
-        tool: "work".into(),
-        tier: None,
-        ttl: None,
-        caller: None,
-        input: None,
-    };
     let mut call = b.keyed(json!({}), "k");
-    call.lease = Some(b.gate.grant_lease(&request).unwrap().token);
+    call.lease = Some(b.gate.grant_lease(&any_work()).unwrap().token);
     assert_eq!(b.result(&call).await, Ok(json!({})));
     let retry = b.gate.call(&b.keyed(json!({}), "k")).await;
     assert!(retry.replayed && retry.result.is_ok());
@@ -261,17 +245,7 @@ async fn no_worker_spends_no_lease() {
             ..Wanted::default()
         },
     );
-    let token = b
-        .gate
-        .grant_lease(&LeaseRequest {
-            tool: "work".into(),
-            tier: None,
-            ttl: None,
-            caller: None,
-            input: None,
-        })
-        .unwrap()
-        .token;
+    let token = b.gate.grant_lease(&any_work()).unwrap().token;
     let leased = || {
         let mut call = b.keyed(json!({}), "k");
         call.lease = Some(token.clone());
