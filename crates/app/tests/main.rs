@@ -34,6 +34,7 @@ mod conformance;
 mod daemon;
 mod degraded;
 mod documents;
+mod earlier_state;
 mod egress;
 mod eight_processes;
 mod every_wire;
