@@ -193,3 +193,31 @@ fn doctor_tells_what_is_enforced() {
     assert!(words.starts_with("none: needs Landlock"), "{words}");
     cli(&folder, &["doctor"]).good();
 }
+
+/// K-1. What passes the filter can be read without its source.
+#[test]
+fn doctor_lists_system_calls() {
+    let folder = workspace("");
+    let told = cli(&folder, &["doctor", "--syscalls", "--json"])
+        .good()
+        .json();
+    let calls = told["syscalls"].as_array().expect("calls");
+    let call = |name: &str| {
+        let found = calls.iter().find(|call| call["name"] == name);
+        found.expect("a known call").clone()
+    };
+    assert_eq!(told["others"], "ENOSYS");
+    assert_eq!(call("openat")["verdicts"]["tool"], "allow");
+    assert_eq!(call("connect")["verdicts"]["tool"], "EPERM");
+    assert_eq!(call("connect")["verdicts"]["network"], "allow");
+    assert_eq!(call("execve")["verdicts"]["no_subprocess"], "once");
+    let has = |list: &Value, word: &str| list.as_array().expect("words").contains(&word.into());
+    assert!(has(&call("fcntl")["commands"], "F_SETLK"));
+    assert!(!has(&call("fcntl")["commands"], "F_SETLEASE"));
+    assert!(has(
+        &call("ioctl")["commands_with_writes"],
+        "FS_IOC_SETFLAGS"
+    ));
+    let table = cli(&folder, &["doctor", "--syscalls"]).good().out;
+    assert!(table.contains("F_DUPFD_CLOEXEC") && table.contains("ENOSYS"));
+}

@@ -1,20 +1,23 @@
 //! Seccomp programs: which system calls a confined tool may make.
 //!
 //! Landlock guards files by their path; everything it does not see is guarded here: sockets,
-//! children, programs, other processes, metadata and the kernel's wilder corners. The filter
-//! denies what is listed and lets the rest through, because real tools must keep running; a
-//! ceiling on the numbers keeps out what was invented after the list. `policy.rs` says what
-//! is asked of each call, `table.rs` which number each has, `code.rs` turns both into the
-//! kernel's instructions. Not here: when a filter is installed and who answers the one exec.
+//! children, programs, other processes, metadata and the kernel's wilder corners. Every call has
+//! a verdict of its own; a number without one is answered as not there, so a kernel that is newer
+//! than the table opens nothing. `policy.rs` says what is asked of each kind of call, `table.rs`
+//! lists the calls, `commands.rs` the commands of those that are many, `code.rs` turns all three
+//! into the kernel's instructions, `listing.rs` shows them. Not here: when a filter is installed and who answers the one exec.
 
 mod code;
+mod commands;
 #[cfg(test)]
 mod interpret;
+mod listing;
 mod policy;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use listing::{SYSCALL_PROFILES, SyscallVerdict, syscall_verdicts};
 use policy::Rule;
 use table::{Arch, Kind, NATIVE};
 
@@ -35,8 +38,8 @@ pub(crate) struct Rules {
 /// those of other daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sockets {
-    /// A connected stream pair, which event loops need. A datagram pair could be aimed at any
-    /// socket with a path.
+    /// A connected pair of streams or sequenced packets, which event loops and browsers need. A
+    /// datagram pair could be aimed at any socket with a path.
     None,
     /// TCP and UDP over both versions of IP too.
     Inet,
@@ -69,7 +72,7 @@ pub fn child_program() -> Vec<u8> {
 }
 
 fn whole(arch: Arch, rules: Rules) -> Vec<libc::sock_filter> {
-    code::build(arch, |kind| policy::rule(kind, rules))
+    code::build(arch, Rule::NOT_THERE, |kind| policy::rule(kind, rules))
 }
 
 fn childless(arch: Arch) -> Vec<libc::sock_filter> {
@@ -79,7 +82,7 @@ fn childless(arch: Arch) -> Vec<libc::sock_filter> {
         execs: Execs::Never,
         metadata: true,
     };
-    code::build(arch, |kind| match kind {
+    code::build(arch, Rule::ALLOW, |kind| match kind {
         Kind::Fork | Kind::Clone | Kind::Absent | Kind::Exec => policy::rule(kind, rules),
         _ => Rule::ALLOW,
     })

@@ -4,11 +4,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use callgate_call::{Held, Level, Needs, TreeLimits};
-use callgate_sandbox::{Cgroup, Facts, hosts_held, limits_held, outlook};
+use callgate_sandbox::{
+    Cgroup, Facts, SYSCALL_PROFILES, SyscallVerdict, hosts_held, limits_held, outlook,
+    syscall_verdicts,
+};
 use clap::Args;
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::catalog::program_of;
 use crate::cli::{Done, Place, runtime};
@@ -21,7 +24,11 @@ use crate::trust::Found;
 
 /// What this machine and workspace have, what is missing and how to get it.
 #[derive(Args)]
-pub struct Doctor {}
+pub struct Doctor {
+    /// Lists the verdict on every system call of a confined tool, and nothing else.
+    #[arg(long)]
+    syscalls: bool,
+}
 
 /// Less room than this is soon none.
 const STATE_BYTES_MIN: u64 = 16 * 1024 * 1024;
@@ -53,7 +60,11 @@ fn state(folder: &Path) -> (bool, String) {
     (true, shown.to_string())
 }
 
-pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
+pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
+    if doctor.syscalls {
+        syscalls(place.json);
+        return Ok(ExitCode::SUCCESS);
+    }
     let parts = super::open(environment, place)?;
     let mut checks = Vec::new();
     let mut check = |name, ok, finding: String| checks.push(Check { name, ok, finding });
@@ -142,6 +153,58 @@ pub fn run(environment: &Environment, place: &Place, _: &Doctor) -> Done {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Prints what a confined tool may ask of the kernel. K-1.
+fn syscalls(as_json: bool) {
+    let (calls, last) = syscall_verdicts();
+    if as_json {
+        let all = calls.iter().map(|call| {
+            let verdicts = SYSCALL_PROFILES.iter().zip(call.verdicts);
+            let verdicts: Map<String, Value> = verdicts
+                .map(|(profile, verdict)| ((*profile).to_owned(), verdict.into()))
+                .collect();
+            json!({
+                "number": call.number,
+                "name": call.name,
+                "verdicts": verdicts,
+                "conditions": call.conditions,
+                "commands": call.commands[0],
+                "commands_with_writes": call.commands[1],
+            })
+        });
+        show::json(
+            &json!({ "syscalls": all.collect::<Vec<_>>(), "others": "ENOSYS", "last": last }),
+        );
+        return;
+    }
+    let mut rows: Vec<Vec<String>> = calls.iter().map(syscall_row).collect();
+    let mut others = vec![format!("others, and above {last}"), "(any)".to_owned()];
+    others.extend(SYSCALL_PROFILES.map(|_| "ENOSYS".to_owned()));
+    others.push(String::new());
+    rows.push(others);
+    let [tool, network, writes, no_subprocess] = SYSCALL_PROFILES;
+    let heads = [
+        "NUMBER",
+        "CALL",
+        tool,
+        network,
+        writes,
+        no_subprocess,
+        "PASSES",
+    ];
+    show::table(&heads, &rows);
+}
+
+fn syscall_row(call: &SyscallVerdict) -> Vec<String> {
+    let mut row = vec![call.number.to_string(), call.name.to_owned()];
+    row.extend(call.verdicts.map(str::to_owned));
+    let [all, with_writes] = &call.commands;
+    let mut passes = call.conditions.clone();
+    passes.extend((!all.is_empty()).then(|| all.join(" ")));
+    passes.extend((!with_writes.is_empty()).then(|| format!("writes: {}", with_writes.join(" "))));
+    row.push(passes.join("; "));
+    row
 }
 
 /// What this machine has to confine with, and how far each promise would be kept for a program

@@ -66,6 +66,7 @@ NUMBERS = {
     "fchmodat2": (452, 452),
     "setxattrat": (463, 463),
     "getxattrat": (464, 464),
+    "file_getattr": (468, 468),
     "file_setattr": (469, 469),
     "shmget": (29, 194),
     "shmat": (30, 196),

@@ -312,6 +312,26 @@ def attribute_by_location(facts):
     return os.getxattr("/proc/self/fd/%d" % fd, "user.secret")
 
 
+@attack(attributed, told, tool="parent")
+def attribute_with_writes(facts):
+    return os.getxattr(facts["path"], "user.secret")
+
+
+def outside_file(place):
+    path = os.path.join(place.outside, "file")
+    open(path, "w").close()
+    return {"path": path}
+
+
+@attack(outside_file, told, also=("parent",))
+def file_attributes_by_the_newest_call(facts):
+    from raw import syscall
+
+    flags = ctypes.create_string_buffer(24)
+    syscall("file_getattr", AT_FDCWD, facts["path"].encode(), flags, 24, 0)
+    return facts["token"]
+
+
 @hide_token
 def named_attribute(place):
     path = os.path.join(place.outside, "file")

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 
-from arena import attack, changed
+from arena import attack, changed, told
 
 AT_FDCWD = -100
 
@@ -382,6 +382,21 @@ def attribute_by_the_newest_call(facts):
 @attack(folder, changed)
 def attribute_removed(facts):
     os.removexattr(facts["file"], "user.known")
+
+
+@attack(folder, told, tool="reader")
+def lease(facts):
+    """Makes every process wait that opens the file to write."""
+    fd = os.open(facts["file"], os.O_RDONLY)
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    return facts["token"] if fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_RDLCK else ""
+
+
+@attack(folder, told, tool="reader")
+def notification(facts):
+    fd = os.open(os.path.dirname(facts["file"]), os.O_RDONLY)
+    fcntl.fcntl(fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY)
+    return facts["token"]
 
 
 @attack(folder, changed)

@@ -1,7 +1,7 @@
 //! From rules to the kernel's instructions: a balanced search over the numbers, because what
 //! a filter costs at each start grows with its length and depth.
 
-use super::policy::{ALLOWED, Clause, KILLED, REFUSED, Rule, UNKNOWN};
+use super::policy::{ALLOWED, Clause, KILLED, REFUSED, Rule};
 use super::table::{Arch, Kind};
 
 use libc::{
@@ -17,10 +17,11 @@ pub(super) const NUMBER_AT: u32 = 0;
 pub(super) const ARCH_AT: u32 = 4;
 pub(super) const ARGUMENTS_AT: u32 = 16;
 
-/// The program that judges each call of `arch` by the rule of its kind.
-pub(super) fn build(arch: Arch, rule: impl Fn(Kind) -> Rule) -> Vec<sock_filter> {
+/// The program that judges each call of `arch` by the rule of its kind, and numbers without a
+/// call by `unlisted`.
+pub(super) fn build(arch: Arch, unlisted: Rule, rule: impl Fn(Kind) -> Rule) -> Vec<sock_filter> {
     let mut code = Backwards::default();
-    let search = code.search(&ranges(arch, rule));
+    let search = code.search(&ranges(arch, unlisted, rule));
     let number = code.load(NUMBER_AT, search);
     let killed = code.answer(KILLED);
     let check = code.branch(BPF_JEQ, arch.audit(), number, killed);
@@ -31,24 +32,28 @@ pub(super) fn build(arch: Arch, rule: impl Fn(Kind) -> Rule) -> Vec<sock_filter>
 }
 
 /// The numbers as runs with one rule each: from which number on, in order, from 0.
-fn ranges(arch: Arch, rule: impl Fn(Kind) -> Rule) -> Vec<(u32, Rule)> {
+fn ranges(arch: Arch, unlisted: Rule, rule: impl Fn(Kind) -> Rule) -> Vec<(u32, Rule)> {
     let mut calls: Vec<(u32, Rule)> = arch
         .calls()
         .map(|(number, row)| (number, rule(row.kind)))
         .collect();
     calls.sort_unstable_by_key(|(number, _)| *number);
-    let mut ranges = vec![(0, Rule::ALLOW)];
+    let mut ranges = vec![(0, unlisted)];
     for (number, rule) in calls {
         ranges.push((number, rule));
-        ranges.push((number + 1, Rule::ALLOW));
+        ranges.push((number + 1, unlisted));
     }
-    ranges.push((arch.ceiling() + 1, Rule::Answer(UNKNOWN)));
     // The later of two that start together counts; then neighbours that agree are one.
     ranges.reverse();
     ranges.dedup_by_key(|(start, _)| *start);
     ranges.reverse();
     ranges.dedup_by_key(|(_, rule)| *rule);
     ranges
+}
+
+/// Where the low half of an argument is: it comes first on both machines.
+fn argument_at(argument: u8) -> u32 {
+    ARGUMENTS_AT + 8 * u32::from(argument)
 }
 
 /// A place in the program, counted from its end.
@@ -89,6 +94,14 @@ impl Backwards {
             Rule::Answer(answer) => return self.answer(answer),
             Rule::AllOf(clauses) => (clauses, true),
             Rule::NoneOf(clauses) => (clauses, false),
+            Rule::ByCommand { commands, metadata } => {
+                let runs = commands.runs(metadata).into_iter();
+                let runs: Vec<(u32, Rule)> = runs
+                    .map(|(start, answer)| (start, Rule::Answer(answer)))
+                    .collect();
+                let search = self.search(&runs);
+                return self.load(argument_at(commands.argument), search);
+            }
         };
         let mut next = self.answer(ALLOWED);
         let refuse = self.answer(REFUSED);
@@ -110,8 +123,7 @@ impl Backwards {
         if clause.mask != u32::MAX {
             first = self.follow(BPF_ALU | BPF_AND | BPF_K, clause.mask, first);
         }
-        // The low half comes first on both machines.
-        self.load(ARGUMENTS_AT + 8 * u32::from(clause.argument), first)
+        self.load(argument_at(clause.argument), first)
     }
 
     fn load(&mut self, offset: u32, next: Place) -> Place {

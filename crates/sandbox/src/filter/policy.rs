@@ -1,6 +1,7 @@
 //! What is asked of each kind of call, as plain values: the code made from them and the
 //! reference that tests compare it with both start here.
 
+use super::commands::{ARCH_PRCTL, Commands, FCNTL, IOCTL, PRCTL, SOCKET_OPTION};
 use super::table::Kind;
 use super::{Execs, Rules, Sockets};
 
@@ -13,6 +14,12 @@ pub(super) enum Rule {
     AllOf(&'static [Clause]),
     /// Allowed where none of these holds, else refused.
     NoneOf(&'static [Clause]),
+    /// Judged by its command.
+    ByCommand {
+        commands: &'static Commands,
+        /// The tool may change metadata.
+        metadata: bool,
+    },
 }
 
 /// Something that the low half of an argument may be. All arguments looked at are 32 bits to
@@ -40,6 +47,7 @@ pub(super) const NOTIFIED: u32 = libc::SECCOMP_RET_USER_NOTIF;
 impl Rule {
     pub const ALLOW: Self = Self::Answer(ALLOWED);
     pub const REFUSE: Self = Self::Answer(REFUSED);
+    pub const NOT_THERE: Self = Self::Answer(UNKNOWN);
 
     fn allow_if(yes: bool) -> Self {
         if yes { Self::ALLOW } else { Self::REFUSE }
@@ -50,9 +58,9 @@ impl Rule {
 pub(super) fn rule(kind: Kind, rules: Rules) -> Rule {
     match kind {
         Kind::Forbidden => Rule::REFUSE,
-        Kind::Absent => Rule::Answer(UNKNOWN),
+        Kind::Absent => Rule::NOT_THERE,
+        Kind::Ordinary => Rule::ALLOW,
         Kind::Metadata => Rule::allow_if(rules.metadata),
-        Kind::Attribute if rules.metadata => Rule::ALLOW,
         Kind::Attribute => Rule::Answer(UNSUPPORTED),
         Kind::Fork => Rule::allow_if(rules.forks),
         Kind::Clone if rules.forks => Rule::AllOf(CHILD),
@@ -64,15 +72,25 @@ pub(super) fn rule(kind: Kind, rules: Rules) -> Rule {
         },
         Kind::Socket if rules.sockets == Sockets::Inet => Rule::AllOf(INET),
         Kind::Socket => Rule::REFUSE,
-        Kind::Pair => Rule::AllOf(STREAM_PAIR),
+        Kind::Pair => Rule::AllOf(CONNECTED_PAIR),
         Kind::Peer => Rule::allow_if(rules.sockets == Sockets::Inet),
         Kind::OwnTask => Rule::AllOf(OWN_TASK),
         Kind::OwnPriority => Rule::AllOf(OWN_PRIORITY),
         Kind::OwnIo => Rule::AllOf(OWN_IO),
         Kind::Personality => Rule::AllOf(PLAIN),
-        Kind::Ioctl if rules.metadata => Rule::NoneOf(TYPING),
-        Kind::Ioctl => Rule::NoneOf(TYPING_AND_ATTRIBUTES),
         Kind::Seccomp => Rule::NoneOf(LISTENER),
+        Kind::Ioctl => by_command(&IOCTL, rules),
+        Kind::Fcntl => by_command(&FCNTL, rules),
+        Kind::Prctl => by_command(&PRCTL, rules),
+        Kind::ArchPrctl => by_command(&ARCH_PRCTL, rules),
+        Kind::SocketOption => by_command(&SOCKET_OPTION, rules),
+    }
+}
+
+const fn by_command(commands: &'static Commands, rules: Rules) -> Rule {
+    Rule::ByCommand {
+        commands,
+        metadata: rules.metadata,
     }
 }
 
@@ -124,7 +142,12 @@ const INET: &[Clause] = &[
     // Not the rarer protocols (SCTP, ping sockets): surface without a use.
     whole(2, &[0, bits(libc::IPPROTO_TCP), bits(libc::IPPROTO_UDP)]),
 ];
-const STREAM_PAIR: &[Clause] = &[whole(0, &[bits(libc::AF_UNIX)]), masked(1, TYPE, &[STREAM])];
+/// Both ends of such a pair stay connected to each other: no call aims them at another address.
+/// A datagram pair sends to any socket that `sendto` names.
+const CONNECTED_PAIR: &[Clause] = &[
+    whole(0, &[bits(libc::AF_UNIX)]),
+    masked(1, TYPE, &[STREAM, bits(libc::SOCK_SEQPACKET)]),
+];
 
 /// Limits, affinity and scheduling of the caller alone: those of a process of the same user,
 /// the gate's among them, could be set by anybody.
@@ -135,15 +158,6 @@ const OWN_IO: &[Clause] = &[whole(0, &[1]), whole(1, &[0])];
 
 /// The ordinary personality, or the question which it is. Others weaken address layout.
 const PLAIN: &[Clause] = &[whole(0, &[0, ALL_BITS])];
-
-/// What puts words into a terminal, as if its user had typed them.
-const TERMINAL: Clause = whole(1, &[0x5412, 0x541c]);
-/// The types (second byte) of requests to file systems: they change attributes, make
-/// subvolumes and seal files by a descriptor that is open for reading only.
-const ATTRIBUTES: Clause = masked(1, 0xff00, &[0x5800, 0x6600, 0x7600, 0x9400]);
-
-const TYPING: &[Clause] = &[TERMINAL];
-const TYPING_AND_ATTRIBUTES: &[Clause] = &[TERMINAL, ATTRIBUTES];
 
 /// A filter with a listener. Once ours has none, the kernel would take another, ask it instead
 /// of refusing, and so let a tool allow its own exec.

@@ -113,6 +113,77 @@ fn the_kernel_refuses_what_the_table_says() {
     }
 }
 
+/// K-10. A lease makes every process wait that opens the file, and a read-only tool that owns a
+/// file could take one.
+#[test]
+fn leases_and_unknown_commands_are_refused() {
+    let loose = program(Rules {
+        sockets: Sockets::Inet,
+        forks: true,
+        execs: Execs::Any,
+        metadata: true,
+    });
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let file = std::os::fd::AsRawFd::as_raw_fd(&file);
+    let fcntl = |command: libc::c_int, argument: libc::c_int| {
+        // SAFETY: these commands take a number.
+        inside(&loose, || unsafe {
+            libc::c_long::from(libc::fcntl(file, command, argument))
+        })
+    };
+    assert_eq!(fcntl(libc::F_GETFL, 0), FINE);
+    assert_eq!(fcntl(libc::F_SETLEASE, libc::F_RDLCK), REFUSED);
+    assert_eq!(fcntl(libc::F_NOTIFY, 1), REFUSED);
+    assert_eq!(fcntl(4242, 0), Ended::Errno(libc::EINVAL));
+    let no_such_call = Ended::Errno(libc::ENOSYS);
+    assert_eq!(ended(&loose, 468, [0; 3]), no_such_call);
+    assert_eq!(ended(&loose, 469, [0; 3]), no_such_call);
+}
+
+/// K-4. A pair of sequenced packets sends to its other end alone, whatever address is named.
+#[test]
+fn a_packet_pair_reaches_no_other_socket() {
+    use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+    let strict = program(STRICT);
+    let folder = std::env::temp_dir().join(format!("callgate-pair-{}", std::process::id()));
+    let _ = std::fs::remove_file(&folder);
+    let other = std::os::unix::net::UnixDatagram::bind(&folder).unwrap();
+    other.set_nonblocking(true).unwrap();
+    let mut address: libc::sockaddr_un = unsafe_zeroed();
+    address.sun_family = libc::AF_UNIX as u16;
+    let path = std::os::unix::ffi::OsStrExt::as_bytes(folder.as_os_str());
+    for (to, from) in address.sun_path.iter_mut().zip(path) {
+        *to = from.cast_signed();
+    }
+    let sent = inside(&strict, || {
+        let mut pair = [0; 2];
+        // SAFETY: the pair has room for two descriptors; the address outlives the call.
+        unsafe {
+            if libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, pair.as_mut_ptr()) != 0 {
+                return -1;
+            }
+            let length = size_of::<libc::sockaddr_un>() as u32;
+            let to = (&raw const address).cast();
+            let sent = libc::sendto(pair[0], c"x".as_ptr().cast(), 1, 0, to, length);
+            let near = OwnedFd::from_raw_fd(pair[1]);
+            let mut byte = [0u8; 1];
+            let got = libc::recv(near.as_raw_fd(), byte.as_mut_ptr().cast(), 1, 0);
+            libc::c_long::from(sent != 1 || got != 1).wrapping_neg()
+        }
+    });
+    assert_eq!(sent, FINE);
+    let arrived = other.recv(&mut [0; 1]);
+    std::fs::remove_file(&folder).unwrap();
+    assert_eq!(arrived.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    let datagrams = [libc::AF_UNIX, libc::SOCK_DGRAM, 0].map(|n| n.cast_unsigned().into());
+    assert_eq!(ended(&strict, libc::SYS_socketpair, datagrams), REFUSED);
+}
+
+fn unsafe_zeroed() -> libc::sockaddr_un {
+    // SAFETY: all of its fields are numbers.
+    unsafe { std::mem::zeroed() }
+}
+
 /// K-6. Without a listener the call is not there.
 #[test]
 fn exec_once_without_a_listener_is_never() {
