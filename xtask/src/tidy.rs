@@ -7,6 +7,7 @@
 mod dependencies;
 mod documents;
 mod licences;
+mod sizes;
 mod sources;
 mod vector_files;
 
@@ -17,12 +18,13 @@ use crate::tree::Tree;
 
 type Check = fn(&Tree) -> Vec<Problem>;
 
-const CHECKS: [(&str, Check); 9] = [
+const CHECKS: [(&str, Check); 10] = [
     ("dependency table", dependencies::check),
     ("module docs", sources::check_module_docs),
     ("file lengths", sources::check_lengths),
     ("test files", sources::check_test_files),
     ("hygiene", sources::check_hygiene),
+    ("sizes", sizes::check),
     ("vectors", vector_files::check),
     ("links", documents::check_links),
     ("test command", documents::check_test_command),

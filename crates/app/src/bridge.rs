@@ -3,11 +3,11 @@
 //! somebody asked a schema file of their own for.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use callgate_call::Digest;
+use callgate_call::{Digest, bounded};
 use callgate_store::{StoreError, keep_newest, write_owner_file};
 use callgate_wires::bridge::limits::SCHEMA_FILE_BYTES_MAX;
 use callgate_wires::bridge::{SchemaFileError, ToolSchema, read_schemas, write_schemas};
@@ -96,6 +96,9 @@ fn is_list_id(id: &str) -> bool {
             .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// The longest list: a tool's name has 128 bytes, a schema file a few thousand tools.
+const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// Lists that are kept; the oldest leave first.
 const LISTS_MAX: usize = 64;
 
@@ -131,7 +134,7 @@ impl List {
         let entries = std::fs::read_dir(lists(state)).into_iter().flatten();
         let texts = entries
             .flatten()
-            .filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+            .filter_map(|entry| bounded::read_path_text(entry.path(), LIST_BYTES_MAX).ok());
         let read = |text: String| Self::new(&text.lines().map(str::to_owned).collect::<Vec<_>>());
         texts.map(read).collect()
     }
@@ -230,13 +233,10 @@ pub fn read_schema_file(path: &Path, uid: u32) -> Result<Vec<ToolSchema>, Refuse
     if mode & 0o077 != 0 {
         return Err(RefusedFile::Mode { mode });
     }
-    let mut text = Vec::new();
-    let limit = SCHEMA_FILE_BYTES_MAX as u64 + 1;
-    file.take(limit).read_to_end(&mut text)?;
-    if text.len() > SCHEMA_FILE_BYTES_MAX {
-        return Err(RefusedFile::TooLarge);
+    match bounded::read_file(&file, SCHEMA_FILE_BYTES_MAX as u64) {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(RefusedFile::TooLarge),
+        text => Ok(read_schemas(&text?)?),
     }
-    Ok(read_schemas(&text)?)
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ impl Talk {
     /// One request, and its whole answer as JSON.
     pub async fn ask(&mut self, method: Method, path: &str, body: String) -> Result<Value, String> {
         let body = self.open(method, path, body).await?.into_body();
+        // bound: the gate's own, which bounds what it answers
         let body = body.collect().await.map_err(|e| failed("read", &e))?;
         serde_json::from_slice(&body.to_bytes()).map_err(|e| failed("body", &e))
     }

@@ -24,6 +24,7 @@ mod notify;
 mod pack;
 mod paths;
 mod pilot;
+mod plain;
 mod project;
 mod python;
 #[cfg(test)]

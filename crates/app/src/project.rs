@@ -20,7 +20,8 @@ use crate::environment::Environment;
 use crate::pack::{
     INSTALLED, LOCAL, Owner, OwnerFile, PACKS_MAX, Pack, Policy, judge, read_policy, standing,
 };
-use crate::workspace::{Reader, SourceError};
+use crate::plain;
+use crate::workspace::{FILE_BYTES_MAX, Reader, SourceError};
 use resolve::Project;
 pub use settings::Settings;
 
@@ -158,7 +159,7 @@ pub fn of_pack(reader: &mut Reader) -> Result<Vec<ToolConfig>, SourceError> {
 
 /// What a workspace's own policy says of packs.
 pub fn policy(root: &Path) -> Result<Policy, String> {
-    match std::fs::read_to_string(root.join(POLICY)) {
+    match plain::read_text(&root.join(POLICY), FILE_BYTES_MAX) {
         Ok(text) => read_policy(&text).map_err(|reason| format!("{POLICY}: {reason}")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Policy::default()),
         Err(error) => Err(format!("read {POLICY}: {error}")),
@@ -167,7 +168,7 @@ pub fn policy(root: &Path) -> Result<Policy, String> {
 
 /// What a project says of its packs, without the environment.
 pub fn settings(root: &Path) -> Result<Settings, String> {
-    match std::fs::read_to_string(root.join(SETTINGS)) {
+    match plain::read_text(&root.join(SETTINGS), FILE_BYTES_MAX) {
         Ok(text) => Settings::read(&text).map_err(|reason| format!("{SETTINGS}: {reason}")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Settings::default()),
         Err(error) => Err(format!("read {SETTINGS}: {error}")),
@@ -216,12 +217,7 @@ fn found_bindings(reader: &mut Reader) -> Result<BTreeMap<String, Binding>, Sour
 
 fn has_run(file: &Path) -> bool {
     const BYTES_MAX: u64 = 1024 * 1024;
-    let small = std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.len() <= BYTES_MAX);
-    let text = if small {
-        std::fs::read(file).unwrap_or_default()
-    } else {
-        Vec::new()
-    };
+    let text = plain::read(file, BYTES_MAX).unwrap_or_default();
     let starts = ["def run(", "async def run("];
     String::from_utf8_lossy(&text)
         .lines()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use callgate_call::bounded::read_path;
 use callgate_call::{Digest, Runner};
 use callgate_dial::Dialer;
 use callgate_runners::{
@@ -31,6 +32,9 @@ const SECRETS: [(&str, &str); 6] = [
     ("DATABASE_URL", "N3_"),
     ("EDGE_KV_URL", "N3_"),
 ];
+
+/// The largest such profile that is read.
+const PROFILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Where runtimes put the seccomp profile that containers get by default.
 const STOCK_PROFILES: [&str; 2] = [
@@ -69,7 +73,7 @@ pub fn named_secrets(environment: &Environment, config: &SecretsConfig) -> Named
 pub fn profiles(store: &Store) -> Option<Profiles> {
     let stock = STOCK_PROFILES
         .iter()
-        .find_map(|path| std::fs::read(path).ok())?;
+        .find_map(|path| read_path(path, PROFILE_BYTES_MAX).ok())?;
     let stock = serde_json::from_slice(&stock).ok()?;
     let files = [("usual.json", true), ("without-forks.json", false)];
     let files: Option<Vec<(String, String)>> = files

@@ -23,7 +23,7 @@ const PACK_FILE: &str = "pack.yaml";
 const MANIFEST_FILES: [&str; 2] = ["toolpack.json", "manifest.json"];
 
 /// Most bytes a configuration may consist of.
-const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// A configuration and everything it refers to, from one moment.
 #[derive(Debug)]
@@ -220,6 +220,7 @@ impl Reader {
         }
         let mut text = String::new();
         file.take(FILE_BYTES_MAX + 1)
+            // bound: `FILE_BYTES_MAX`
             .read_to_string(&mut text)
             .map_err(failed)?;
         self.bytes += text.len() as u64;

@@ -46,6 +46,7 @@ mod files_edges;
 mod files_hard;
 mod files_search;
 mod gate_killed;
+mod hostile_sizes;
 mod http_auth;
 mod http_jwt;
 mod isolation;

@@ -85,6 +85,7 @@ impl Document {
 
 impl Parts {
     fn of(value: Value) -> Self {
+        // bound: a constant more than the longest string in the value
         let mut text = Vec::with_capacity(room_for(&value));
         let is_canonical = compact_json(&value, &mut text);
         Self {

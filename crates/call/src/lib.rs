@@ -1,6 +1,8 @@
 //! The nouns of Callgate: what a call is, what a tool is, how a call can end, and the
-//! traits by which the parts meet. Nothing here does I/O, reads a clock or knows a wire.
+//! traits by which the parts meet. Nothing here reads a clock or knows a wire, and only `bounded`
+//! does I/O: it reads files that others name.
 
+pub mod bounded;
 mod call;
 mod canonical;
 mod checks;

@@ -52,6 +52,7 @@ impl Redactor {
 
     /// Takes what begins before `open`, without secrets.
     fn take(&mut self, open: usize) -> Vec<u8> {
+        // bound: the bytes held
         let mut out = Vec::with_capacity(open);
         let mut at = 0;
         while at < open {

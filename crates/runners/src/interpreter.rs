@@ -73,6 +73,7 @@ impl Interpreter {
         let mut line = Vec::new();
         if exit.ending == Ending::Code(0) {
             // Its whole tree has ended, so that the end of the pipe is there.
+            // bound: the 4096 bytes taken
             let _ = reader.take(4096).read_to_end(&mut line);
         }
         let path = Path::new(OsStr::from_bytes(line.trim_ascii()));

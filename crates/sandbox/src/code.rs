@@ -69,6 +69,7 @@ fn home_of_venv(prefix: &Path) -> Option<PathBuf> {
     fs::File::open(prefix.join("pyvenv.cfg"))
         .ok()?
         .take(VENV_BYTES_MAX)
+        // bound: `VENV_BYTES_MAX`
         .read_to_string(&mut text)
         .ok()?;
     let home = text.lines().find_map(|line| {
@@ -85,6 +86,7 @@ fn interpreter_of(script: &Path) -> Option<PathBuf> {
     fs::File::open(script)
         .ok()?
         .take(FIRST_LINE_BYTES_MAX)
+        // bound: `FIRST_LINE_BYTES_MAX`
         .read_to_end(&mut head)
         .ok()?;
     let line = head

@@ -149,6 +149,7 @@ impl Group {
 
     /// The processor time that all that was ever born in it has taken.
     pub fn cpu(&self) -> Option<Duration> {
+        // bound: a file of the kernel's
         let stat = fs::read_to_string(self.entered.as_ref()?.path.join("cpu.stat")).ok()?;
         let mut lines = stat.lines();
         let used = lines.find_map(|line| line.strip_prefix("usage_usec "))?;
@@ -335,6 +336,7 @@ fn clear(path: &Path) {
             return;
         }
         if fs::write(path.join("cgroup.kill"), "1").is_err() {
+            // bound: a file of the kernel's
             let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
             for pid in members.lines().filter_map(|line| line.parse().ok()) {
                 sys::kill(pid, libc::SIGKILL);

@@ -268,6 +268,7 @@ impl Nanny<'_> {
         let order = if begun.len() == length {
             read_order(begun)
         } else {
+            // bound: `ORDER_BYTES_MAX`, compared above
             let mut bytes = vec![0; length];
             bytes[..begun.len()].copy_from_slice(begun);
             self.read_exact(&mut bytes[begun.len()..])?;

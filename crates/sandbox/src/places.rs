@@ -93,6 +93,7 @@ impl Places {
 /// in the first group of all if we are in it, and in what was handed to us. Never where there are
 /// processes beside: the kernel turns some on there, and then lets nobody into the groups below.
 fn held_in(folder: &Path, own: bool) -> Cgroup {
+    // bound: a file of the kernel's
     let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
     let is_on = |text: &str, name: &str| text.split_whitespace().any(|word| word == name);
     let first = !folder.join("cgroup.type").exists();
@@ -135,6 +136,7 @@ fn may_make(folder: &Path) -> bool {
 /// True if a group beside this one would get out of what holds this one.
 fn has_own_limit(folder: &Path) -> bool {
     ["memory.max", "cpu.max"].iter().any(|name| {
+        // bound: a file of the kernel's
         let text = fs::read_to_string(folder.join(name)).unwrap_or_default();
         !text.is_empty() && !text.starts_with("max")
     })
@@ -142,6 +144,7 @@ fn has_own_limit(folder: &Path) -> bool {
 
 /// The number in a file; nothing if it has a word.
 pub(crate) fn number_in(file: &Path) -> Option<u64> {
+    // bound: a file of the kernel's
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 

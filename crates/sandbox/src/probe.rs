@@ -110,6 +110,7 @@ fn held_by(group: &mut Group) -> io::Result<Cgroup> {
 
 /// Takes memory, says so and stays until it was seen; ends well if it could not be two.
 fn be_counted(socket: &OwnedFd) -> ! {
+    // bound: a constant
     let taken = std::hint::black_box(vec![1u8; 2 * COUNTED_BYTES as usize]);
     let alone = sys::fork(0).is_err();
     let _ = rustix::io::write(socket, &[0]);

@@ -87,6 +87,7 @@ pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
     };
     let mut children = Vec::new();
     for thread in threads.flatten() {
+        // bound: a file of the kernel's
         match fs::read_to_string(thread.path().join("children")) {
             Ok(text) => children.extend(text.split_whitespace().filter_map(parse_pid)),
             Err(_) if has_children_files() => {}

@@ -110,6 +110,7 @@ impl Best {
         Self {
             k,
             least: f32::NEG_INFINITY,
+            // bound: the schema's `top_k`
             kept: Vec::with_capacity(4 * k.max(1)),
         }
     }

@@ -7,7 +7,10 @@ pub(crate) mod tensors;
 pub mod wheel;
 mod wordpiece;
 
+use std::io::ErrorKind;
 use std::path::Path;
+
+use callgate_call::bounded::read_path;
 
 use bert::Bert;
 pub use wordpiece::WordPiece;
@@ -109,16 +112,11 @@ impl Model {
 fn read(folder: &Path, part: &Part) -> Result<Vec<u8>, ModelError> {
     let name = part.name;
     let path = folder.join(name);
-    let about = match std::fs::metadata(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(ModelError::Missing);
-        }
-        about => about.map_err(|source| ModelError::Read { name, source })?,
-    };
-    if about.len() != part.bytes {
-        return Err(ModelError::Changed { name });
-    }
-    let bytes = std::fs::read(&path).map_err(|source| ModelError::Read { name, source })?;
+    let bytes = read_path(&path, part.bytes).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => ModelError::Missing,
+        ErrorKind::FileTooLarge => ModelError::Changed { name },
+        _ => ModelError::Read { name, source },
+    })?;
     match blake3::hash(&bytes).to_hex().as_str() == part.blake3 {
         true => Ok(bytes),
         false => Err(ModelError::Changed { name }),

@@ -139,6 +139,7 @@ impl<'a> Scan<'a> {
     /// The pieces among which the `k` nearest are, by a first look.
     fn possible(&self, mask: &Mask, k: usize) -> Vec<u32> {
         let may = self.space.sketch.at_most(&self.unit);
+        // bound: the pieces in memory
         let mut all: Vec<(u32, f32)> = Vec::with_capacity(mask.count());
         mask.each(|slot| {
             // A piece without a vector has no row.

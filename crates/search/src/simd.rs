@@ -60,6 +60,7 @@ pub fn weighed(bits: &[[u64; LANES]], planes: &[[u64; PLANES]]) -> Vec<[i32; LAN
 fn weighed_in<S: Simd>(_: S, bits: &[[u64; LANES]], planes: &[[u64; PLANES]]) -> Vec<[i32; LANES]> {
     const LEVELS: i64 = (1 << PLANES) - 1;
     let words = planes.len().max(1);
+    // bound: the bits in memory
     let mut all = vec![[0_i32; LANES]; bits.len() / words];
     for (sums, rows) in all.iter_mut().zip(bits.chunks_exact(words)) {
         let mut weights = [0_i64; LANES];
@@ -152,6 +153,7 @@ impl Panels {
     pub fn times(&self, rows: &[f32], out: &mut Vec<f32>) {
         let count = rows.len() / self.inner;
         out.clear();
+        // bound: the values in memory, times the width of the model
         out.resize(count * self.outer, 0.0);
         dispatch!(level(), simd => times_in(simd, self, rows, out));
     }

@@ -50,6 +50,7 @@ impl Sketch {
         if dimensions != self.dimensions || rows >= 2 * self.mean_of || rows < self.known.len() {
             *self = Self {
                 dimensions,
+                // bound: the length of a vector in memory
                 mean: vec![0.0; dimensions],
                 mean_of: rows,
                 ..Self::default()
@@ -81,8 +82,10 @@ impl Sketch {
         let mut rest: Vec<f32> = vector.iter().zip(&self.mean).map(|(a, m)| a - m).collect();
         turn(&mut rest);
         if row >= self.known.len() {
+            // bound: the rows in memory
             self.known.resize(row + 1, Known::default());
             let blocks = self.known.len().div_ceil(LANES);
+            // bound: the rows in memory
             self.bits.resize(blocks * words, [0; LANES]);
         }
         self.known[row] = known(&rest);

@@ -10,6 +10,7 @@ impl Mask {
     /// None of `count`.
     #[must_use]
     pub fn none(count: usize) -> Self {
+        // bound: the pieces in memory
         Self(vec![0; count.div_ceil(64)])
     }
 

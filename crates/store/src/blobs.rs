@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use callgate_call::bounded::read_path_text;
 use callgate_call::{Digest, Timestamp};
 use rustix::fs::{FlockOperation, flock};
 
@@ -88,10 +89,13 @@ impl Store {
     }
 }
 
+/// The largest blob: twice the largest output that configuration allows.
+const BLOB_BYTES_MAX: u64 = 2 << 30;
+
 /// The text of a blob; `None` if it is not there any more.
 pub(crate) fn read(state: &Path, digest: &Digest) -> Result<Option<String>, StoreError> {
     let path = state.join("blobs").join(digest.to_hex());
-    match std::fs::read_to_string(&path) {
+    match read_path_text(&path, BLOB_BYTES_MAX) {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(StoreError::read(&path, e)),

@@ -6,10 +6,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use callgate_call::Digest;
+use callgate_call::bounded::read_path;
 use serde::Deserialize;
 
 use crate::frame::{self, BadHeader, Front, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::journal::{segment_name, segment_numbers};
+use crate::journal::{SEGMENT_BYTES_MAX, segment_name, segment_numbers};
 use crate::{Head, Store, StoreError};
 
 /// One record of the chain.
@@ -166,7 +167,7 @@ type Each<'a> = dyn FnMut(Record<'_>, &[u8]) -> ControlFlow<()> + 'a;
 fn walk(dir: &Path, from: u64, each: &mut Each<'_>) -> Result<(), StoreError> {
     for number in from.. {
         let path = dir.join(segment_name(number));
-        let bytes = match std::fs::read(&path) {
+        let bytes = match read_path(&path, SEGMENT_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => break,
             Err(e) => return Err(StoreError::read(&path, e)),
@@ -218,7 +219,7 @@ fn newest(
     let mut found: Vec<(u64, Digest, String)> = Vec::new();
     for number in segment_numbers(dir)?.into_iter().rev() {
         let path = dir.join(segment_name(number));
-        let bytes = std::fs::read(&path).map_err(|e| StoreError::read(&path, e))?;
+        let bytes = read_path(&path, SEGMENT_BYTES_MAX).map_err(|e| StoreError::read(&path, e))?;
         let mut here = Vec::new();
         let _ = walk_segment(&bytes, &mut |record, _| {
             if filter.fits(&record) {

@@ -7,11 +7,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use callgate_call::bounded::{read_path, read_path_text};
 use callgate_call::{Digest, Timestamp};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 
-use crate::{Store, StoreError};
+use crate::{SMALL_FILE_BYTES_MAX, Store, StoreError};
 
 /// A head is signed at least every so many records, where somebody folds or maintains.
 pub(crate) const RECORDS_PER_HEAD: u64 = 65_536;
@@ -97,7 +98,7 @@ fn message(seq: u64, hash: Digest, at: Timestamp) -> Vec<u8> {
 /// The newest record of the kept head, without looking at the signature; why there is none where
 /// one was kept. Whoever writes asks: to sign a new one would hide that.
 pub(crate) fn signed_seq(state: &Path) -> Result<Option<u64>, &'static str> {
-    match std::fs::read(state.join("head.json")) {
+    match read_path(state.join("head.json"), SMALL_FILE_BYTES_MAX) {
         Ok(text) => {
             let text = String::from_utf8_lossy(&text);
             let head = text.strip_suffix('\n').and_then(Head::from_json);
@@ -131,7 +132,7 @@ pub(crate) enum KeptHead {
 pub(crate) fn kept(state: &Path) -> Result<KeptHead, StoreError> {
     let read = |name: &str| -> Result<Option<String>, StoreError> {
         let path = state.join(name);
-        match std::fs::read(&path) {
+        match read_path(&path, SMALL_FILE_BYTES_MAX) {
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(StoreError::read(&path, e)),
@@ -223,7 +224,7 @@ impl Store {
         // Under the lock, so that a workspace has one key.
         self.commit(|_, _| {
             let path = self.dir.join("signing.key");
-            match std::fs::read_to_string(&path) {
+            match read_path_text(&path, SMALL_FILE_BYTES_MAX) {
                 Ok(text) => {
                     let secret = unhex(text.trim_end()).ok_or_else(|| {
                         StoreError::read(&path, io::Error::from(io::ErrorKind::InvalidData))

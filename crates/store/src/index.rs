@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use callgate_call::bounded::read_path;
 use callgate_call::{CallId, Digest, Timestamp};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use crate::overlay::{Entry, EntryState, Small};
 
 use crate::sieve::Sieve;
 use crate::tokens::TokenDoc;
-use crate::{BreakerState, KeyId, OwnerId, StoreError};
+use crate::{BreakerState, KeyId, OwnerId, SMALL_FILE_BYTES_MAX, StoreError};
 
 /// How long a reader waits for a moment that only recovery takes.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(100);
@@ -163,7 +164,7 @@ impl Mark {
 
     /// The copy beside the index. `None` without an index: then the copy tells of nothing.
     pub(crate) fn read(state: &Path) -> Option<Self> {
-        let text = std::fs::read(state.join("state.mark")).ok()?;
+        let text = read_path(state.join("state.mark"), SMALL_FILE_BYTES_MAX).ok()?;
         std::fs::metadata(state.join("state.db")).ok()?;
         let mark: Self = serde_json::from_slice(&text).ok()?;
         mark.position().map(|_| mark)

@@ -379,6 +379,7 @@ impl Journal {
         let from = self.at.offset;
         // A segment is never larger, so neither is what is read.
         let bytes = usize::try_from((size - from).min(SEGMENT_BYTES_MAX + 1)).unwrap_or(0);
+        // bound: `SEGMENT_BYTES_MAX`
         buffer.resize(bytes, 0);
         let done = match file.read_exact_at(&mut buffer, from) {
             Ok(()) => self.take_frames(&buffer, file, locked, each),
@@ -528,6 +529,7 @@ fn read_side(file: &File, place: Place) -> io::Result<Vec<u8>> {
     if let Some(bytes) = first[..got].get(from..from + side) {
         return Ok(bytes.to_vec());
     }
+    // bound: `PAYLOAD_BYTES_MAX`, compared above
     let mut bytes = vec![0; side];
     file.read_exact_at(&mut bytes, u64::from(place.offset) + from as u64)?;
     Ok(bytes)

@@ -154,8 +154,12 @@ fn merge(old: Vec<Indexed>, new: Vec<Indexed>) -> Vec<Indexed> {
     merged
 }
 
+/// Keys for which room is made at once.
+const KEYS_HINT_MAX: usize = 1 << 20;
+
 fn read(db: &Connection, run: &Run) -> rusqlite::Result<Vec<Indexed>> {
-    let mut keys = Vec::with_capacity(run.keys as usize);
+    // bound: `KEYS_HINT_MAX`; a damaged count makes it slower, not larger.
+    let mut keys = Vec::with_capacity((run.keys as usize).min(KEYS_HINT_MAX));
     let mut select =
         db.prepare_cached("SELECT keys FROM key_pages WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
     let mut rows = select.query([row_id(run.id, 0), row_id(run.id + 1, 0)])?;

@@ -116,6 +116,9 @@ pub use verify::{Bad, Verdict, verify_file};
 use journal::{Journal, Position, SEGMENT_BYTES_MAX};
 use state::Inner;
 
+/// Keys, tokens, marks and heads: files of a few hundred bytes. A larger one is damaged.
+const SMALL_FILE_BYTES_MAX: u64 = 64 * 1024;
+
 /// A process whose files may not grow beyond this writes segments only. Decision T-12.
 const LIMITED_BELOW_BYTES: u64 = 64 * 1024 * 1024;
 

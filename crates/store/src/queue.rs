@@ -15,9 +15,11 @@
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use callgate_call::bounded::read_path;
 use callgate_call::{Digest, Timestamp};
 use rustix::fs::{FlockOperation, RenameFlags, flock, renameat_with};
 
@@ -325,11 +327,10 @@ impl Queue {
 impl Job {
     /// The request's bytes, no more than `bytes_max`; `None` if there are more.
     pub fn read(&self, bytes_max: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        let fail = |error| StoreError::read(&self.path, error);
-        if std::fs::metadata(&self.path).map_err(fail)?.len() > bytes_max {
-            return Ok(None);
+        match read_path(&self.path, bytes_max) {
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => Ok(None),
+            read => read.map(Some).map_err(|e| StoreError::read(&self.path, e)),
         }
-        std::fs::read(&self.path).map(Some).map_err(fail)
     }
 }
 

@@ -5,10 +5,11 @@
 use std::io;
 use std::time::Duration;
 
+use callgate_call::bounded::read_path_text;
 use callgate_call::{BearerToken, Digest, RateLimit, Scope, Tier, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Store, StoreError, records};
+use crate::{SMALL_FILE_BYTES_MAX, Store, StoreError, records};
 
 /// Tokens of a workspace that are not revoked; at the bound a new one is refused.
 pub const TOKENS_MAX: usize = 256;
@@ -183,7 +184,7 @@ impl Store {
         // Under the lock, so that a workspace has one.
         self.commit(|_, _| {
             let path = self.dir().join(OWNER_FILE);
-            match std::fs::read_to_string(&path) {
+            match read_path_text(&path, SMALL_FILE_BYTES_MAX) {
                 Ok(text) if is_token(text.trim_end(), OWNER_PREFIX) => {
                     Ok((BearerToken::new(text.trim_end()), false))
                 }
@@ -204,7 +205,7 @@ impl Store {
     /// The same, if it has been made.
     #[must_use]
     pub fn known_owner_token(&self) -> Option<BearerToken> {
-        let text = std::fs::read_to_string(self.dir().join(OWNER_FILE)).ok()?;
+        let text = read_path_text(self.dir().join(OWNER_FILE), SMALL_FILE_BYTES_MAX).ok()?;
         let token = text.trim_end();
         is_token(token, OWNER_PREFIX).then(|| BearerToken::new(token))
     }

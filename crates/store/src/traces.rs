@@ -15,6 +15,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use callgate_call::CallId;
+use callgate_call::bounded::read_path;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::owner::is_locked;
@@ -283,7 +284,7 @@ impl Ring {
 
 /// A file's bytes; nothing if it has left meanwhile.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    match std::fs::read(path) {
+    match read_path(path, FILE_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         bytes => bytes
             .map(Some)

@@ -1,10 +1,11 @@
 //! Verifying: the whole chain, from the first byte of the first segment to the signed head. The
 //! first record that is not as it was written is named.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, ErrorKind, Read as _};
 use std::path::Path;
 
 use callgate_call::Digest;
+use callgate_call::bounded::read_path;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -13,7 +14,7 @@ use crate::frame::{
     chain_hash, side_digest,
 };
 use crate::head::{self, KeptHead};
-use crate::journal::{segment_name, segment_numbers};
+use crate::journal::{SEGMENT_BYTES_MAX, segment_name, segment_numbers};
 use crate::side::{Change, Kept};
 use crate::{Head, Store, StoreError, blobs};
 
@@ -159,7 +160,15 @@ impl<'a> Walk<'a> {
         let mut torn = 0;
         for (index, &number) in numbers.iter().enumerate() {
             let path = dir.join(segment_name(number));
-            let bytes = std::fs::read(&path).map_err(|e| StoreError::read(&path, e))?;
+            let bytes = match read_path(&path, SEGMENT_BYTES_MAX) {
+                Err(e) if e.kind() == ErrorKind::FileTooLarge => {
+                    (self.segment, self.offset) = (number, SEGMENT_BYTES_MAX);
+                    return Ok(Err(
+                        self.bad("its segment is larger than any that was written")
+                    ));
+                }
+                bytes => bytes.map_err(|e| StoreError::read(&path, e))?,
+            };
             let is_last = index + 1 == numbers.len();
             if is_last && bytes.len() <= SEGMENT_HEADER_BYTES && (!goes_on || torn > 0) {
                 // Made, but never entered: its maker was killed before closing the one before.
@@ -392,6 +401,9 @@ struct Line<'a> {
     head: Option<&'a RawValue>,
 }
 
+/// The longest line of an export: a record, and what stands beside it.
+const LINE_BYTES_MAX: u64 = 2 * SEGMENT_BYTES_MAX;
+
 /// Checks an exported chain. `public_key`: whose heads count; else the one in the file.
 pub fn verify_file(lines: &mut dyn BufRead, public_key: Option<&[u8; 32]>) -> io::Result<Verdict> {
     let mut walk = Walk::new(None, None);
@@ -399,8 +411,13 @@ pub fn verify_file(lines: &mut dyn BufRead, public_key: Option<&[u8; 32]>) -> io
     let mut line = String::new();
     let bad = loop {
         line.clear();
-        match lines.read_line(&mut line) {
+        // bound: `take`
+        match (&mut *lines).take(LINE_BYTES_MAX + 1).read_line(&mut line) {
             Ok(0) => break None,
+            Ok(read) if read as u64 > LINE_BYTES_MAX => {
+                walk.offset += 1;
+                break Some(walk.bad("the line is longer than any that is exported"));
+            }
             Ok(_) => walk.offset += 1,
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 walk.offset += 1;

@@ -82,6 +82,7 @@ impl Input {
         let mut line = Vec::new();
         let bound = u64::try_from(REQUEST_BYTES_MAX + 1).unwrap_or(u64::MAX);
         let mut bounded = (&mut self.reader).take(bound);
+        // bound: `take` above
         bounded.read_until(b'\n', &mut line)?;
         Ok(line)
     }
@@ -115,6 +116,7 @@ impl Input {
         if len > ACK_BYTES_MAX {
             return Err(invalid(format!("a frame of {len} bytes")));
         }
+        // bound: `ACK_BYTES_MAX`, compared above
         let mut payload = vec![0; len];
         self.reader.read_exact(&mut payload)?;
         Ok(payload)

@@ -163,6 +163,7 @@ impl Run {
             let wanted = CHUNK_BYTES_MAX + 1 - held.len();
             let mut bounded = reader.by_ref().take(wanted as u64);
             bounded
+                // bound: a chunk and a byte
                 .read_to_end(&mut held)
                 .map_err(|source| unread(name, source))?;
             let bytes = held.len().min(CHUNK_BYTES_MAX);

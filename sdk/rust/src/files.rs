@@ -4,7 +4,7 @@
 //! sweeps for both, and a program of one may follow a program of the other.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -66,6 +66,14 @@ impl StartError {
     pub(crate) fn make(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::Make { what, source }
     }
+}
+
+/// The beginning of a lock file, in which a process id stands.
+fn read_start(lock: &Path) -> io::Result<String> {
+    let mut said = String::new();
+    // bound: the 64 bytes taken
+    File::open(lock)?.take(64).read_to_string(&mut said)?;
+    Ok(said)
 }
 
 fn owner(process: Option<u32>) -> String {
@@ -186,7 +194,7 @@ impl Files {
             }
         };
         if !is_ours {
-            let said = std::fs::read_to_string(&place.lock).ok();
+            let said = read_start(&place.lock).ok();
             return Err(StartError::Taken {
                 name: name.to_owned(),
                 process: said.and_then(|text| text.trim().parse().ok()),

@@ -1,12 +1,12 @@
 //! `callgate call`: one call from the shell, through the running gate if there is one.
 
-use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use callgate_call::{Call, Caller, Cancel, Document, IdempotencyKey, LeaseToken, Wire};
+use callgate_call::{Call, Caller, Cancel, Document, IdempotencyKey, LeaseToken, Wire, bounded};
 use callgate_doors::http::outcome_body;
 use callgate_wires::json::{self, DEPTH_MAX};
+use callgate_wires::toolhost::MAX_STDIN_BYTES;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use hyper::Method;
@@ -297,10 +297,10 @@ fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Resu
     match call.input.as_slice() {
         [] => Ok(json!({})),
         [one] if one == "-" => {
-            let mut text = String::new();
-            std::io::stdin()
-                .read_to_string(&mut text)
+            let text = bounded::read_all(std::io::stdin().lock(), MAX_STDIN_BYTES as u64)
                 .map_err(|error| format!("read standard input: {error}"))?;
+            let text =
+                String::from_utf8(text).map_err(|error| format!("read standard input: {error}"))?;
             Ok(parse("input", &text)?)
         }
         [one] if is_json(one) => Ok(parse("input", one)?),

@@ -2,9 +2,11 @@
 //! static check of packs. TH-21, TH-109.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
+use callgate_call::bounded::read_path;
 use callgate_wires::toolhost::{MAX_STDIN_BYTES, Manifest, ManifestTool};
 
 use crate::cli;
@@ -64,11 +66,10 @@ fn check(path: &Path) -> ExitCode {
 }
 
 fn issues(path: &Path) -> Vec<String> {
-    let size = std::fs::metadata(path).map(|found| found.len());
-    if size.is_ok_and(|size| size > MAX_STDIN_BYTES as u64) {
-        return vec!["the pack is larger than 10 MiB".to_owned()];
-    }
-    let read = std::fs::read(path).map_err(|error| error.to_string());
+    let read = read_path(path, MAX_STDIN_BYTES as u64).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => "the pack is larger than 10 MiB".to_owned(),
+        _ => error.to_string(),
+    });
     let pack = read.and_then(|bytes| Manifest::parse(&bytes).map_err(|error| error.to_string()));
     match pack {
         Err(reason) => vec![format!("not loadable: {reason}")],

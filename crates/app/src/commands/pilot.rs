@@ -1,9 +1,11 @@
 //! `callgate pilot`: runs towards a goal, one from a file or all of a queue.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use callgate_call::bounded::read_path;
 use callgate_call::{Caller, Cancel};
 use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd, log, told};
 use callgate_store::{Store, keep_newest, write_owner_file};
@@ -156,13 +158,10 @@ pub fn fresh_run_id() -> Result<String, PilotError> {
 /// Reads a request's file.
 pub fn read(path: &Path) -> Result<RunRequest, String> {
     let about = |reason: String| format!("{}: {reason}", path.display());
-    let size = std::fs::metadata(path)
-        .map_err(|error| about(error.to_string()))?
-        .len();
-    if size > MAX_STDIN_BYTES as u64 {
-        return Err(about("a request is 10 MiB at most".to_owned()));
-    }
-    let bytes = std::fs::read(path).map_err(|error| about(error.to_string()))?;
+    let bytes = read_path(path, MAX_STDIN_BYTES as u64).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => about("a request is 10 MiB at most".to_owned()),
+        _ => about(error.to_string()),
+    })?;
     RunRequest::parse(&bytes).map_err(|error| about(error.to_string()))
 }
 

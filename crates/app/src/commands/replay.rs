@@ -1,9 +1,11 @@
 //! `callgate replay`: a run of the pilot once more.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use callgate_call::bounded::read_path_text;
 use callgate_call::{Caller, Cancel};
 use callgate_doors::pilot::replay::Halt;
 use callgate_doors::pilot::{Progress, log};
@@ -155,8 +157,10 @@ fn events(parts: &Parts<'_>, run: &str) -> Result<Result<Vec<PilotEvent>, String
         };
     }
     let about = |error: std::io::Error| format!("{run}: {error}");
-    if std::fs::metadata(Path::new(run)).map_err(about)?.len() > LOG_BYTES_MAX {
-        return Err(format!("{run}: a log is {LOG_BYTES_MAX} bytes at most"));
+    match read_path_text(run, LOG_BYTES_MAX) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            Err(format!("{run}: a log is {LOG_BYTES_MAX} bytes at most"))
+        }
+        text => Ok(log::read(&text.map_err(about)?)),
     }
-    Ok(log::read(&std::fs::read_to_string(run).map_err(about)?))
 }

@@ -2,12 +2,13 @@
 //! output. The owner's own command: it may run any function of the workspace, registered or
 //! not, through the gate like everything else.
 
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use callgate_call::bounded::read_all;
 use callgate_call::{Caller, Cancel, Fault, Roots};
 use callgate_doors::pipe::write_all;
 use callgate_doors::tool::{self, Owner};
@@ -59,17 +60,13 @@ pub fn run(environment: &Environment, place: &Place, _: &Tool) -> Done {
 
 /// The whole of standard input. TP-2.
 fn read_request() -> Result<LocalRequest, Fault> {
-    let mut bytes = Vec::new();
     let most = REQUEST_BYTES_MAX as u64;
-    std::io::stdin()
-        .take(most + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Fault::Internal {
+    let bytes = read_all(std::io::stdin().lock(), most).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => Fault::too_large("the request", most),
+        _ => Fault::Internal {
             message: format!("read standard input: {error}"),
-        })?;
-    if bytes.len() > REQUEST_BYTES_MAX {
-        return Err(Fault::too_large("the request", most));
-    }
+        },
+    })?;
     LocalRequest::parse(&bytes).map_err(|error: RequestError| Fault::BadRequest {
         reason: error.to_string(),
     })

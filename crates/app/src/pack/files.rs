@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use callgate_call::Digest;
+use callgate_call::bounded::read_file;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 
 use super::seal::SEAL_FILE;
@@ -249,14 +250,13 @@ impl Walk<'_> {
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(self.refused(&path, "not a plain file"));
         }
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(failed)?;
+        let bytes = read_file(&file, FILE_BYTES_MAX).map_err(|error| match error.kind() {
+            ErrorKind::FileTooLarge => {
+                self.refused(&path, format!("larger than {FILE_BYTES_MAX} bytes"))
+            }
+            _ => failed(error),
+        })?;
         self.bytes += bytes.len() as u64;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(self.refused(&path, format!("larger than {FILE_BYTES_MAX} bytes")));
-        }
         if self.bytes > PACK_BYTES_MAX {
             let reason = format!("with it the pack is larger than {PACK_BYTES_MAX} bytes");
             return Err(self.refused(&path, reason));

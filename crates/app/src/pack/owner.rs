@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use callgate_call::bounded::read_path_text;
 use callgate_call::{Asker, Guarantee, Guarantees};
 use callgate_store::{StoreError, write_owner_file};
 use callgate_wires::tool_protocol::{Env, Filesystem, Network, Risk, Subprocess};
@@ -224,7 +225,9 @@ impl Owner {
             let reason = format!("is not a file of at most {FILE_BYTES_MAX} bytes");
             return Err(wrong(path, reason));
         }
-        std::fs::read_to_string(path).map(Some).map_err(failed)
+        read_path_text(path, FILE_BYTES_MAX)
+            .map(Some)
+            .map_err(failed)
     }
 }
 

@@ -280,6 +280,7 @@ struct Told {
 /// Appends the frame of an outcome, or gives the error to be told instead.
 fn write_outcome(told: &Told, outcome: Outcome, out: &mut Vec<u8>) -> Result<(), Said> {
     let text_bytes = outcome.result.as_ref().map_or(0, |o| o.json.text().len());
+    // bound: the text of the output
     let mut result = Vec::with_capacity(text_bytes + 128);
     result.extend_from_slice(b"{\"content\":");
     match &outcome.result {

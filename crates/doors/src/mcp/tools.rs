@@ -246,6 +246,7 @@ impl Tail<'_> {
 }
 
 fn success(tool: &Tool, output: &Output, tail: &Tail<'_>) -> Vec<u8> {
+    // bound: the text in memory
     let mut out = Vec::with_capacity(output.json.text().len() + 256);
     out.extend_from_slice(b"{\"content\":");
     Shape::of(tool).write(output, &mut out);

@@ -5,11 +5,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use callgate_call::bounded::{read_path, read_path_text};
 use callgate_call::{Guarantee, Isolation};
 use serde_json::Value;
 
 use super::mounts::{Mount, mounts};
 use crate::coverage::Kept;
+
+/// The largest file that is read of a process: it can make its own environment as large as its
+/// memory.
+const PROC_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// The variable by which a container's first process is known to be ours.
 pub(super) const MARK: &str = "CALLGATE_CONTAINER";
@@ -83,12 +88,12 @@ impl Shown {
     pub fn read(inspected: &Inspected, asked: &Asked) -> Result<Self, String> {
         let process = PathBuf::from(format!("/proc/{}", inspected.pid));
         let seen = |error: io::Error| format!("its process can not be looked at: {error}");
-        let environ = fs::read(process.join("environ")).map_err(seen)?;
+        let environ = read_path(process.join("environ"), PROC_BYTES_MAX).map_err(seen)?;
         let mark = format!("{MARK}={}", asked.name);
         if !holds(&environ, &mark) {
             return Err("its process is not of this machine".to_owned());
         }
-        let status = fs::read_to_string(process.join("status")).map_err(seen)?;
+        let status = read_path_text(process.join("status"), PROC_BYTES_MAX).map_err(seen)?;
         let field = |name: &str| field(&status, name).unwrap_or_default();
         let capabilities = ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"];
         let own = |name: &str| -> Result<bool, String> {
@@ -96,7 +101,7 @@ impl Shown {
             let ours = fs::read_link(Path::new("/proc/self/ns").join(name)).map_err(seen)?;
             Ok(theirs != ours)
         };
-        let text = |name: &str| fs::read_to_string(process.join(name)).map_err(seen);
+        let text = |name: &str| read_path_text(process.join(name), PROC_BYTES_MAX).map_err(seen);
         let groups = Groups::read(&text("cgroup")?);
         Ok(Self {
             image: inspected.image.clone(),
@@ -296,7 +301,7 @@ impl Groups {
                 .by_controller
                 .iter()
                 .find(|(listed, _)| wanted(listed))?;
-            let text = fs::read_to_string(folder.join(file)).ok()?;
+            let text = read_path_text(folder.join(file), PROC_BYTES_MAX).ok()?;
             text.trim().parse().ok().filter(|&limit| limit < UNLIMITED)
         };
         find(&is, first).or_else(|| find(&|listed: &str| listed.is_empty(), second))

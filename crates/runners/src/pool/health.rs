@@ -47,6 +47,7 @@ pub(crate) enum Start {
 
 impl Health {
     pub fn new(rules: Rules) -> Self {
+        // bound: the owner's configuration, which is checked
         let crashes = VecDeque::with_capacity(rules.crashes_max);
         Self {
             rules,

@@ -147,6 +147,7 @@ fn attend(query: &[f32], key: &[f32], value: &[f32], mixed: &mut Vec<f32>) {
     mixed.clear();
     mixed.resize(query.len(), 0.0);
     let scale = 1.0 / (HEAD as f32).sqrt();
+    // bound: `TOKENS_MAX`
     let mut weights = vec![0.0_f32; tokens];
     for head in 0..HEADS {
         let part = |token: usize| token * WIDE + head * HEAD..token * WIDE + (head + 1) * HEAD;

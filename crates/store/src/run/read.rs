@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
-use callgate_call::Digest;
+use callgate_call::{Digest, bounded};
 
 use super::events::EVENTS;
 use super::manifest::{MANIFEST, REPORT};
@@ -103,6 +103,7 @@ impl RunEvents {
         let Some(file) = &self.file else {
             return Ok(false);
         };
+        // bound: `READ_BYTES` more, up to a line
         let read = file.take(READ_BYTES as u64).read_to_end(&mut self.buffer)?;
         Ok(read > 0)
     }
@@ -158,10 +159,7 @@ impl Store {
             let Some(file) = folder.read(name)? else {
                 return Ok(None);
             };
-            let mut text = Vec::new();
-            file.take(RUN_LINE_BYTES_MAX as u64)
-                .read_to_end(&mut text)?;
-            Ok(Some(text))
+            bounded::read_file(&file, RUN_LINE_BYTES_MAX as u64).map(Some)
         };
         read().map_err(|e| StoreError::read(&self.dir.join("datasets"), e))
     }

@@ -1,8 +1,8 @@
 //! `files/edit`: exact replacements, or a unified patch, of what an etag says is there.
 
-use std::io::Read as _;
+use std::io::ErrorKind;
 
-use callgate_call::{Cancel, Fault};
+use callgate_call::{Cancel, Fault, bounded};
 use serde_json::{Value, json};
 
 use super::Files;
@@ -21,11 +21,10 @@ pub fn edit(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault>
         return Err(Fault::too_large("file", cap).with("bytes", size(&about)));
     }
     // What is read is what is replaced: the etag of these very bytes guards the write.
-    let mut before = Vec::new();
-    (&file)
-        .take(cap)
-        .read_to_end(&mut before)
-        .map_err(|error| fault(errno(&error), &path))?;
+    let before = bounded::read_file(&file, cap).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => Fault::too_large("file", cap),
+        _ => fault(errno(&error), &path),
+    })?;
     let etag = files.etags.of_whole(&before, &about, &*files.clock);
     if input["etag"].as_str().is_some_and(|wanted| wanted != etag) {
         return Err(stale(&path, &etag));

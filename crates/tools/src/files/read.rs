@@ -9,7 +9,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::{Digest, Fault, Output, natural_number};
+use callgate_call::{Digest, Fault, Output, bounded, natural_number};
 use rustix::fs::{OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use super::{Encoding, Files};
 const ARTIFACT: &str = "artifact:b3-";
 
 /// What is read at once, on the gate's own thread, if it is in memory.
-const NOW_BYTES_MAX: usize = 64 * 1024;
+const NOW_BYTES_MAX: u64 = 64 * 1024;
 
 /// What is encoded at once: whole groups of base64, and little enough to stay in a cache.
 const PIECE_BYTES: usize = 3 * 16 * 1024;
@@ -63,10 +63,7 @@ pub fn read_now(files: &Files, input: &Value) -> Option<Output> {
     let path = files.ground.within(asked, Outside::Denied).ok()?;
     let (found, real) = files.ground.find_now(&path)?;
     let about = plain(&found, &path).ok()?;
-    let mut all = vec![0; usize::try_from(size(&about)).ok()?];
-    if all.len() > NOW_BYTES_MAX {
-        return None;
-    }
+    let mut all = bounded::zeroed(size(&about), NOW_BYTES_MAX).ok()?;
     let file = File::from(found);
     let mut rest = [IoSliceMut::new(&mut all)];
     let read = preadv2(&file, &mut rest, 0, ReadWriteFlags::NOWAIT).ok()?;
@@ -135,7 +132,8 @@ impl Content {
             Self::Read(all) if range_of(range) == (0..all.len()) => Ok(all),
             Self::Read(all) => Ok(all[range_of(range)].to_vec()),
             Self::InFile(file) => {
-                let mut bytes = vec![0; range_of(range).len()];
+                let length = range.end - range.start;
+                let mut bytes = bounded::zeroed(length, length).map_err(|error| errno(&error))?;
                 let filled = read_at(&file, &mut bytes, range.start)?;
                 bytes.truncate(filled);
                 Ok(bytes)
@@ -150,7 +148,9 @@ impl Content {
             Self::InFile(file) => file,
         };
         let length = (range.end - range.start).div_ceil(3) * 4;
-        let mut encoded = String::with_capacity(usize::try_from(length).unwrap_or(0));
+        let room = bounded::room(length, length).map_err(|error| errno(&error))?;
+        let mut encoded = String::from_utf8(room).unwrap_or_default();
+        // bound: `PIECE_BYTES`
         let mut piece = vec![0; PIECE_BYTES.min(range_of(&range).len())];
         let mut at = range.start;
         while at < range.end {

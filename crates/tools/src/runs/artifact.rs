@@ -93,6 +93,7 @@ fn is_text(content_type: &str) -> bool {
 
 fn taken(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // bound: `LENGTH_MAX`, by the schema
     file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

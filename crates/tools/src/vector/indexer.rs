@@ -331,6 +331,7 @@ fn short(text: &str) -> [u8; 16] {
 /// The bytes of a text file that is not too large. One that can not be read may be text.
 fn read(file: File) -> std::io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
+    // bound: `FILE_BYTES_MAX`
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     let head = &bytes[..bytes.len().min(SNIFFED_BYTES)];
     let is_text = !head.contains(&0) && bytes.len() as u64 <= FILE_BYTES_MAX;
@@ -344,6 +345,7 @@ fn commit(files: &Files) -> Option<String> {
         let mut text = String::new();
         File::from(found)
             .take(1024 * 1024)
+            // bound: the MiB taken
             .read_to_string(&mut text)
             .ok()?;
         Some(text)

@@ -360,6 +360,7 @@ fn gather(buffer: &mut Vec<u8>, len: usize, input: &mut &[u8]) {
     let needed = buffer.len() + taken.len();
     if needed > buffer.capacity() {
         let roomy = needed.max(2 * buffer.capacity()).min(len);
+        // bound: twice what came, and the frame
         buffer.reserve_exact(roomy - buffer.len());
     }
     buffer.extend_from_slice(taken);

@@ -181,6 +181,7 @@ fn write_float(value: f64, out: &mut Vec<u8>) {
 fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     let from = out.len();
+    // bound: four thirds of the bytes in memory
     out.resize(from + bytes.len().div_ceil(3) * 4, b'=');
     let written = STANDARD.encode_slice(bytes, &mut out[from..]);
     out.truncate(from + written.unwrap_or(0));

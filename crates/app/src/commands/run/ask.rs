@@ -1,8 +1,10 @@
 //! What the command line asks for, as the input of `runs/start`.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use callgate_call::RunPolicy;
+use callgate_call::bounded::read_path_text;
 use callgate_wires::json::{self, DEPTH_MAX};
 use callgate_wires::stream::REQUEST_BYTES_MAX;
 use serde_json::{Value, json};
@@ -100,17 +102,14 @@ pub fn read_file(
     max: usize,
     option: &str,
 ) -> Result<String, String> {
-    use std::io::Read as _;
     let path = environment.current_dir.join(Path::new(file));
     let failed = |error: std::io::Error| format!("{option}: read {}: {error}", path.display());
-    let opened = std::fs::File::open(&path).map_err(failed)?;
-    let mut text = String::new();
-    let mut start = opened.take(max as u64 + 1);
-    start.read_to_string(&mut text).map_err(failed)?;
-    if text.len() > max {
-        return Err(format!("{option}: {} exceeds {max} bytes", path.display()));
+    match read_path_text(&path, max as u64) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            Err(format!("{option}: {} exceeds {max} bytes", path.display()))
+        }
+        text => text.map_err(failed),
     }
-    Ok(text)
 }
 
 /// Reads `4096`, `64K`, `8M`, `8G` or `1T`.

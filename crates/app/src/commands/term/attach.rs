@@ -185,6 +185,7 @@ async fn events(talk: &mut Talk, session: &str) -> Result<Incoming, Failure> {
     if response.status() == StatusCode::OK {
         return Ok(response.into_body());
     }
+    // bound: the gate's own, which bounds what it answers
     let body = response.into_body().collect().await;
     let body = body.map_err(|error| format!("the gate did not answer: {error}"))?;
     let refused: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();

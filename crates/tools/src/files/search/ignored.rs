@@ -60,6 +60,7 @@ fn text(ground: &Ground, path: &Path) -> Option<String> {
     plain(&found, path).ok()?;
     let mut bytes = Vec::new();
     let file = File::from(found);
+    // bound: `BYTES_MAX`; what is beyond is not read
     file.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
     (real == path).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -13,6 +13,10 @@ use crate::files::place::shown;
 /// What is shown of a line, from its beginning or from where it fits.
 const SHOWN_BYTES_MAX: usize = 1000;
 
+/// The longest line that is searched: a file with a longer one is passed over like one that can
+/// not be read. Without it a file without line ends would be in memory as a whole.
+const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// A line that fits.
 pub struct Line {
     pub number: u64,
@@ -37,6 +41,7 @@ pub fn searcher() -> Searcher {
     SearcherBuilder::new()
         .line_number(true)
         .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(LINE_BYTES_MAX))
         .build()
 }
 
