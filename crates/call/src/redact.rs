@@ -1,7 +1,7 @@
 //! Secrets out of a stream of bytes, wherever it is cut. R-15.
 
 use crate::Secrets;
-use crate::secrets::PLACEHOLDER;
+use crate::secrets::{FILLER, PLACEHOLDER};
 
 /// Replaces the known secrets in bytes that come in pieces. What may be the beginning of a
 /// secret is held back until more is known, and nothing else is.
@@ -9,6 +9,8 @@ use crate::secrets::PLACEHOLDER;
 pub struct Redactor {
     secrets: Secrets,
     held: Vec<u8>,
+    /// A secret is replaced by as many bytes as it has.
+    keeps_length: bool,
 }
 
 impl Redactor {
@@ -18,6 +20,16 @@ impl Redactor {
         Self {
             secrets: secrets.clone(),
             held: Vec::new(),
+            keeps_length: false,
+        }
+    }
+
+    /// For a stream whose length must not change: `*` stands for each byte of a secret.
+    #[must_use]
+    pub fn in_place(secrets: &Secrets) -> Self {
+        Self {
+            keeps_length: true,
+            ..Self::new(secrets)
         }
     }
 
@@ -63,7 +75,10 @@ impl Redactor {
                 }
                 Some((start, length)) => {
                     out.extend_from_slice(&self.held[at..start]);
-                    out.extend_from_slice(PLACEHOLDER.as_bytes());
+                    match self.keeps_length {
+                        true => out.extend(std::iter::repeat_n(FILLER, length)),
+                        false => out.extend_from_slice(PLACEHOLDER.as_bytes()),
+                    }
                     at = start + length;
                 }
             }
@@ -102,6 +117,26 @@ mod tests {
                 all.extend(redactor.feed(&text[second..]));
                 all.extend(redactor.finish());
                 assert_eq!(String::from_utf8_lossy(&all), wanted, "{first} {second}");
+            }
+        }
+    }
+
+    /// the same where the length stays, and no byte that is not of a secret changes.
+    #[test]
+    fn cuts_hide_nothing_in_place() {
+        let values = ["s3cret", "s3cret-long", "\u{fffd}x\0y"].map(str::to_owned);
+        let secrets = Secrets::new(values.to_vec());
+        let text = b"\xffs3crets3cret-longs3cre\xef\xbf\xbdx\0ys3".as_slice();
+        let wanted = secrets.filled(text).unwrap();
+        assert_eq!(wanted, b"\xff*****************s3cre******s3");
+        for first in 0..=text.len() {
+            for second in first..=text.len() {
+                let mut redactor = Redactor::in_place(&secrets);
+                let mut all = redactor.feed(&text[..first]);
+                all.extend(redactor.feed(&text[first..second]));
+                all.extend(redactor.feed(&text[second..]));
+                all.extend(redactor.finish());
+                assert_eq!(all, wanted, "{first} {second}");
             }
         }
     }

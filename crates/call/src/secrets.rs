@@ -7,6 +7,9 @@ use serde_json::Value;
 /// What stands in a secret's place.
 pub(crate) const PLACEHOLDER: &str = "[secret]";
 
+/// What stands in place of each byte of a secret where lengths must not change.
+pub(crate) const FILLER: u8 = b'*';
+
 /// Shorter values would be found everywhere.
 const SECRET_BYTES_MIN: usize = 4;
 
@@ -126,6 +129,26 @@ impl Secrets {
         cleaned
     }
 
+    /// Returns the bytes with `*` in place of every byte of a secret, so that their number and the
+    /// places of all others stay; `None` if there is no secret in them.
+    #[must_use]
+    pub fn filled(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut filled: Option<Vec<u8>> = None;
+        for secret in &self.0 {
+            let (secret, mut from) = (secret.as_bytes(), 0);
+            loop {
+                let current = filled.as_deref().unwrap_or(bytes);
+                let Some(at) = memchr::memmem::find(&current[from..], secret) else {
+                    break;
+                };
+                let at = from + at;
+                filled.get_or_insert_with(|| bytes.to_vec())[at..at + secret.len()].fill(FILLER);
+                from = at + secret.len();
+            }
+        }
+        filled
+    }
+
     /// Cleans every string and key inside `value`; true if anything was found.
     pub fn clean_value(&self, value: &mut Value) -> bool {
         match value {
@@ -227,6 +250,18 @@ mod tests {
             let url = format!("http://u:{form}@host/plain");
             assert_eq!(secrets.clean(&url), "http://u:[secret]@host/[secret]");
         }
+    }
+
+    /// in bytes, whose number stays.
+    #[test]
+    fn found_in_bytes() {
+        let secrets = Secrets::new(vec!["s3cret".into(), "s3cret-long".into(), "aaaa".into()]);
+        let filled = secrets.filled(b"\xff\0s3cret-long s3crets3cret\xfeaaaaaaaaa");
+        assert_eq!(
+            filled.unwrap(),
+            b"\xff\0*********** ************\xfe********a"
+        );
+        assert_eq!(secrets.filled(b"\xffs3cre\0t"), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use callgate_call::{Call, Fault};
 use callgate_store::{Approval, ApprovalId, ApprovalState, Start};
 use serde_json::Value;
 
+use crate::clean::secrets_of;
 use crate::invoke::{Gate, Setup, internal};
 use crate::leases::not_found;
 
@@ -25,9 +26,10 @@ impl Gate {
             None | Some(_) => {
                 // By value, not by text: an escape must not hide a secret.
                 let mut value = call.input.value().clone();
-                setup.secrets.clean_value(&mut value);
-                if let Ok(entry) = setup.catalog.find(&call.tool) {
-                    hide(&entry.tool.input_schema, &mut value);
+                let tool = setup.catalog.find(&call.tool).ok().map(|entry| &entry.tool);
+                secrets_of(&setup.secrets, call, tool).clean_value(&mut value);
+                if let Some(tool) = tool {
+                    hide(&tool.input_schema, &mut value);
                 }
                 let shown = value.to_string();
                 let (caller, tool, input) = (start.caller, start.tool, start.input);

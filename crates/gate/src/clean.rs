@@ -1,6 +1,8 @@
 //! Known secrets leave neither in what a tool gave nor in what it said when it failed.
 
-use callgate_call::{Artifact, Fault, Output, Secrets};
+use std::borrow::Cow;
+
+use callgate_call::{Artifact, Call, Fault, Output, Secrets, Tool};
 use serde_json::{Map, Value};
 
 /// Takes known secrets out of all that a tool gave.
@@ -20,6 +22,48 @@ pub(crate) fn clean(output: &mut Output, secrets: &Secrets) {
             if let Some(cleaned) = secrets.cleaned(text) {
                 *text = cleaned;
             }
+        }
+    }
+}
+
+/// Returns the secrets of the workspace, and the values of this call that the tool's schema calls
+/// `writeOnly`. S-18.
+pub(crate) fn secrets_of<'a>(
+    secrets: &'a Secrets,
+    call: &Call,
+    tool: Option<&Tool>,
+) -> Cow<'a, Secrets> {
+    let mut own = Vec::new();
+    if let Some(tool) = tool {
+        write_only(&tool.input_schema, call.input.value(), &mut own);
+    }
+    match own.is_empty() {
+        true => Cow::Borrowed(secrets),
+        false => Cow::Owned(secrets.with(own).in_urls()),
+    }
+}
+
+/// Returns the caller's trace id without secrets.
+pub(crate) fn trace_id_of<'a>(
+    secrets: &Secrets,
+    call: &'a Call,
+    tool: Option<&Tool>,
+) -> Option<Cow<'a, str>> {
+    let id = call.trace_id.as_deref()?;
+    let cleaned = secrets_of(secrets, call, tool).cleaned(id);
+    Some(cleaned.map_or(Cow::Borrowed(id), Cow::Owned))
+}
+
+/// Collects the texts of a value that its schema calls `writeOnly`.
+fn write_only(schema: &Value, value: &Value, texts: &mut Vec<String>) {
+    if schema.get("writeOnly") == Some(&Value::Bool(true)) {
+        texts.extend(value.as_str().map(str::to_owned));
+        return;
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, inner) in properties.into_iter().flatten() {
+        if let Some(member) = value.get(name) {
+            write_only(inner, member, texts);
         }
     }
 }

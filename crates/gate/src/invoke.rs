@@ -2,7 +2,6 @@
 //! commit, record. Each stage takes a value and gives the next one; only this file knows
 //! their order.
 
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use callgate_store::{
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entries, Entry};
-use crate::clean::{clean, cleaned};
+use crate::clean::{clean, cleaned, trace_id_of};
 use crate::metrics::Tallies;
 use crate::oversize::kept;
 use crate::policy::{Decision, Policy};
@@ -180,7 +179,8 @@ impl Gate {
                 (Err(fault), false, Enforcement::default(), ticket)
             }
         };
-        self.log(call, &result, replayed, &enforcement);
+        let trace_id = trace_id_of(&setup.secrets, call, tool);
+        log(call, &result, replayed, &enforcement, trace_id.as_deref());
         let took_us = self.clock.micros().saturating_sub(began_us);
         tally.end(call, &result, replayed, &enforcement, took_us);
         let ended = Ended {
@@ -222,7 +222,7 @@ impl Gate {
         trace.enter(Stage::Authorise);
         let decision = setup.policy.decide(&call.caller, tool)?;
         let key = key_of(call);
-        let trace_id = trace_id_of(setup, call);
+        let trace_id = trace_id_of(&setup.secrets, call, Some(tool));
         loop {
             trace.enter(Stage::Replay);
             if let Some(earlier) = self.earlier(call, tool, key).await? {
@@ -472,11 +472,9 @@ impl Gate {
     }
 
     fn record_refusal(&self, setup: &Setup, call: &Call, fault: &Fault) -> Ticket {
-        let tool = setup
-            .catalog
-            .find(&call.tool)
-            .map_or(call.tool.as_str(), |e| &e.tool.name);
-        let trace_id = trace_id_of(setup, call);
+        let found = setup.catalog.find(&call.tool).ok();
+        let tool = found.map_or(call.tool.as_str(), |e| &e.tool.name);
+        let trace_id = trace_id_of(&setup.secrets, call, found.map(|e| &e.tool));
         let refusal = Refusal {
             call: call.id,
             tool: &setup.secrets.clean(tool),
@@ -488,27 +486,27 @@ impl Gate {
         };
         self.store.refuse(refusal)
     }
+}
 
-    fn log(
-        &self,
-        call: &Call,
-        result: &Result<Output, Fault>,
-        replayed: bool,
-        enforcement: &Enforcement,
-    ) {
-        tracing::info!(
-            call = %call.id,
-            tool = call.tool,
-            caller = call.caller.as_str(),
-            wire = call.wire.as_str(),
-            outcome = result.as_ref().map_or_else(Fault::kind, |_| "ok"),
-            output_bytes = result.as_ref().map_or(0, |output| output.json.text().len()),
-            replayed,
-            enforcement = enforcement.level.as_str(),
-            trace_id = call.trace_id.as_deref(),
-            "call finished"
-        );
-    }
+fn log(
+    call: &Call,
+    result: &Result<Output, Fault>,
+    replayed: bool,
+    enforcement: &Enforcement,
+    trace_id: Option<&str>,
+) {
+    tracing::info!(
+        call = %call.id,
+        tool = call.tool,
+        caller = call.caller.as_str(),
+        wire = call.wire.as_str(),
+        outcome = result.as_ref().map_or_else(Fault::kind, |_| "ok"),
+        output_bytes = result.as_ref().map_or(0, |output| output.json.text().len()),
+        replayed,
+        enforcement = enforcement.level.as_str(),
+        trace_id,
+        "call finished"
+    );
 }
 
 /// What doors ask beside calls.
@@ -602,11 +600,6 @@ fn tell(outcome: &mut Outcome, settled: Result<(), Fault>) {
         outcome.result = Err(fault);
     }
     failpoint("answer.before");
-}
-
-/// The caller's trace id, without secrets.
-fn trace_id_of<'a>(setup: &Setup, call: &'a Call) -> Option<Cow<'a, str>> {
-    call.trace_id.as_deref().map(|id| setup.secrets.clean(id))
 }
 
 fn key_of(call: &Call) -> Option<KeyId> {

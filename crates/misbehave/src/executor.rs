@@ -118,6 +118,8 @@ impl Stage {
             .or_else(|| self.request["attempt"].as_u64());
         let mut payload = Vec::new();
         match &with["payload"] {
+            // Values that JSON does not have.
+            Value::Null if with["msgpack"].is_string() => payload = hex(&with["msgpack"]),
             Value::Null => encode::map_head(0, &mut payload),
             given => encode::value(given, &mut payload),
         }

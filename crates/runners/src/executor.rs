@@ -150,7 +150,12 @@ impl Executors {
 
     /// One run from its begin to its report. `spec` is the executor without its streams. A run
     /// that is no success is a fault with the report in it.
-    pub async fn run(&self, job: Job<'_>, spec: Spec, order: RunOrder) -> Result<Output, Fault> {
+    pub async fn run(
+        &self,
+        job: Job<'_>,
+        spec: Spec,
+        mut order: RunOrder,
+    ) -> Result<Output, Fault> {
         let began_us = self.parts.clock.micros();
         let patience = order.timeout.map(|timeout| {
             let max = job.call.timeout_max.unwrap_or(Duration::MAX);
@@ -164,11 +169,13 @@ impl Executors {
             .proxy
             .as_ref()
             .and_then(|proxy| proxy.password.clone());
+        let secrets = self.parts.secrets.with(password).in_urls();
+        mask_names(&mut order, &secrets);
         let run = Run {
             job,
             deadline: Instant::now() + job.timeout.until(),
             start: self.start(job, &order),
-            secrets: self.parts.secrets.with(password).in_urls(),
+            secrets,
             order,
         };
         let request = run.request()?;
@@ -254,6 +261,24 @@ impl Executors {
                 lived
             }
             Err(fault) => Life::not_started(fault.to_string(), keeper),
+        }
+    }
+}
+
+/// Masks secrets in what a run is called: names of folders, of records and of the report. S-18.
+fn mask_names(order: &mut RunOrder, secrets: &Secrets) {
+    let RunOrder {
+        job_id,
+        parent_run_id,
+        dataset,
+        source,
+        category,
+        ..
+    } = order;
+    let names = [dataset, source, category].into_iter();
+    for name in names.chain(job_id).chain(parent_run_id) {
+        if let Some(masked) = secrets.cleaned(name) {
+            *name = masked;
         }
     }
 }

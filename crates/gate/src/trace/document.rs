@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::text::Text;
 use super::{Ended, Open, STAGES, Seen, Stage};
+use crate::clean::trace_id_of;
 
 /// What one fact may say.
 pub(super) const FACT_BYTES_MAX: usize = 512;
@@ -152,8 +153,8 @@ fn call(fields: &mut Fields<'_>, open: &Open<'_>, ended: &Ended<'_>) {
     fields.word("caller", call.caller.as_str(), WORD_BYTES_MAX);
     fields.put("wire", call.wire.as_str());
     fields.number("protocol_version", PROTOCOL_VERSION);
-    if let Some(id) = &call.trace_id {
-        fields.word("trace_id", id, WORD_BYTES_MAX);
+    if let Some(id) = trace_id_of(open.secrets, call, ended.tool) {
+        fields.word("trace_id", &id, WORD_BYTES_MAX);
     }
     if let Some(id) = &call.parent_span {
         fields.word("parent_span_id", id, WORD_BYTES_MAX);

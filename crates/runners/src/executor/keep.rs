@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use callgate_call::{
-    Digest, KeepError, Log, LogLevel, RunArtifact, RunEvent, RunEye, RunFile, RunLog, Secrets,
+    Digest, KeepError, Log, LogLevel, Redactor, RunArtifact, RunEvent, RunEye, RunFile, RunLog,
+    Secrets,
 };
 use callgate_wires::stream::{
     Ack, Breach, ChunkHead, CommitRecord, Envelope, EventHead, EventKind, FileWhen, FileWrite,
-    Piece, RunResult, Session, Status, StreamFault, Whole,
+    Mask, Piece, RunResult, Session, Status, StreamFault, Whole,
 };
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -109,6 +110,24 @@ pub(super) struct Keeper {
     pub told: Option<Told>,
     pub kept: Vec<Kept>,
     line: Vec<u8>,
+    /// Artifacts under way whose bytes are searched for secrets, by their ids. The session bounds
+    /// their number.
+    redactors: BTreeMap<String, Redactor>,
+    /// The present chunk is the last of its artifact.
+    is_last: bool,
+}
+
+/// Secrets in values of every kind. S-18.
+struct Known<'a>(&'a Secrets);
+
+impl Mask for Known<'_> {
+    fn text(&self, text: &str) -> Option<String> {
+        self.0.cleaned(text)
+    }
+
+    fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.0.filled(bytes)
+    }
 }
 
 impl Keeper {
@@ -127,6 +146,8 @@ impl Keeper {
             told: None,
             kept: Vec::new(),
             line: Vec::new(),
+            redactors: BTreeMap::new(),
+            is_last: false,
         }
     }
 
@@ -136,10 +157,13 @@ impl Keeper {
             Piece::Event(envelope) => self.event(&envelope),
             Piece::Chunk(head) => self.chunk(&head),
             Piece::Bytes(bytes) => self.bytes(bytes),
-            Piece::ChunkEnd => match self.session.chunk_end() {
-                Some(whole) => self.commit(whole),
-                None => Ok(()),
-            },
+            Piece::ChunkEnd => {
+                self.flush()?;
+                match self.session.chunk_end() {
+                    Some(whole) => self.commit(whole),
+                    None => Ok(()),
+                }
+            }
             Piece::RunResult(result) => {
                 // Of several the first counts. ST-51.
                 let secrets = &self.secrets;
@@ -168,8 +192,9 @@ impl Keeper {
             _ => None,
         };
         self.line.clear();
-        envelope.write_json(&mut self.line);
-        self.clean_line();
+        let known = Known(&self.secrets);
+        let mask = (!self.secrets.is_empty()).then_some(&known as &dyn Mask);
+        envelope.write_masked_json(mask, &mut self.line);
         let said = self.secrets.clean(envelope.kind);
         let event = RunEvent {
             seq: envelope.seq,
@@ -189,16 +214,6 @@ impl Keeper {
             EventKind::Artifact | EventKind::Plain => {}
         }
         whole.map_or(Ok(()), |whole| self.commit(whole))
-    }
-
-    fn clean_line(&mut self) {
-        if self.secrets.is_empty() {
-            return;
-        }
-        let text = std::str::from_utf8(&self.line).unwrap_or_default();
-        if let Some(clean) = self.secrets.cleaned(text) {
-            self.line = clean.into_bytes();
-        }
     }
 
     /// The payload of the line that was just written.
@@ -248,6 +263,7 @@ impl Keeper {
         let bytes = head.bytes as u64;
         self.session
             .chunk(head.artifact_id, head.seq, head.is_last, bytes)?;
+        self.is_last = head.is_last;
         if bytes == 0 {
             // An empty artifact has a place too.
             let artifact_id = self.secrets.clean(head.artifact_id);
@@ -257,13 +273,35 @@ impl Keeper {
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), Halt> {
-        let artifact_id = self.secrets.clean(self.session.current());
-        self.log.chunk(&artifact_id, bytes)?;
+        if self.secrets.is_empty() {
+            self.log.chunk(self.session.current(), bytes)?;
+        } else {
+            let id = self.session.current();
+            if !self.redactors.contains_key(id) {
+                let redactor = Redactor::in_place(&self.secrets);
+                self.redactors.insert(id.to_owned(), redactor);
+            }
+            let redactor = self.redactors.get_mut(id);
+            let masked = redactor.map_or_else(Vec::new, |redactor| redactor.feed(bytes));
+            self.log.chunk(&self.secrets.clean(id), &masked)?;
+        }
         if let Some(eye) = &mut self.eye {
             eye.bytes(bytes.len());
         }
         let all = &self.strides.artifact_bytes;
         all.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Keeps what was held back of an artifact, at its end.
+    fn flush(&mut self) -> Result<(), Halt> {
+        let id = self.session.current();
+        if self.is_last
+            && let Some(mut redactor) = self.redactors.remove(id)
+        {
+            let rest = redactor.finish();
+            self.log.chunk(&self.secrets.clean(id), &rest)?;
+        }
         Ok(())
     }
 
@@ -305,10 +343,11 @@ impl Keeper {
                 Some("its name holds a secret".to_owned())
             }
             FileWhen::InTime => {
+                let filled = self.secrets.filled(file.data);
                 let stored = self.log.file(&RunFile {
                     name: file.filename,
                     content_type: &self.secrets.clean(file.content_type),
-                    data: file.data,
+                    data: filled.as_deref().unwrap_or(file.data),
                 });
                 stored.err().map(|error| error.to_string())
             }
@@ -344,7 +383,11 @@ fn told(result: &RunResult<'_>, secrets: &Secrets) -> Told {
         status: result.status,
         message: result.message.map(text),
         error_type: result.error_type.map(text),
-        proxy_used: result.proxy_used.map(|used| used.to_json()),
+        proxy_used: result.proxy_used.map(|used| {
+            let mut used = used.to_json();
+            secrets.clean_value(&mut used);
+            used
+        }),
     }
 }
 

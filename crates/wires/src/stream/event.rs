@@ -1,6 +1,6 @@
 //! Events: the envelope, and a look into its payload without decoding the rest of it.
 
-use super::json;
+use super::json::{self, Masked};
 use super::msgpack::{Reader, Token};
 
 /// One event, borrowed from the bytes it came in. ST-26 to ST-35.
@@ -37,45 +37,50 @@ impl<'a> Envelope<'a> {
 
     /// Appends the whole event as one JSON object, in the order of the contract's table.
     pub fn write_json(&self, out: &mut Vec<u8>) {
+        self.write_masked_json(None, out);
+    }
+
+    /// The same without what `mask` knows, in values and keys of every kind.
+    pub fn write_masked_json(&self, mask: Masked<'_>, out: &mut Vec<u8>) {
         // Msgpack is a little shorter than JSON; bytes in it grow by a third.
         out.reserve(256 + self.payload.len() + self.payload.len() / 2);
         out.extend_from_slice(b"{\"contract_version\":");
-        json::write_text(self.contract_version, out);
+        json::write_masked(self.contract_version, mask, out);
         out.extend_from_slice(b",\"event_id\":");
-        json::write_text(self.event_id, out);
+        json::write_masked(self.event_id, mask, out);
         out.extend_from_slice(b",\"run_id\":");
-        json::write_text(self.run_id, out);
+        json::write_masked(self.run_id, mask, out);
         out.extend_from_slice(b",\"seq\":");
         json::write_uint(self.seq, out);
         out.extend_from_slice(b",\"type\":");
-        json::write_text(self.kind, out);
+        json::write_masked(self.kind, mask, out);
         out.extend_from_slice(b",\"ts\":");
-        json::write_text(self.ts, out);
+        json::write_masked(self.ts, mask, out);
         out.extend_from_slice(b",\"payload\":");
-        self.payload_json(out);
+        json::write_value(&mut Reader::new(self.payload, 0), mask, out);
         out.extend_from_slice(b",\"attempt\":");
         json::write_uint(u64::from(self.attempt), out);
         if let Some(job_id) = self.job_id {
             out.extend_from_slice(b",\"job_id\":");
-            json::write_text(job_id, out);
+            json::write_masked(job_id, mask, out);
         }
         if let Some(parent_run_id) = self.parent_run_id {
             out.extend_from_slice(b",\"parent_run_id\":");
-            json::write_text(parent_run_id, out);
+            json::write_masked(parent_run_id, mask, out);
         }
         out.push(b'}');
     }
 
     /// Appends the payload as one JSON object.
     pub fn payload_json(&self, out: &mut Vec<u8>) {
-        json::write_value(&mut Reader::new(self.payload, 0), out);
+        json::write_value(&mut Reader::new(self.payload, 0), None, out);
     }
 
     /// Appends one field of the payload as JSON; false if there is none.
     pub fn payload_field_json(&self, key: &str, out: &mut Vec<u8>) -> bool {
         match self.find(key) {
             Some(mut reader) => {
-                json::write_value(&mut reader, out);
+                json::write_value(&mut reader, None, out);
                 true
             }
             None => false,

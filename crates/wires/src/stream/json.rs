@@ -12,29 +12,40 @@ use super::msgpack::{Flaw, Reader, Token};
 use super::time::rfc3339;
 use crate::json::has_special;
 
+/// Removes secrets from values before they are encoded.
+pub trait Mask {
+    /// Returns the text without secrets; `None` if it has none.
+    fn text(&self, text: &str) -> Option<String>;
+    /// Returns the bytes without secrets; `None` if they have none.
+    fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>>;
+}
+
+/// A mask, where there is anything to mask.
+pub type Masked<'a> = Option<&'a dyn Mask>;
+
 /// Writes the next value.
-pub(super) fn write_value(reader: &mut Reader<'_>, out: &mut Vec<u8>) {
-    if try_value(reader, out).is_err() {
+pub(super) fn write_value(reader: &mut Reader<'_>, mask: Masked<'_>, out: &mut Vec<u8>) {
+    if try_value(reader, mask, out).is_err() {
         out.extend_from_slice(b"null");
     }
 }
 
-fn try_value(reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), Flaw> {
+fn try_value(reader: &mut Reader<'_>, mask: Masked<'_>, out: &mut Vec<u8>) -> Result<(), Flaw> {
     match reader.token()? {
         Token::Nil => out.extend_from_slice(b"null"),
         Token::Bool(true) => out.extend_from_slice(b"true"),
         Token::Bool(false) => out.extend_from_slice(b"false"),
-        Token::Uint(value) => write_uint(value, out),
-        Token::Int(value) => write_int(value, out),
-        Token::Float(value) => write_float(value, out),
-        Token::Str(bytes) => write_bytes_as_text(bytes, out),
-        Token::Bin(bytes) => write_base64(bytes, out),
-        Token::Ext(kind, data) => write_ext(kind, data, out),
+        Token::Uint(value) => write_number(mask, out, |out| write_uint(value, out)),
+        Token::Int(value) => write_number(mask, out, |out| write_int(value, out)),
+        Token::Float(value) => write_number(mask, out, |out| write_float(value, out)),
+        Token::Str(bytes) => write_bytes_as_text(bytes, mask, out),
+        Token::Bin(bytes) => write_base64(bytes, mask, out),
+        Token::Ext(kind, data) => write_ext(kind, data, mask, out),
         Token::Array(count) => {
             out.push(b'[');
             for at in 0..count {
                 separate(at, out);
-                write_value(reader, out);
+                write_value(reader, mask, out);
                 if reader.left() == 0 {
                     break;
                 }
@@ -45,9 +56,9 @@ fn try_value(reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), Flaw> {
             out.push(b'{');
             for at in 0..count {
                 separate(at, out);
-                write_key(reader, out);
+                write_key(reader, mask, out);
                 out.push(b':');
-                write_value(reader, out);
+                write_value(reader, mask, out);
                 if reader.left() == 0 {
                     break;
                 }
@@ -64,15 +75,25 @@ fn separate(at: u32, out: &mut Vec<u8>) {
     }
 }
 
-fn write_key(reader: &mut Reader<'_>, out: &mut Vec<u8>) {
+fn write_key(reader: &mut Reader<'_>, mask: Masked<'_>, out: &mut Vec<u8>) {
     let mut look = *reader;
-    if let Ok(Token::Str(bytes)) = look.token() {
-        *reader = look;
-        return write_bytes_as_text(bytes, out);
+    match look.token() {
+        Ok(Token::Str(bytes)) => {
+            *reader = look;
+            return write_bytes_as_text(bytes, mask, out);
+        }
+        // What is no text becomes base64: a secret is looked for in its bytes.
+        Ok(Token::Bin(bytes) | Token::Ext(_, bytes)) => {
+            if let Some(masked) = mask.and_then(|mask| mask.bytes(bytes)) {
+                *reader = look;
+                return write_bytes_as_text(&masked, None, out);
+            }
+        }
+        _ => {}
     }
     let mut text = Vec::new();
     write_key_text(reader, &mut text);
-    write_bytes_as_text(&text, out);
+    write_bytes_as_text(&text, mask, out);
 }
 
 /// The text of a key, without quotes or escapes.
@@ -89,7 +110,7 @@ pub(super) fn write_key_text(reader: &mut Reader<'_>, out: &mut Vec<u8>) {
             None => out.extend_from_slice(STANDARD.encode(data).as_bytes()),
         },
         // Its JSON is its text.
-        _ => return write_value(reader, out),
+        _ => return write_value(reader, None, out),
     }
     *reader = look;
 }
@@ -140,10 +161,35 @@ pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn write_bytes_as_text(bytes: &[u8], out: &mut Vec<u8>) {
+/// A text in quotes, without secrets.
+pub(super) fn write_masked(text: &str, mask: Masked<'_>, out: &mut Vec<u8>) {
+    match mask.and_then(|mask| mask.text(text)) {
+        Some(masked) => write_text(&masked, out),
+        None => write_text(text, out),
+    }
+}
+
+fn write_bytes_as_text(bytes: &[u8], mask: Masked<'_>, out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
-        Ok(text) => write_text(text, out),
-        Err(_) => write_text(&String::from_utf8_lossy(bytes), out),
+        Ok(text) => write_masked(text, mask, out),
+        // The bytes of a secret that is no UTF-8 are not in the text that stands for them.
+        Err(_) => {
+            let masked = mask.and_then(|mask| mask.bytes(bytes));
+            let text = String::from_utf8_lossy(masked.as_deref().unwrap_or(bytes));
+            write_masked(&text, mask, out);
+        }
+    }
+}
+
+/// A number; one whose digits are a secret becomes a text.
+fn write_number(mask: Masked<'_>, out: &mut Vec<u8>, write: impl Fn(&mut Vec<u8>)) {
+    let from = out.len();
+    write(out);
+    let Some(mask) = mask else { return };
+    let text = std::str::from_utf8(&out[from..]).unwrap_or_default();
+    if let Some(masked) = mask.text(text) {
+        out.truncate(from);
+        write_text(&masked, out);
     }
 }
 
@@ -178,7 +224,9 @@ fn write_float(value: f64, out: &mut Vec<u8>) {
     }
 }
 
-fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
+fn write_base64(bytes: &[u8], mask: Masked<'_>, out: &mut Vec<u8>) {
+    let masked = mask.and_then(|mask| mask.bytes(bytes));
+    let bytes = masked.as_deref().unwrap_or(bytes);
     out.push(b'"');
     let from = out.len();
     // bound: four thirds of the bytes in memory
@@ -188,14 +236,14 @@ fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn write_ext(kind: i8, data: &[u8], out: &mut Vec<u8>) {
+fn write_ext(kind: i8, data: &[u8], mask: Masked<'_>, out: &mut Vec<u8>) {
     if let Some(text) = timestamp(kind, data) {
-        return write_text(&text, out);
+        return write_masked(&text, mask, out);
     }
     out.extend_from_slice(b"{\"ext\":");
     write_int(i64::from(kind), out);
     out.extend_from_slice(b",\"data\":");
-    write_base64(data, out);
+    write_base64(data, mask, out);
     out.push(b'}');
 }
 
@@ -225,9 +273,54 @@ fn timestamp(kind: i8, data: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// Masks the word `secret`, and the digits 4711.
+    struct Word;
+
+    impl Mask for Word {
+        fn text(&self, text: &str) -> Option<String> {
+            let masked = text.replace("secret", "[…]").replace("4711", "[…]");
+            (masked != text).then_some(masked)
+        }
+
+        fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+            let at = bytes.windows(6).position(|window| window == b"secret")?;
+            let mut masked = bytes.to_vec();
+            masked[at..at + 6].fill(b'*');
+            Some(masked)
+        }
+    }
+
+    /// S-18: values and keys of every kind.
+    #[test]
+    fn secrets_are_masked_in_values_of_every_kind() {
+        let mut map = vec![0x89];
+        map.extend(b"\xa1a\xa7\"secret"); // text with an escape
+        map.extend(b"\xa1b\xc4\x08\xffsecret\x00"); // bytes
+        map.extend(b"\xa1c\xc7\x06\x05secret"); // an extension
+        map.extend(b"\xa1d\xcd\x12\x67"); // 4711
+        map.extend(b"\xa1e\xa8\xff\xfesecret"); // text that is no UTF-8
+        map.extend(b"\xa6secret\x01"); // a key
+        map.extend(b"\xc4\x06secret\x02"); // a key of bytes
+        map.extend(b"\xc4\x07\xffsecret\x03"); // a key of bytes that are no text
+        map.extend(b"\xa1f\x92\xa6secret\x81\xa1g\xc4\x06secret"); // inside others
+        let mut out = Vec::new();
+        write_value(&mut Reader::new(&map, 0), Some(&Word), &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let base64 = |bytes: &[u8]| STANDARD.encode(bytes);
+        let wanted = format!(
+            r#"{{"a":"\"[…]","b":"{}","c":{{"ext":5,"data":"{}"}},"d":"[…]","e":"{}","[…]":1,"******":2,"{}":3,"f":["[…]",{{"g":"{}"}}]}}"#,
+            base64(b"\xff******\0"),
+            base64(b"******"),
+            "\u{fffd}\u{fffd}******",
+            "\u{fffd}******",
+            base64(b"******"),
+        );
+        assert_eq!(text, wanted);
+    }
+
     fn json(bytes: &[u8]) -> String {
         let mut out = Vec::new();
-        write_value(&mut Reader::new(bytes, 0), &mut out);
+        write_value(&mut Reader::new(bytes, 0), None, &mut out);
         let text = String::from_utf8(out).unwrap();
         serde_json::from_str::<serde_json::Value>(&text).unwrap();
         text

@@ -32,6 +32,7 @@ pub use control::{ChunkHead, FileWrite, Piece, RunResult, Status};
 pub use decoder::{Decoder, payload_len};
 pub use event::Envelope;
 pub use fault::StreamFault;
+pub use json::{Mask, Masked};
 pub use limits::{
     CHUNK_BYTES_MAX, DEPTH_MAX, FILE_BYTES_MAX, FRAME_PAYLOAD_MAX, KEYS_MAX, PREFIX_BYTES,
     REQUEST_BYTES_MAX,
