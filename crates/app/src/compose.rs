@@ -26,7 +26,7 @@ use callgate_tools::vector::{self, Vectors};
 use crate::catalog::Workshop;
 use crate::clock::SystemClock;
 use crate::config::{
-    Config, DecisionConfig, DurabilityConfig, FilesConfig, LimitConfig, PolicyConfig,
+    Config, DecisionConfig, DurabilityConfig, LimitConfig, PolicyConfig, Restrictions,
     SecretsConfig, StoreConfig, TracesConfig,
 };
 use crate::entries::Functions;
@@ -45,7 +45,7 @@ use crate::shelf;
 use crate::suggest;
 use crate::telemetry;
 use crate::terminals;
-use crate::trust::Found;
+use crate::trust::{Basis, InForce, keep_copy};
 use crate::workspace::{Source, SourceError};
 
 /// The variable that our own token is usually in.
@@ -115,8 +115,16 @@ impl<'a> Parts<'a> {
         let parts = Self::open_for(environment, paths, &config, no_state)?;
         // A damaged chain must not keep `audit verify` from saying so: it is met again by
         // whoever needs the configuration.
-        match Found::look(environment, &parts.paths, &parts.store) {
-            Ok(Found::Trusted(source)) if !keeps_as_usual(&source.config) => {
+        let Ok(in_force) = parts.in_force() else {
+            return Ok(parts);
+        };
+        if let Basis::Files(source) = &in_force.basis
+            && let Err(error) = keep_copy(environment, &parts.paths, &parts.store, source.digest)
+        {
+            tracing::warn!(error = chain(&error), "copy the trusted configuration");
+        }
+        match in_force.source() {
+            Some(source) if !keeps_as_usual(&source.config) => {
                 Self::open_for(environment, parts.paths, &source.config, no_state)
             }
             _ => Ok(parts),
@@ -162,27 +170,61 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The workspace's setup: its configuration if that is trusted, else the built-ins. The
-    /// error is a trusted configuration that does not hold together.
+    /// Which configuration is in force, and why.
+    pub fn in_force(&self) -> Result<InForce, StoreError> {
+        InForce::look(self.environment, &self.paths, &self.store)
+    }
+
+    /// The workspace's setup, by the configuration in force. The error is one that does not hold
+    /// together, or that nothing is in force.
     pub fn setup(&self) -> Result<Setup, SetupError> {
-        let found = Found::look(self.environment, &self.paths, &self.store)?;
-        let note = found.note();
-        match found {
-            Found::Trusted(source) => self.setup_of(*source, Builtins::With, note),
-            Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => {
-                self.setup_of_config(Config::default(), &[], Builtins::With, note)
-            }
+        self.setup_in_force(self.in_force()?)
+    }
+
+    /// The setup of a configuration in force.
+    pub fn setup_in_force(&self, in_force: InForce) -> Result<Setup, SetupError> {
+        let (note, doubt) = (in_force.note(), in_force.doubt());
+        if let Basis::Nothing(reason) = in_force.basis {
+            return Err(SetupError::Nothing(reason));
+        }
+        let source = in_force.source();
+        let files = source.map_or_else(Vec::new, |source| source.files.clone());
+        let place = source.map(|source| source.file.clone());
+        let config = in_force.into_config();
+        let setup = self.setup_of_config(config, &files, Builtins::With, note);
+        let setup = setup.map_err(|error| error.placed(place))?;
+        Ok(Setup { doubt, ..setup })
+    }
+
+    /// The setup of a workspace that serves nothing, and says why.
+    pub fn closed(in_force: &InForce) -> Setup {
+        Setup {
+            doubt: in_force.doubt(),
+            note: in_force.note(),
+            ..Setup::default()
         }
     }
 
-    /// The setup of the word `builtin`: the built-in tools and no configuration. T-11.
+    /// The setup of the word `builtin`: the built-in tools, under the restrictions of the
+    /// configuration in force. T-11.
     pub fn builtins(&self) -> Result<Setup, SetupError> {
-        self.setup_of_config(
-            Config::default(),
-            &[],
-            Builtins::With,
-            "built-in tools".to_owned(),
-        )
+        let in_force = self.in_force()?;
+        let mut config = Config::default();
+        match &in_force.basis {
+            Basis::Nothing(reason) => return Err(SetupError::Nothing(reason.clone())),
+            Basis::Files(source) | Basis::Copy(source) => {
+                if let Some(text) = &source.text
+                    && let Ok(restrictions) = Restrictions::of(text)
+                {
+                    restrictions.apply(&mut config);
+                }
+            }
+            Basis::Builtins => {}
+        }
+        for restrictions in in_force.restrictions {
+            restrictions.apply(&mut config);
+        }
+        self.setup_of_config(config, &[], Builtins::With, "built-in tools".to_owned())
     }
 
     /// The setup of a configuration that counts.
@@ -194,12 +236,7 @@ impl<'a> Parts<'a> {
     ) -> Result<Setup, SetupError> {
         let file = source.file.clone();
         self.setup_of_config(source.config, &source.files, builtins, note)
-            .map_err(|error| match error {
-                SetupError::Tools(reason) => {
-                    SetupError::Source(SourceError::Wrong { path: file, reason })
-                }
-                other => other,
-            })
+            .map_err(|error| error.placed(Some(file)))
     }
 
     fn setup_of_config(
@@ -240,7 +277,7 @@ impl<'a> Parts<'a> {
         let executors = runs::executors(self, &printed);
         if builtins == Builtins::With {
             let mut tools = callgate_tools::builtins(&self.store, &self.notes, &secrets);
-            let files = self.files(&ground, &config.files)?;
+            let files = self.files(&ground, &config)?;
             tools.extend(files::tools(&files));
             let store = self.vector_store_of(&config.search);
             let vectors = Vectors {
@@ -302,25 +339,32 @@ impl<'a> Parts<'a> {
             secrets,
             shelf,
             note,
+            doubt: None,
         })
     }
 
-    /// The workspace's files as the configuration lets them be reached, if that is trusted, and
-    /// what of them is secret.
+    /// The workspace's files as the configuration in force lets them be reached, and what of them
+    /// is secret.
     pub fn workspace_files(&self) -> Result<(Arc<Files>, Secrets), SetupError> {
-        let found = Found::look(self.environment, &self.paths, &self.store)?;
-        let (config, files) = match found {
-            Found::Trusted(source) => (source.config, source.files),
-            _ => (Config::default(), Vec::new()),
-        };
-        let ground = Ground::new(&self.paths, &config, &files);
+        let in_force = self.in_force()?;
+        if let Basis::Nothing(reason) = in_force.basis {
+            return Err(SetupError::Nothing(reason));
+        }
+        let files = in_force.source().map(|source| source.files.clone());
+        let config = in_force.into_config();
+        let ground = Ground::new(&self.paths, &config, &files.unwrap_or_default());
         let secrets = self.printed_secrets(&self.secrets(&config));
-        Ok((self.files(&ground, &config.files)?, secrets))
+        Ok((self.files(&ground, &config)?, secrets))
     }
 
     /// The workspace's files, without what is the gate's own.
-    fn files(&self, ground: &Ground, config: &FilesConfig) -> Result<Arc<Files>, SetupError> {
-        let lists = Lists::new(&config.allow, &config.deny).map_err(SetupError::Tools)?;
+    fn files(&self, ground: &Ground, config: &Config) -> Result<Arc<Files>, SetupError> {
+        let files = &config.files;
+        let mut lists = Lists::new(&files.allow, &files.deny).map_err(SetupError::Tools)?;
+        for restricted in &config.restricted {
+            let narrowed = lists.narrowed(&restricted.files_allow);
+            lists = narrowed.map_err(SetupError::Tools)?;
+        }
         let files = Files::open(
             &self.paths.workspace,
             (ground.own(), lists),
@@ -416,6 +460,19 @@ pub enum SetupError {
     /// What the configuration asks for does not hold together.
     #[error("{0}")]
     Tools(String),
+    /// No configuration is in force, not even none.
+    #[error("nothing is served: {0}")]
+    Nothing(String),
+}
+
+impl SetupError {
+    /// The same with the file that it is about, where there is one.
+    fn placed(self, file: Option<PathBuf>) -> Self {
+        match (self, file) {
+            (Self::Tools(reason), Some(path)) => Self::Source(SourceError::Wrong { path, reason }),
+            (other, _) => other,
+        }
+    }
 }
 
 /// True if the state is opened in the same way without this configuration.
@@ -469,6 +526,20 @@ fn rule(config: &PolicyConfig) -> Result<Rule, String> {
     })
 }
 
+/// A rule that only restricts: it lets no client approve anything.
+fn restriction(config: &PolicyConfig) -> Rule {
+    Rule {
+        tools: config.tools.clone(),
+        callers: config.callers.clone(),
+        decision: match config.decision {
+            DecisionConfig::Allow => Decision::Allow,
+            DecisionConfig::Deny => Decision::Deny,
+            DecisionConfig::Ask => Decision::Ask,
+        },
+        approve_by_client: false,
+    }
+}
+
 /// A tool under the first limit that is about it, unless it has its own.
 fn limited(tool: Tool, limits: &[(&[String], RateLimit)]) -> Tool {
     let names = [tool.name.as_str(), tool.aid.as_str()];
@@ -487,6 +558,9 @@ fn says_secret(name: &str) -> bool {
 
 fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> {
     let rules = config.policies.iter().map(rule).collect::<Result<_, _>>()?;
+    let restrictions = config.restricted.iter();
+    let restrictions = restrictions.flat_map(|restricted| &restricted.policies);
+    let restrictions = restrictions.map(restriction).collect();
     let configured = match config.leases.enforce_from_tier {
         None => None,
         Some(number) => Some(
@@ -503,13 +577,20 @@ fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> 
         (true, None) => Some(Tier::Write),
         (false, configured) => configured,
     };
+    let mut leases = LeasePolicy {
+        toolhost,
+        local: configured,
+        tcp: Some(configured.unwrap_or(Tier::System)),
+    };
+    let restricted = config.restricted.iter();
+    let tiers = restricted.filter_map(|restricted| restricted.leases_from_tier);
+    tiers
+        .filter_map(Tier::from_number)
+        .for_each(|tier| leases.tighten(tier));
     Ok(Policy {
         rules,
-        leases: LeasePolicy {
-            toolhost,
-            local: configured,
-            tcp: Some(configured.unwrap_or(Tier::System)),
-        },
+        restrictions,
+        leases,
     })
 }
 

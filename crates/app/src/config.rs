@@ -1,6 +1,7 @@
 //! `callgate.toml` as written: fields, defaults and nothing else. What they become is in
 //! `catalog.rs`.
 
+mod builtins;
 mod confinement;
 mod exec;
 mod files;
@@ -8,6 +9,7 @@ mod http;
 mod pilot;
 mod planner;
 mod remote;
+mod restrictions;
 mod runner;
 mod runs;
 mod search;
@@ -22,6 +24,7 @@ use callgate_call::{Isolation, RateLimit, Tasks};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use builtins::BuiltinsConfig;
 pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
 pub use exec::ExecConfig;
 pub use files::FilesConfig;
@@ -29,6 +32,7 @@ pub use http::{HttpConfig, JwtConfig, ServiceConfig};
 pub use pilot::PilotConfig;
 pub use planner::PlannerConfig;
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
+pub use restrictions::Restrictions;
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use runs::{ExecutorRunnerConfig, RunsConfig, WebhookConfig};
 pub use search::{SearchConfig, StoreKind};
@@ -109,6 +113,12 @@ pub struct Config {
     /// `[terminals]`.
     #[serde(default)]
     pub terminals: TerminalsConfig,
+    /// `[builtins]`.
+    #[serde(default)]
+    pub builtins: BuiltinsConfig,
+    /// What forms of this configuration that are not trusted take away; never written.
+    #[serde(skip)]
+    pub restricted: Vec<Restrictions>,
 }
 
 /// One tool.
@@ -266,7 +276,7 @@ impl RateLimitConfig {
 }
 
 /// A rate for tools that have none of their own, as built-in ones.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitConfig {
     #[serde(default)]
@@ -288,7 +298,7 @@ impl LimitConfig {
 }
 
 /// One rule.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyConfig {
     #[serde(default)]
@@ -302,7 +312,7 @@ pub struct PolicyConfig {
 }
 
 /// What a rule says.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DecisionConfig {
     Allow,

@@ -14,10 +14,18 @@ use crate::config::{
     SandboxConfig, StrictConfig, ToolConfig,
 };
 use crate::paths::Paths;
-use crate::workspace::{CONFIG_FILE, escapes};
+use crate::workspace::{CONFIG_FILE, PACK_FILE, escapes, is_toolpack};
 
 /// Folders of a workspace that decide what runs, whether or not they are there.
 const RESERVED: [&str; 3] = [".venv", ".namel3ss", "packs"];
+
+/// Files that make up a configuration, or a plugin that a command line trusts by its folder
+/// (T-11). Callers cannot make them by `files/*` either. A child that may write the whole
+/// workspace can; nothing of it counts until the owner trusts it (G-9).
+const CONFIGURATION: [&str; 3] = ["namel3ss.toml", "pack.yaml", "toolpack.json"];
+
+/// A toolpack's other name, which other things have as well: closed where it is read as one.
+const MANIFEST: &str = "manifest.json";
 
 /// Most paths a tool may name.
 const PATHS_MAX: usize = 64;
@@ -31,6 +39,8 @@ pub struct Ground {
     root: PathBuf,
     kept: Vec<PathBuf>,
     hidden: Vec<PathBuf>,
+    /// Names that are closed to tools of this process though nothing has them.
+    absent: Vec<PathBuf>,
 }
 
 impl Ground {
@@ -43,19 +53,30 @@ impl Ground {
         let tools = config.tools.iter().chain(&planner).chain(&pilot);
         kept.extend(tools.flat_map(|tool| code(&root, tool)));
         kept.extend(programs(&root, &config.exec.allow));
+        kept.extend(programs(&root, &config.exec.kept));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
         hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
+        let (there, absent): (Vec<PathBuf>, Vec<PathBuf>) = configuration(&root)
+            .into_iter()
+            .partition(|path| path.symlink_metadata().is_ok());
+        kept.extend(there);
         for list in [&mut kept, &mut hidden] {
             list.sort_unstable();
             list.dedup();
         }
-        Self { root, kept, hidden }
+        Self {
+            root,
+            kept,
+            hidden,
+            absent,
+        }
     }
 
     /// All of them, for tools of this process.
     pub fn own(&self) -> Vec<PathBuf> {
-        self.kept.iter().chain(&self.hidden).cloned().collect()
+        let own = self.kept.iter().chain(&self.hidden);
+        own.chain(&self.absent).cloned().collect()
     }
 
     /// What is mounted into a container is mounted whole, so nothing of ours may be in it.
@@ -189,6 +210,17 @@ impl Ground {
             ))
         }
     }
+}
+
+/// The names of a workspace's configuration beside `callgate.toml`.
+fn configuration(root: &Path) -> Vec<PathBuf> {
+    let mut names: Vec<PathBuf> = CONFIGURATION.iter().map(|name| root.join(name)).collect();
+    // A plugin's folder is read by the first of these files that it has.
+    let has = |name: &str| root.join(name).is_file();
+    if !has(CONFIG_FILE) && (has(MANIFEST) && is_toolpack(&root.join(MANIFEST)) || has(PACK_FILE)) {
+        names.push(root.join(MANIFEST));
+    }
+    names
 }
 
 /// The sockets of the workspace: their folder, if it is one of our own. A socket that was put

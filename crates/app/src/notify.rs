@@ -17,7 +17,6 @@ use tokio::task::JoinSet;
 use crate::compose::{Parts, chain};
 use crate::config::{RunsConfig, WebhookConfig};
 use crate::environment::Environment;
-use crate::trust::Found;
 
 /// How often it is tried.
 const ATTEMPTS: u32 = 5;
@@ -68,15 +67,12 @@ impl Notifier {
         Named { url, secret_env }
     }
 
-    /// `[runs] webhook` of a configuration that counts.
+    /// `[runs] webhook` of the configuration in force.
     pub fn configured(parts: &Parts<'_>) -> Result<Option<Self>, String> {
-        let found = Found::look(parts.environment, &parts.paths, &parts.store);
-        match found.map_err(|error| chain(&error))? {
-            Found::Trusted(source) => match &source.config.runs.webhook {
-                Some(webhook) => Self::from_config(webhook, parts.environment).map(Some),
-                None => Ok(None),
-            },
-            Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => Ok(None),
+        let in_force = parts.in_force().map_err(|error| chain(&error))?;
+        match &in_force.into_config().runs.webhook {
+            Some(webhook) => Self::from_config(webhook, parts.environment).map(Some),
+            None => Ok(None),
         }
     }
 

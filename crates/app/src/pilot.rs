@@ -18,7 +18,6 @@ use crate::compose::{Parts, chain};
 use crate::config::{Config, PilotConfig};
 use crate::needs::Ground;
 use crate::project::is_of_another;
-use crate::trust::Found;
 
 /// What runs need beside the gate.
 pub struct PilotParts {
@@ -27,18 +26,14 @@ pub struct PilotParts {
 }
 
 impl PilotParts {
-    /// Those of the workspace, if its configuration is trusted.
+    /// Those of the configuration in force.
     pub fn of(parts: &Parts<'_>) -> Result<Self, String> {
-        let found = Found::look(parts.environment, &parts.paths, &parts.store);
-        let Found::Trusted(source) = found.map_err(|error| chain(&error))? else {
-            return Ok(Self {
-                policy: None,
-                goals: Goals::new(),
-            });
-        };
+        let in_force = parts.in_force().map_err(|error| chain(&error))?;
+        let files = in_force.source().map(|source| source.files.clone());
+        let config = in_force.into_config();
         Ok(Self {
-            policy: policy(parts, &source.config, &source.files)?,
-            goals: source.config.pilot.goals.clone(),
+            policy: policy(parts, &config, &files.unwrap_or_default())?,
+            goals: config.pilot.goals,
         })
     }
 

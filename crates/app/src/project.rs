@@ -26,6 +26,7 @@ use resolve::Project;
 pub use settings::Settings;
 
 const SETTINGS: &str = "namel3ss.toml";
+const FOLDER: &str = ".namel3ss";
 const BINDINGS: &str = ".namel3ss/tools.yaml";
 const POLICY: &str = ".namel3ss/trust/policy.toml";
 /// Most folders and files that are looked at for changes; what is beyond shows at a reload.
@@ -48,6 +49,22 @@ pub struct Bound {
     pub unconfined: bool,
     /// The pack's code, to be laid out before it runs.
     pub code: Option<Arc<Code>>,
+}
+
+impl Bound {
+    /// Returns whether the pack that the tool is of, if it is of one, is in the workspace as it
+    /// was when it was read. One that was removed or changed runs no longer.
+    pub fn is_as_trusted(&self, root: &Path) -> bool {
+        let Some(code) = &self.code else {
+            return true;
+        };
+        let parent = match self.origin.source {
+            OriginSource::LocalPack => LOCAL,
+            _ => INSTALLED,
+        };
+        let pack = Pack::read(&root.join(parent).join(&code.id));
+        pack.is_ok_and(|pack| pack.files.digest() == code.digest)
+    }
 }
 
 /// A pack's files as they were verified.
@@ -121,12 +138,27 @@ pub fn read(
     let (packs, owner) = packs(reader, environment, &settings, &policy)?;
     let project = Project {
         root: &root,
+        is_copy: reader.is_copy(),
         settings: &settings,
         policies: [&owner.policy, &policy],
         bindings: &bindings,
         packs: &packs,
     };
-    tools(&project)
+    let tools = tools(&project)?;
+    mark(reader);
+    Ok(tools)
+}
+
+/// Makes folders that count by being there part of the copy, where one is made.
+fn mark(reader: &mut Reader) {
+    const MARK: &str = ".callgate-copy";
+    let folders = [LOCAL, INSTALLED, FOLDER].into_iter();
+    let there: Vec<&str> = folders
+        .filter(|folder| reader.base().join(folder).is_dir())
+        .collect();
+    for folder in there {
+        reader.copy(&format!("{folder}/{MARK}"), b"");
+    }
 }
 
 fn tools(project: &Project<'_>) -> Result<Vec<ToolConfig>, SourceError> {
@@ -150,6 +182,7 @@ pub fn of_pack(reader: &mut Reader) -> Result<Vec<ToolConfig>, SourceError> {
     )?;
     tools(&Project {
         root: &root,
+        is_copy: false,
         settings: &Settings::default(),
         policies: [&none, &none],
         bindings: &BTreeMap::new(),
@@ -185,12 +218,12 @@ fn wrong(root: &Path, file: &str, reason: String) -> SourceError {
 /// Without a bindings file, each `tools/NAME.py` and `tools/NAME/__init__.py` with a function
 /// `run` is the tool NAME. Only in a project: elsewhere such a folder means nothing by itself.
 fn found_bindings(reader: &mut Reader) -> Result<BTreeMap<String, Binding>, SourceError> {
-    let root = reader.root().to_owned();
+    let base = reader.base().to_owned();
     let mut found = BTreeMap::new();
-    if !root.join(SETTINGS).exists() && !root.join(".namel3ss").is_dir() {
+    if !base.join(SETTINGS).exists() && !base.join(FOLDER).is_dir() {
         return Ok(found);
     }
-    let Ok(entries) = std::fs::read_dir(root.join("tools")) else {
+    let Ok(entries) = std::fs::read_dir(base.join("tools")) else {
         return Ok(found);
     };
     let mut names: Vec<String> = entries
@@ -206,10 +239,11 @@ fn found_bindings(reader: &mut Reader) -> Result<BTreeMap<String, Binding>, Sour
             false => format!("tools/{name}/__init__.py"),
         };
         let named = stem == slug(&stem) && is_entry(&format!("tools.{stem}:run"));
-        if named && !stem.starts_with('_') && has_run(&root.join(file)) {
+        if named && !stem.starts_with('_') && has_run(&base.join(&file)) {
             found.insert(stem.clone(), plain_binding(format!("tools.{stem}:run")));
             // What is found decides which tools there are; their code is theirs to change.
             reader.note("found", stem.as_bytes());
+            reader.copy(&file, b"def run(\n");
         }
     }
     Ok(found)
@@ -255,10 +289,10 @@ fn packs(
     settings: &Settings,
     policy: &Policy,
 ) -> Result<(Vec<Loaded>, OwnerFile), SourceError> {
-    let root = reader.root().to_owned();
-    let installed = folders(&root, INSTALLED)?.into_iter();
+    let (root, base) = (reader.root().to_owned(), reader.base().to_owned());
+    let installed = folders(&base, INSTALLED)?.into_iter();
     let installed = installed.map(|name| (INSTALLED, name, OriginSource::InstalledPack));
-    let local = folders(&root, LOCAL)?.into_iter();
+    let local = folders(&base, LOCAL)?.into_iter();
     let local = local.map(|name| (LOCAL, name, OriginSource::LocalPack));
     let all: Vec<_> = local
         .chain(installed)
@@ -282,7 +316,7 @@ fn packs(
     }
     let mut packs = Vec::new();
     for (parent, name, source) in all {
-        let folder = root.join(parent).join(&name);
+        let folder = base.join(parent).join(&name);
         let loaded = load(reader, &folder, source, &owner, policy)?;
         if loaded.pack.manifest.id != name {
             let id = &loaded.pack.manifest.id;
@@ -314,8 +348,12 @@ fn load(
         refusal: Box::new(refusal),
     })?;
     let code = code(&pack);
-    let name = folder.strip_prefix(reader.root()).unwrap_or(folder);
-    reader.note(&name.to_string_lossy(), &code.digest.0);
+    let name = folder.strip_prefix(reader.base()).unwrap_or(folder);
+    let name = name.to_string_lossy();
+    reader.note(&name, &code.digest.0);
+    for (file, bytes) in pack.files.all() {
+        reader.copy(&format!("{name}/{file}"), bytes);
+    }
     Ok(Loaded { pack, source, code })
 }
 

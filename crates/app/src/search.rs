@@ -6,17 +6,12 @@ use callgate_search::VectorStore;
 use callgate_search::chroma::{Chroma, Place};
 
 use crate::compose::{Parts, SetupError};
-use crate::config::{Config, SearchConfig, StoreKind};
-use crate::trust::Found;
+use crate::config::{SearchConfig, StoreKind};
 
 impl Parts<'_> {
-    /// The one that the configuration names, if that is trusted; else our own.
+    /// The one that the configuration in force names, else our own.
     pub fn vector_store(&self) -> Result<Arc<dyn VectorStore>, SetupError> {
-        let found = Found::look(self.environment, &self.paths, &self.store)?;
-        let config = match found {
-            Found::Trusted(source) => source.config,
-            _ => Config::default(),
-        };
+        let config = self.in_force()?.into_config();
         self.vector_store_of(&config.search)
             .map_err(SetupError::Tools)
     }

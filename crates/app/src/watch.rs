@@ -1,5 +1,5 @@
 //! A configuration that changes while it is served: looked at now and then, and put in place
-//! once it is trusted.
+//! once it is trusted. What it restricts is put in place at once.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,28 +7,31 @@ use callgate_call::Digest;
 use callgate_gate::Gate;
 use callgate_store::StoreError;
 
-use crate::compose::{Builtins, Parts, chain, warnings};
+use crate::compose::{Parts, chain, warnings};
+use crate::config::Restrictions;
 use crate::show;
-use crate::trust::Found;
-use crate::workspace::{CONFIG_FILE, Memo, SourceError, digest_now};
+use crate::trust::{Basis, InForce};
+use crate::workspace::{CONFIG_FILE, Memo, digest_now};
 
 /// How often the configuration is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
 /// What a change of configuration or trust shows in.
 #[derive(PartialEq, Eq)]
-pub struct Watched {
+struct Seen {
     config: Option<(SystemTime, u64)>,
     digest: Option<Digest>,
     trusted: Option<Digest>,
 }
 
-impl Watched {
-    /// How things are now.
-    pub fn now(parts: &Parts<'_>) -> Result<Self, StoreError> {
-        Self::look(parts, &mut Memo::default())
-    }
+/// The configuration as it was when it was last put in place.
+pub struct Watched {
+    seen: Seen,
+    /// The restrictions of untrusted files that are in place.
+    restrictions: Vec<Restrictions>,
+}
 
+impl Seen {
     fn look(parts: &Parts<'_>, memo: &mut Memo) -> Result<Self, StoreError> {
         let file = parts.paths.workspace.join(CONFIG_FILE);
         let config = std::fs::metadata(&file)
@@ -43,6 +46,16 @@ impl Watched {
             trusted,
         })
     }
+}
+
+impl Watched {
+    /// How things are now.
+    pub fn now(parts: &Parts<'_>) -> Result<Self, StoreError> {
+        Ok(Self {
+            seen: Seen::look(parts, &mut Memo::default())?,
+            restrictions: parts.in_force()?.restrictions,
+        })
+    }
 
     /// Reloads the configuration when it or the trust in it changes, and tells `then` whether
     /// trust was taken back.
@@ -52,64 +65,78 @@ impl Watched {
         let mut memo = Memo::default();
         loop {
             tick.tick().await;
-            let Ok(seen) = Self::look(parts, &mut memo) else {
+            let Ok(seen) = Seen::look(parts, &mut memo) else {
                 continue; // the state can not be read just now: nothing is known to have changed
             };
-            if seen == self {
+            if seen == self.seen {
                 continue;
             }
-            let revoked = self.trusted.is_some() && seen.trusted.is_none();
-            self = seen;
-            if revoked {
-                withdraw(parts, gate, "trust was taken back");
-            } else {
-                reload(parts, gate);
+            let revoked = self.seen.trusted.is_some() && seen.trusted.is_none();
+            self.seen = seen;
+            match parts.in_force() {
+                Ok(in_force) if revoked => withdraw(parts, gate, in_force, "trust was taken back"),
+                Ok(in_force) => self.reload(parts, gate, in_force),
+                Err(error) => show::complain(&format!("reload: {}", chain(&error))),
             }
             then(revoked);
         }
     }
+
+    /// Puts a new trusted configuration in place, and restrictions of one that is not trusted;
+    /// anything else keeps the old one and says why.
+    fn reload(&mut self, parts: &Parts<'_>, gate: &Gate, in_force: InForce) {
+        let (note, restrictions) = (in_force.note(), in_force.restrictions.clone());
+        match in_force.basis {
+            // A key or a permission is gone, which is the owner's doing as much as a trust is.
+            _ if in_force.is_withdrawn() => withdraw(parts, gate, in_force, &note),
+            Basis::Files(_) => {
+                if let Some(doubts) = put(parts, gate, in_force) {
+                    show::say(&format!("reloaded: {note}"));
+                    doubts.iter().for_each(|doubt| show::warn(doubt));
+                }
+            }
+            Basis::Copy(_) | Basis::Builtins => {
+                // Another setup has new workers, which an edit that restricts nothing need not cost.
+                if restrictions != self.restrictions && put(parts, gate, in_force).is_none() {
+                    return;
+                }
+                show::complain(&format!("kept the old configuration: {note}"));
+            }
+            Basis::Nothing(reason) => {
+                return show::complain(&format!("kept the old configuration: {reason}"));
+            }
+        }
+        self.restrictions = restrictions;
+    }
 }
 
-/// The owner's word was taken back: only the built-in tools are left.
-fn withdraw(parts: &Parts<'_>, gate: &Gate, why: &str) {
-    match parts.builtins() {
+/// The owner's word was taken back: what is left without it, is served.
+fn withdraw(parts: &Parts<'_>, gate: &Gate, in_force: InForce, why: &str) {
+    let closed = Parts::closed(&in_force);
+    match parts.setup_in_force(in_force) {
         Ok(setup) => {
             gate.replace(setup);
             show::say(&format!("{why}: only built-in tools are served"));
         }
-        Err(error) => show::complain(&format!("reload: {}", chain(&error))),
+        Err(error) => {
+            gate.replace(closed);
+            show::complain(&format!("{why}: {}", chain(&error)));
+        }
     }
 }
 
-/// Puts a new trusted configuration in place; anything else keeps the old one and says why.
-fn reload(parts: &Parts<'_>, gate: &Gate) {
-    let found = match Found::look(parts.environment, &parts.paths, &parts.store) {
-        Ok(found) => found,
-        Err(error) => return show::complain(&format!("reload: {}", chain(&error))),
-    };
-    let note = found.note();
-    match found {
-        Found::Trusted(source) => match parts.setup_of(*source, Builtins::With, note.clone()) {
-            Ok(setup) => {
-                let doubts = warnings(&setup);
-                gate.replace(setup);
-                show::say(&format!("reloaded: {note}"));
-                doubts.iter().for_each(|doubt| show::warn(doubt));
-            }
-            Err(error) => {
-                show::complain(&format!("kept the old configuration: {}", chain(&error)));
-            }
-        },
-        // A key or a permission is gone, which is the owner's doing as much as a trust is.
-        Found::Broken(SourceError::Refused { refusal, .. }) if refusal.owners => {
-            withdraw(parts, gate, &note);
+/// Puts a configuration in force in place; gives its doubtful rules. One that does not hold
+/// together leaves the old one in place.
+fn put(parts: &Parts<'_>, gate: &Gate, in_force: InForce) -> Option<Vec<String>> {
+    match parts.setup_in_force(in_force) {
+        Ok(setup) => {
+            let doubts = warnings(&setup);
+            gate.replace(setup);
+            Some(doubts)
         }
-        Found::Missing { .. } => show::complain(&format!(
-            "{CONFIG_FILE} is gone, and what it said still counts: \
-             `callgate trust --revoke` or another start ends that"
-        )),
-        Found::Untrusted { .. } | Found::Broken(_) => {
-            show::complain(&format!("kept the old configuration: {note}"));
+        Err(error) => {
+            show::complain(&format!("kept the old configuration: {}", chain(&error)));
+            None
         }
     }
 }

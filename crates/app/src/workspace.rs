@@ -1,6 +1,7 @@
 //! A workspace's configuration as files: read, digested, and parsed. Whether it counts is
 //! `trust.rs`; what it becomes is `catalog.rs`.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -18,7 +19,7 @@ use crate::project;
 /// The configuration's usual name.
 pub const CONFIG_FILE: &str = "callgate.toml";
 /// A pack's manifest.
-const PACK_FILE: &str = "pack.yaml";
+pub const PACK_FILE: &str = "pack.yaml";
 /// A toolpack's usual names.
 const MANIFEST_FILES: [&str; 2] = ["toolpack.json", "manifest.json"];
 
@@ -36,6 +37,8 @@ pub struct Source {
     pub digest: Digest,
     /// Those files.
     pub files: Vec<PathBuf>,
+    /// The text of `callgate.toml`, where there is one.
+    pub text: Option<String>,
     /// What it says.
     pub config: Config,
 }
@@ -71,7 +74,7 @@ impl Source {
     /// What was read, for lines to people.
     pub fn what(&self) -> String {
         let project = project::exists(&self.root);
-        match (self.file.is_file(), project) {
+        match (self.file != self.root, project) {
             (true, true) => format!("{CONFIG_FILE}, with the project beside it,"),
             (true, false) => CONFIG_FILE.to_owned(),
             (false, _) => "the project here".to_owned(),
@@ -81,25 +84,59 @@ impl Source {
     /// Reads the configuration of a workspace folder, and with it the tools of the project
     /// that is there.
     pub fn of_workspace(environment: &Environment, root: &Path) -> Result<Self, SourceError> {
-        let file = root.join(CONFIG_FILE);
-        let project = project::exists(root);
+        Self::read(Reader::new(root), environment).map(|(source, _)| source)
+    }
+
+    /// The same, with the files that a copy of it consists of.
+    pub fn to_copy(
+        environment: &Environment,
+        root: &Path,
+    ) -> Result<(Self, CopiedFiles), SourceError> {
         let mut reader = Reader::new(root);
-        let mut config = match file.is_file() {
+        reader.copied = Some(CopiedFiles::default());
+        Self::read(reader, environment)
+    }
+
+    /// Reads the copy of a workspace's configuration that is in `base`. Its paths mean files of
+    /// the workspace, as those of the original do.
+    pub fn of_copy(
+        environment: &Environment,
+        root: &Path,
+        base: &Path,
+    ) -> Result<Self, SourceError> {
+        let reader = Reader {
+            base: base.to_owned(),
+            ..Reader::new(root)
+        };
+        Self::read(reader, environment).map(|(source, _)| source)
+    }
+
+    /// The text of the configuration file of a folder.
+    pub fn text_of(folder: &Path) -> Result<String, SourceError> {
+        Reader::new(folder).read(&folder.join(CONFIG_FILE))
+    }
+
+    fn read(
+        mut reader: Reader,
+        environment: &Environment,
+    ) -> Result<(Self, CopiedFiles), SourceError> {
+        let (root, base) = (reader.root.clone(), reader.base.clone());
+        let file = root.join(CONFIG_FILE);
+        let has_file = base.join(CONFIG_FILE).is_file();
+        let project = project::exists(&base);
+        let mut config = match has_file {
             true => reader.config(&file)?,
             false if project => Config::default(),
-            false => return Err(SourceError::Missing(root.to_owned())),
+            false => return Err(SourceError::Missing(root)),
         };
         if project {
             config
                 .tools
                 .extend(project::read(&mut reader, environment)?);
         }
-        let file = if file.is_file() {
-            file
-        } else {
-            root.to_owned()
-        };
-        Ok(reader.done(file, config))
+        let copied = reader.copied.take().unwrap_or_default();
+        let file = if has_file { file } else { root };
+        Ok((reader.done(file, config), copied))
     }
 
     /// Reads what a toolhost's plugin path names: a folder or its manifest. T-11.
@@ -179,9 +216,27 @@ pub fn digest_now(environment: &Environment, root: &Path, memo: &mut Memo) -> Op
     Some(Digest::of_bytes(&reader.hasher))
 }
 
+/// The files that decide what a configuration is, by their paths from its folder.
+#[derive(Debug, Default)]
+pub struct CopiedFiles(BTreeMap<String, Vec<u8>>);
+
+impl CopiedFiles {
+    /// Paths and contents.
+    pub fn list(&self) -> Vec<(&str, &[u8])> {
+        self.0
+            .iter()
+            .map(|(path, bytes)| (path.as_str(), bytes.as_slice()))
+            .collect()
+    }
+}
+
 /// Reads files and remembers what was in them for the digest.
 pub struct Reader {
     root: PathBuf,
+    /// Where the files are: `root`, or a copy of it.
+    base: PathBuf,
+    copied: Option<CopiedFiles>,
+    text: Option<String>,
     files: Vec<PathBuf>,
     hasher: Vec<u8>,
     bytes: u64,
@@ -191,6 +246,9 @@ impl Reader {
     fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
+            base: root.to_owned(),
+            copied: None,
+            text: None,
             files: Vec::new(),
             hasher: Vec::new(),
             bytes: 0,
@@ -208,8 +266,10 @@ impl Reader {
         };
         // The file may be anything while nobody has trusted it: a pipe must not hold us up,
         // and a device without an end must not fill us.
+        let name = path.strip_prefix(&self.root).unwrap_or(path);
+        let place = self.base.join(name);
         let file = rustix::fs::open(
-            path,
+            &place,
             OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
             Mode::empty(),
         )
@@ -229,9 +289,9 @@ impl Reader {
             return Err(wrong(reason));
         }
         self.files.push(path.to_owned());
-        let name = path.strip_prefix(&self.root).unwrap_or(path);
         let parts = [name.as_os_str().as_encoded_bytes(), text.as_bytes()];
         parts.into_iter().for_each(|part| self.digest(part));
+        self.copy(&name.to_string_lossy(), text.as_bytes());
         Ok(text)
     }
 
@@ -246,17 +306,33 @@ impl Reader {
         Ok(self.root.join(name))
     }
 
-    /// The folder it reads in.
+    /// The folder its paths are relative to.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
+    /// The folder it reads in: that folder, or a copy of what in it was trusted.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// Returns whether it reads a copy.
+    pub fn is_copy(&self) -> bool {
+        self.base != self.root
+    }
+
+    /// Makes a file part of the copy, where one is made.
+    pub fn copy(&mut self, name: &str, bytes: &[u8]) {
+        if let Some(copied) = &mut self.copied {
+            copied.0.insert(name.to_owned(), bytes.to_vec());
+        }
+    }
+
     /// A file that need not be there.
     pub fn optional(&mut self, name: &str) -> Result<Option<String>, SourceError> {
-        let path = self.root.join(name);
-        match path.symlink_metadata() {
+        match self.base.join(name).symlink_metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            _ => self.read(&path).map(Some),
+            _ => self.read(&self.root.join(name)).map(Some),
         }
     }
 
@@ -283,6 +359,7 @@ impl Reader {
         };
         let text = self.read(file)?;
         let mut config = config::parse(&text).map_err(|error| wrong(file, error))?;
+        self.text = Some(text);
         let mut aids = config.tools.iter().filter_map(|tool| tool.aid.as_deref());
         if let Some(aid) = aids.find(|aid| !is_aid(aid)) {
             let reason = format!("aid {aid:?} is not of the form AID.NAME.v1");
@@ -414,6 +491,7 @@ impl Reader {
             root: self.root,
             file,
             digest: Digest::of_bytes(&self.hasher),
+            text: self.text,
             files: self.files,
             config,
         }
@@ -459,6 +537,12 @@ pub fn hint_above(workspace: &Path) -> String {
         ),
         None => String::new(),
     }
+}
+
+/// Returns whether a file is a toolpack's manifest.
+pub fn is_toolpack(file: &Path) -> bool {
+    let root = file.parent().unwrap_or(Path::new("/"));
+    Reader::new(root).manifest(file).is_ok()
 }
 
 /// The schema of a tool that gives none: any object.

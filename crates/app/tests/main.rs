@@ -109,5 +109,6 @@ mod toolhost_vectors;
 mod traces;
 mod tree_limits;
 mod trust;
+mod trust_copy;
 mod untrusted;
 mod vanishing;

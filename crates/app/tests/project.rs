@@ -111,11 +111,10 @@ fn trust_covers_the_project() {
         ("packs/capability/own.pack/tools/own.py", GREET),
     ])
     .trusted();
+    // What changed is not what counts: the copy of what was trusted does.
     let counts = || {
-        project
-            .go(&["call", "greet someone", "{}"])
-            .status
-            .success()
+        let told = project.go(&["call", "greet someone", "{}"]).good();
+        !told.err.contains("changed since it was trusted")
     };
     assert!(counts());
     for name in [
@@ -127,11 +126,7 @@ fn trust_covers_the_project() {
     ] {
         let text = project.workspace.read(name).expect("a file of the project");
         project.workspace.write(name, &format!("{text}\n# more\n"));
-        let told = project.go(&["call", "greet someone", "{}"]);
-        assert!(
-            told.code() == 1 && told.err.contains("changed since it was trusted"),
-            "{name}: {told:?}"
-        );
+        assert!(!counts(), "{name}");
         project.workspace.write(name, &text);
         assert!(counts(), "{name}");
     }
@@ -226,9 +221,10 @@ fn tools_are_found_by_their_files() {
         assert_eq!(project.go(&["call", name, "{}"]).code(), 1, "{name}");
     }
     project.workspace.write("tools/third.py", GREET);
-    let told = project.go(&["call", "greet", "{}"]);
+    assert_eq!(project.go(&["call", "third", "{}"]).code(), 1);
+    let told = project.go(&["call", "greet", "{}"]).good();
     assert!(
-        told.code() == 1 && told.err.contains("changed since it was trusted"),
+        told.err.contains("changed since it was trusted"),
         "{told:?}"
     );
     project.workspace.write(".namel3ss/tools.yaml", "tools:\n");

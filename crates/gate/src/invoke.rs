@@ -45,8 +45,11 @@ pub struct Setup {
     pub secrets: Secrets,
     /// What stands beside the tools.
     pub shelf: Shelf,
-    /// A line on the configuration for people: where it is from, or why it does not count.
+    /// The line for people on the configuration in force: which it is, and why.
     pub note: String,
+    /// The same for callers, where the workspace's files are not what is in force, so that tools
+    /// they name may be missing. It quotes nothing of the files, which callers may not read.
+    pub doubt: Option<String>,
 }
 
 /// The gate.

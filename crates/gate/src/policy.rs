@@ -8,6 +8,9 @@ use callgate_call::{Call, Caller, Fault, LeaseToken, Tier, Tool, Wire, fits_any}
 pub struct Policy {
     /// In the order they were written.
     pub rules: Vec<Rule>,
+    /// Rules of a configuration that is not trusted, in their order. They decide beside `rules`,
+    /// and the stricter decision counts: they never grant anything. G-9.
+    pub restrictions: Vec<Rule>,
     /// When a lease is asked for.
     pub leases: LeasePolicy,
 }
@@ -25,15 +28,15 @@ pub struct Rule {
     pub approve_by_client: bool,
 }
 
-/// What a rule says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a rule says, the laxest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decision {
     /// Go on.
     Allow,
-    /// Refuse.
-    Deny,
     /// A person must approve first.
     Ask,
+    /// Refuse.
+    Deny,
 }
 
 /// From which tier on a lease is needed, per wire; `None` asks for none. Decision G-5.
@@ -48,6 +51,13 @@ pub struct LeasePolicy {
 }
 
 impl LeasePolicy {
+    /// Asks for a lease from `tier` on, on every wire that asks for none or from a higher tier on.
+    pub fn tighten(&mut self, tier: Tier) {
+        for first in [&mut self.toolhost, &mut self.local, &mut self.tcp] {
+            *first = Some(first.map_or(tier, |first| first.min(tier)));
+        }
+    }
+
     fn first_tier(self, wire: Wire) -> Option<Tier> {
         match wire {
             Wire::Toolhost => self.toolhost,
@@ -96,32 +106,44 @@ impl Policy {
         self.leases.asks(wire, tool) || matches!(self.decide(caller, tool), Ok(Decision::Ask))
     }
 
-    /// The rule that decides.
-    fn rule(&self, caller: &Caller, tool: &Tool) -> Option<&Rule> {
-        self.rules
-            .iter()
-            .find(|rule| fits_any(&rule.callers, &[caller.as_str()]) && rule.covers(tool))
+    /// Returns whether any rule is written, so that tools may differ by caller.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        !(self.rules.is_empty() && self.restrictions.is_empty())
     }
 
     /// True if the caller's client may put the question to its user: up to tier 1 always, above
-    /// where the rule says so. Decision G-6.
+    /// where every rule that asks says so. Decision G-6.
     #[must_use]
     pub fn may_client_approve(&self, caller: &Caller, tool: &Tool) -> bool {
-        let named = |rule: &Rule| rule.approve_by_client;
-        tool.tier <= Tier::Write || self.rule(caller, tool).is_some_and(named)
+        if tool.tier <= Tier::Write {
+            return true;
+        }
+        let [rule, restriction] = self.deciding(caller, tool);
+        rule.is_some_and(|rule| rule.approve_by_client)
+            && restriction
+                .is_none_or(|rule| rule.decision == Decision::Allow || rule.approve_by_client)
     }
 
     /// The decision for a caller and a tool. A denial is the fault itself.
     pub fn decide(&self, caller: &Caller, tool: &Tool) -> Result<Decision, Fault> {
-        match self
-            .rule(caller, tool)
-            .map_or(Decision::Allow, |rule| rule.decision)
-        {
+        let decisions = self.deciding(caller, tool).into_iter().flatten();
+        let decisions = decisions.map(|rule| rule.decision);
+        match decisions.max().unwrap_or(Decision::Allow) {
             Decision::Deny => Err(Fault::denied(format!(
                 "policy forbids {caller} to call `{}`",
                 tool.name
             ))),
             decision => Ok(decision),
         }
+    }
+
+    /// The first rule that fits, of those that count and of those that only restrict.
+    fn deciding(&self, caller: &Caller, tool: &Tool) -> [Option<&Rule>; 2] {
+        [&self.rules, &self.restrictions].map(|rules| {
+            rules
+                .iter()
+                .find(|rule| fits_any(&rule.callers, &[caller.as_str()]) && rule.covers(tool))
+        })
     }
 }

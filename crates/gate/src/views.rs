@@ -50,7 +50,7 @@ impl Gate {
         let asks = |entry: &Arc<Entry>| {
             matches!(setup.policy.decide(caller, &entry.tool), Ok(Decision::Ask))
         };
-        !setup.policy.rules.is_empty() && setup.catalog.find(tool).is_ok_and(asks)
+        setup.policy.has_rules() && setup.catalog.find(tool).is_ok_and(asks)
     }
 
     /// True if a call of this tool by this caller must bring a lease or wait for an approval.
@@ -110,7 +110,7 @@ impl Gate {
     #[must_use]
     pub fn may_hear(&self, event: &str, caller: &Caller, scope: Option<&Scope>) -> bool {
         let setup = self.setup.load();
-        if scope.is_none() && setup.policy.rules.is_empty() {
+        if scope.is_none() && !setup.policy.has_rules() {
             return true;
         }
         let family = event.split_once('/').map_or(event, |(family, _)| family);
@@ -162,6 +162,12 @@ impl Gate {
     #[must_use]
     pub fn topics(&self) -> &Topics {
         &self.topics
+    }
+
+    /// Why tools that the workspace's files name may be missing, if that may be.
+    #[must_use]
+    pub fn doubt(&self) -> Option<String> {
+        self.setup.load().doubt.clone()
     }
 
     /// What the present configuration is, for people.

@@ -111,6 +111,7 @@ pub use run::{
 };
 pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};
 pub use traces::{TRACE_BYTES_MAX, TRACES_BYTES_MIN};
+pub use trust::TrustLock;
 pub use verify::{Bad, Verdict, verify_file};
 
 use journal::{Journal, Position, SEGMENT_BYTES_MAX};

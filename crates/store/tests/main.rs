@@ -18,3 +18,4 @@ mod run_policies;
 mod runs;
 mod tokens;
 mod traces;
+mod trust;

@@ -221,8 +221,8 @@ async fn alone(
     input: Value,
 ) -> Result<Value, String> {
     let parts = super::open(environment, place)?;
-    let setup = parts.setup().map_err(|error| chain(&error))?;
-    let note = setup.note.clone();
+    let setup = super::setup(&parts)?;
+    let (note, doubted) = (setup.note.clone(), setup.doubt.is_some());
     let gate = parts.gate(setup);
     let caller = Caller::uid(environment.uid);
     let input = Document::from_value(input);
@@ -245,7 +245,7 @@ async fn alone(
         () = interrupted => unreachable!("waits for the outcome of the cancelled call"),
     };
     let body = outcome_body(outcome);
-    if body["fault"]["kind"] == "unknown_tool" && !note.contains("trusted (") {
+    if body["fault"]["kind"] == "unknown_tool" && !doubted && !note.contains("trusted (") {
         show::say(&note);
     }
     super::close(&parts);

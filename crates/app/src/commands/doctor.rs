@@ -16,11 +16,11 @@ use serde_json::{Map, Value, json};
 use crate::catalog::program_of;
 use crate::cli::{Done, Place, runtime};
 use crate::client::Client;
-use crate::compose::{Builtins, Parts, chain, warnings};
+use crate::compose::{Parts, chain, warnings};
 use crate::config::{Config, LimitsConfig, NetworkConfig, RunnerConfig};
 use crate::environment::Environment;
 use crate::show;
-use crate::trust::Found;
+use crate::trust::{Basis, InForce};
 
 /// What this machine and workspace have, what is missing and how to get it.
 #[derive(Args)]
@@ -76,10 +76,9 @@ pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
     );
     let (ok, finding) = state(&parts.paths.state);
     check("state", ok, finding);
-    let found = Found::look(parts.environment, &parts.paths, &parts.store)
-        .map_err(|error| chain(&error))?;
-    let asked = Asked::by(&found);
-    checks.extend(configuration(&parts, found));
+    let in_force = parts.in_force().map_err(|error| chain(&error))?;
+    let asked = Asked::by(&in_force);
+    checks.extend(configuration(&parts, in_force));
     let mut check = |name, ok, finding: String| checks.push(Check { name, ok, finding });
     let verdict = parts.store.verify().map_err(|error| chain(&error))?;
     match &verdict.bad {
@@ -249,8 +248,8 @@ struct Asked {
 }
 
 impl Asked {
-    fn by(found: &Found) -> Self {
-        let Found::Trusted(source) = found else {
+    fn by(in_force: &InForce) -> Self {
+        let Some(source) = in_force.source() else {
             return Self::default();
         };
         let mut asked = Self::default();
@@ -334,25 +333,22 @@ fn groups(facts: &Facts) -> String {
 
 /// Whether the configuration loads, whether its rules meet tools, and whether the programs it
 /// names are there.
-fn configuration(parts: &Parts<'_>, found: Found) -> Vec<Check> {
+fn configuration(parts: &Parts<'_>, in_force: InForce) -> Vec<Check> {
     let check = |name, ok, finding| Check { name, ok, finding };
-    let note = found.note();
-    let source = match found {
-        Found::Trusted(source) => source,
-        Found::Missing { .. } => return vec![check("configuration", true, note)],
-        Found::Untrusted { .. } | Found::Broken(_) => {
-            return vec![check("configuration", false, note)];
-        }
+    let (note, well) = (in_force.note(), in_force.doubt().is_none());
+    let mut checks = match (&in_force.basis, in_force.source()) {
+        (Basis::Nothing(_), _) => return vec![check("configuration", false, note)],
+        (_, Some(source)) => programs(parts, &source.config),
+        (_, None) => Vec::new(),
     };
-    let mut checks = programs(parts, &source.config);
-    match parts.setup_of(*source, Builtins::With, note) {
+    match parts.setup_in_force(in_force) {
         Ok(setup) => {
             let doubts = warnings(&setup).into_iter();
             checks.splice(0..0, doubts.map(|doubt| check("policy", false, doubt)));
-            checks.insert(0, check("configuration", true, setup.note));
+            checks.insert(0, check("configuration", well, setup.note));
         }
         Err(error) => {
-            let finding = format!("trusted, but does not load: {}", chain(&error));
+            let finding = format!("{note}, but does not load: {}", chain(&error));
             checks.insert(0, check("configuration", false, finding));
         }
     }

@@ -17,11 +17,12 @@ use clap::Args;
 use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use super::serve::http::PORT_DEFAULT;
 use crate::cli::{Done, Place, runtime};
-use crate::compose::chain;
+use crate::compose::{Parts, chain};
 use crate::environment::Environment;
 use crate::mcp;
 use crate::notify;
 use crate::show;
+use crate::trust::Basis;
 use crate::watch::Watched;
 use book::Book;
 use hosts::{Host, Way};
@@ -67,7 +68,15 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     let parts = super::open(environment, place)?;
     let served = runtime.block_on(async {
         let watched = Watched::now(&parts).map_err(|error| chain(&error))?;
-        let setup = parts.setup().map_err(|error| chain(&error))?;
+        let in_force = parts.in_force().map_err(|error| chain(&error))?;
+        let setup = match in_force.basis {
+            // A host shows what a server says of itself, and seldom why one has ended.
+            Basis::Nothing(_) => Parts::closed(&in_force),
+            _ => parts
+                .setup_in_force(in_force)
+                .map_err(|error| chain(&error))?,
+        };
+        super::warn_of_doubt(&setup);
         let gate = Arc::new(parts.gate(setup));
         let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
         let ends = notify::follow(&parts);

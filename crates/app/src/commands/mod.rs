@@ -34,6 +34,7 @@ pub mod trust;
 use std::sync::Arc;
 use std::time::Duration;
 
+use callgate_gate::Setup;
 use callgate_store::Store;
 use callgate_tools::planner::publisher;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -50,6 +51,20 @@ use crate::show;
 pub fn open<'a>(environment: &'a Environment, place: &Place) -> Result<Parts<'a>, String> {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
     Parts::open(environment, paths, NoState::Refused).map_err(|error| chain(&error))
+}
+
+/// The setup of a command that runs without the gate. Where the workspace's files are not what is
+/// in force, stderr says what is.
+pub fn setup(parts: &Parts<'_>) -> Result<Setup, String> {
+    let setup = parts.setup().map_err(|error| chain(&error))?;
+    warn_of_doubt(&setup);
+    Ok(setup)
+}
+
+fn warn_of_doubt(setup: &Setup) {
+    if setup.doubt.is_some() {
+        show::warn(&setup.note);
+    }
 }
 
 /// The running gate. The usual one may be absent; one that was named must be there, because

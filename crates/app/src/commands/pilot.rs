@@ -96,7 +96,7 @@ enum Wanted {
 /// The gate of the workspace, and what runs need beside it. A run stands alone, as all of its
 /// contract does (TH-3).
 pub fn gate_and_pilot(parts: &Parts<'_>) -> Result<(callgate_gate::Gate, PilotParts), String> {
-    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let setup = super::setup(parts)?;
     Ok((parts.gate(setup), PilotParts::of(parts)?))
 }
 

@@ -68,7 +68,7 @@ async fn serve(
 ) -> Result<(), String> {
     let mut signals = StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
-    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let setup = super::setup(parts)?;
     let gate = Arc::new(parts.gate(setup));
     let plans = super::follow_plans(parts);
     let ends = notify::follow(parts);

@@ -20,7 +20,6 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use crate::cli::{Done, Failure, Place, runtime};
-use crate::compose::chain;
 use crate::environment::Environment;
 use crate::notify::Notifier;
 use conduct::Conductor;
@@ -159,7 +158,7 @@ pub fn run(environment: &Environment, place: &Place, asked: &Run) -> Done {
         runs_max: asked.max_runs as usize,
     }));
     parts.run_watch = Some(Arc::clone(&live) as _);
-    let setup = parts.setup().map_err(|error| refused(chain(&error)))?;
+    let setup = super::setup(&parts).map_err(refused)?;
     let gate = Arc::new(parts.gate(setup));
     let conductor = Conductor {
         parts: &parts,

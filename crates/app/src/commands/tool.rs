@@ -16,10 +16,9 @@ use callgate_wires::tool_protocol::{LocalRequest, REQUEST_BYTES_MAX, RequestErro
 use clap::Args;
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{Parts, chain};
+use crate::compose::Parts;
 use crate::entries::Functions;
 use crate::environment::Environment;
-use crate::trust::Found;
 
 /// Run one request of the tool protocol: request on stdin, reply on stdout.
 ///
@@ -82,7 +81,7 @@ fn carry_out(
         Ok(roots) => roots,
         Err(fault) => return Ok(tool::refuse_with(&fault)),
     };
-    let mut setup = parts.setup().map_err(|error| chain(&error))?;
+    let mut setup = super::setup(&parts)?;
     let everything = vec!["*".to_owned()];
     setup.entries = Some(Arc::new(Functions::new(&parts, everything, python(&parts))));
     let gate = parts.gate(setup);
@@ -132,10 +131,7 @@ fn roots(workspace: &Path, request: &LocalRequest) -> Result<Option<Roots>, Faul
 
 /// The interpreter the configuration names for functions that are not registered.
 fn python(parts: &Parts<'_>) -> Option<String> {
-    match Found::look(parts.environment, &parts.paths, &parts.store) {
-        Ok(Found::Trusted(source)) => source.config.service.python.clone(),
-        _ => None,
-    }
+    parts.in_force().ok()?.into_config().service.python
 }
 
 /// One line; a reader that went away is no success.

@@ -19,7 +19,6 @@ use crate::config::Config;
 use crate::environment::Environment;
 use crate::paths::Paths;
 use crate::show;
-use crate::trust::Found;
 use crate::workspace::{Source, SourceError};
 
 const USAGE: &str = "\
@@ -97,11 +96,9 @@ pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
     let loaded = place.paths(environment, None).and_then(|paths| {
         let parts =
             Parts::open(environment, paths, NoState::Borne).map_err(|error| chain(&error))?;
-        let options = match Found::look(parts.environment, &parts.paths, &parts.store) {
-            Ok(Found::Trusted(source)) => Options::of(&source),
-            _ => Options::default(),
-        };
-        let setup = parts.setup().map_err(|error| chain(&error))?;
+        let in_force = parts.in_force().map_err(|error| chain(&error))?;
+        let options = in_force.source().map(Options::of).unwrap_or_default();
+        let setup = super::setup(&parts)?;
         Ok((parts, setup, options))
     });
     let (parts, setup, options) = match loaded {

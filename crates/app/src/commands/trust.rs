@@ -6,25 +6,27 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Done, Place};
-use crate::compose::{Builtins, chain, warnings};
+use crate::compose::{Builtins, Parts, chain, warnings};
 use crate::config::RunnerConfig;
 use crate::environment::Environment;
 use crate::project::{Code, code_home};
 use crate::show;
-use crate::trust::Found;
-use crate::workspace::{CONFIG_FILE, Source};
+use crate::trust::{Basis, revoke, trust_as};
+use crate::workspace::{CONFIG_FILE, Source, SourceError};
 
 /// Trust this workspace's configuration as it is now.
 ///
 /// The trust covers callgate.toml and the schemas and packs it refers to, and of a namel3ss
 /// project namel3ss.toml, the bindings and every file of its packs; not the code of other
-/// tools. A running gate follows within a second or two.
+/// tools. A copy of all that is kept in the state, and stays in force when the files change or
+/// go, until you trust them again. Where the files are gone, that is what is recorded. A running
+/// gate follows within a second or two.
 #[derive(Args)]
 pub struct Trust {
     /// Only show what would be trusted
     #[arg(long)]
     show: bool,
-    /// Take the trust back: only built-in tools are served
+    /// Take the trust back and delete the copy: only built-in tools are served
     #[arg(long, conflicts_with = "show")]
     revoke: bool,
 }
@@ -32,24 +34,31 @@ pub struct Trust {
 pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     let parts = super::open(environment, place)?;
     if trust.revoke {
-        let was = parts
-            .store
-            .untrust(CONFIG_FILE)
-            .map_err(|error| chain(&error))?;
-        if place.json {
-            show::json(&json!({ "trusted": false, "was_trusted": was }));
-        } else {
-            show::say(if was {
-                "no longer trusted"
-            } else {
-                "it was not trusted"
-            });
-        }
-        super::close(&parts);
+        let was = revoke(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+        let words = match was {
+            true => "no longer trusted",
+            false => "it was not trusted",
+        };
+        untrusted(place, &parts, was, words);
         return Ok(ExitCode::SUCCESS);
     }
-    let source =
-        Source::of_workspace(environment, &parts.paths.workspace).map_err(|error| chain(&error))?;
+    let read = Source::to_copy(environment, &parts.paths.workspace);
+    let (source, files) = match read {
+        Ok(read) => read,
+        Err(SourceError::Missing(_)) if is_trusted(&parts)? => {
+            if trust.show {
+                let in_force = parts.in_force().map_err(|error| chain(&error))?;
+                show::say(&in_force.note());
+            } else {
+                let was = revoke(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+                let words = "recorded that the configuration is removed: only built-in tools are \
+                             served";
+                untrusted(place, &parts, was, words);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => return Err(chain(&error).into()),
+    };
     let (digest, file) = (source.digest, source.file.clone());
     let summary = summary(&source);
     let codes = codes(&source);
@@ -61,15 +70,12 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         show::warn(&warning);
     }
     let trusted = if trust.show {
-        let found = Found::look(parts.environment, &parts.paths, &parts.store)
-            .map_err(|error| chain(&error))?;
-        show::say(&found.note());
-        matches!(found, Found::Trusted(_))
+        let in_force = parts.in_force().map_err(|error| chain(&error))?;
+        show::say(&in_force.note());
+        matches!(in_force.basis, Basis::Files(_))
     } else {
-        parts
-            .store
-            .trust(CONFIG_FILE, digest)
-            .map_err(|error| chain(&error))?;
+        trust_as(environment, &parts.paths, &parts.store, digest, &files)
+            .map_err(|error| format!("not trusted: {}", chain(&error)))?;
         let home = code_home(environment, &parts.paths.workspace);
         let store = &parts.store;
         store.sweep_unpacked(home.as_deref(), Code::FOLDERS, &codes);
@@ -96,6 +102,21 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     }
     super::close(&parts);
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_trusted(parts: &Parts<'_>) -> Result<bool, String> {
+    let trusted = parts.store.trusted(CONFIG_FILE);
+    Ok(trusted.map_err(|error| chain(&error))?.is_some())
+}
+
+/// Says that nothing is trusted any longer.
+fn untrusted(place: &Place, parts: &Parts<'_>, was: bool, words: &str) {
+    if place.json {
+        show::json(&json!({ "trusted": false, "was_trusted": was }));
+    } else {
+        show::say(words);
+    }
+    super::close(parts);
 }
 
 /// The folders of code its packs need.

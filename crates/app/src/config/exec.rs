@@ -31,6 +31,10 @@ pub struct ExecConfig {
     /// Runs even where a promise cannot be kept.
     #[serde(default)]
     pub allow_unsafe_execution: bool,
+    /// Programs that may not be named while restrictions hold, and are kept from change all the
+    /// same; never written.
+    #[serde(skip)]
+    pub kept: Vec<String>,
     /// Processes of their user.
     #[serde(default)]
     pub processes: Option<u64>,

@@ -30,6 +30,8 @@ pub(super) struct Unresolved {
 /// What there is to resolve.
 pub(super) struct Project<'a> {
     pub(super) root: &'a Path,
+    /// What is read is a copy: the code of its tools may have gone from the workspace.
+    pub(super) is_copy: bool,
     pub(super) settings: &'a Settings,
     pub(super) policies: [&'a Policy; 2],
     pub(super) bindings: &'a BTreeMap<String, Binding>,
@@ -213,7 +215,7 @@ impl Project<'_> {
         }
         let path = self.root.join(module_path(entry));
         let there = path.with_extension("py").is_file() || path.join("__init__.py").is_file();
-        match there {
+        match there || self.is_copy {
             true => Ok(()),
             false => Err(format!("there is no {}.py", module_path(entry))),
         }
@@ -254,7 +256,10 @@ impl Project<'_> {
                 files.find(|file| self.root.join(file).is_file())
             }
         };
-        let file = file.ok_or_else(|| format!("there is no {module}.mjs"))?;
+        let file = match file {
+            None if self.is_copy => format!("{module}.mjs"),
+            file => file.ok_or_else(|| format!("there is no {module}.mjs"))?,
+        };
         let function = binding.entry.split(':').next_back().unwrap_or_default();
         binding.entry = format!("{file}:{function}");
         Ok(binding)
@@ -449,6 +454,7 @@ mod tests {
             let settings = Settings::read(self.settings).unwrap();
             let policy = read_policy(self.policy).unwrap();
             let project = Project {
+                is_copy: false,
                 root: Path::new("/nowhere"),
                 settings: &settings,
                 policies: [&Policy::default(), &policy],

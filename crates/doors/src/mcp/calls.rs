@@ -85,7 +85,8 @@ impl Server {
                     Some(entry) => self.call_entry(gate, request, &entry, call).await,
                     // Through the gate all the same: what is refused is recorded.
                     None => {
-                        let end = told_unknown(Box::pin(gate.call(&call)).await, name);
+                        let outcome = Box::pin(gate.call(&call)).await;
+                        let end = told_unknown(outcome, name, gate.doubt());
                         self.finish(request, &call, end)
                     }
                 }

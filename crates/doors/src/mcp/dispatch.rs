@@ -190,8 +190,8 @@ impl Server {
             "capabilities": self.capabilities(false),
             "serverInfo": self.identity(),
         });
-        if let Some(instructions) = &self.settings.instructions {
-            result["instructions"] = instructions.as_str().into();
+        if let Some(instructions) = self.instructions() {
+            result["instructions"] = instructions.into();
         }
         Ok(result.into())
     }
@@ -202,10 +202,21 @@ impl Server {
             "capabilities": self.capabilities(true),
             "_meta": { meta::SERVER: self.identity() },
         }));
-        if let Some(instructions) = &self.settings.instructions {
-            result["instructions"] = instructions.as_str().into();
+        if let Some(instructions) = self.instructions() {
+            result["instructions"] = instructions.into();
         }
         result.into()
+    }
+
+    /// Words for the model and its user: those of the settings, and why tools that the workspace
+    /// names may be missing.
+    fn instructions(&self) -> Option<String> {
+        let doubt = self.gate().and_then(|gate| gate.doubt());
+        let words = [self.settings.instructions.clone(), doubt];
+        words
+            .into_iter()
+            .flatten()
+            .reduce(|a, b| format!("{a}\n\n{b}"))
     }
 
     fn capabilities(&self, modern: bool) -> Value {

@@ -145,8 +145,8 @@ pub(super) fn told(tool: &Tool, call: &Call, outcome: Outcome, modern: bool) -> 
     }
 }
 
-/// The end of a call of a tool that is not there.
-pub(super) fn told_unknown(outcome: Outcome, name: &str) -> Told {
+/// The end of a call of a tool that is not there. `doubt` says why it may be missing.
+pub(super) fn told_unknown(outcome: Outcome, name: &str, doubt: Option<String>) -> Told {
     let fault = outcome.result.err().unwrap_or_else(|| Fault::UnknownTool {
         tool: name.to_owned(),
     });
@@ -154,7 +154,11 @@ pub(super) fn told_unknown(outcome: Outcome, name: &str) -> Told {
         Fault::Internal { .. } => INTERNAL_ERROR,
         _ => INVALID_PARAMS,
     };
-    Told::Error(RpcError::new(code, fault.to_string()))
+    let words = match (&fault, doubt) {
+        (Fault::UnknownTool { .. }, Some(doubt)) => format!("{fault}: {doubt}"),
+        _ => fault.to_string(),
+    };
+    Told::Error(RpcError::new(code, words))
 }
 
 /// One fault, on this wire. Table F.

@@ -127,6 +127,7 @@ pub fn bench(name: &str, wanted: Wanted) -> Bench {
     let setup = Setup {
         catalog,
         policy: Policy {
+            restrictions: Vec::new(),
             rules: wanted.rules,
             leases: wanted.leases,
         },

@@ -11,21 +11,33 @@ const PATTERNS_MAX: usize = 256;
 /// Patterns over paths from the workspace's root.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
-    allow: Option<GlobSet>,
+    /// A file must be in each of them.
+    allow: Vec<GlobSet>,
     deny: Option<GlobSet>,
 }
 
 impl Lists {
     /// `*` stays within a folder, `**` does not. An empty list says nothing.
     pub fn new(allow: &[String], deny: &[String]) -> Result<Self, String> {
-        let allow = compile(allow).map_err(|reason| format!("files.allow: {reason}"))?;
         let deny = compile(deny).map_err(|reason| format!("files.deny: {reason}"))?;
-        Ok(Self { allow, deny })
+        let allow_all = Self {
+            allow: Vec::new(),
+            deny,
+        };
+        allow_all.narrowed(allow)
+    }
+
+    /// The same lists, and `allow` as a further list that a file must be in. An empty one says
+    /// nothing.
+    pub fn narrowed(mut self, allow: &[String]) -> Result<Self, String> {
+        let allow = compile(allow).map_err(|reason| format!("files.allow: {reason}"))?;
+        self.allow.extend(allow);
+        Ok(self)
     }
 
     /// True if there is nothing to look up.
     pub fn is_empty(&self) -> bool {
-        self.allow.is_none() && self.deny.is_none()
+        self.allow.is_empty() && self.deny.is_none()
     }
 
     /// True if this, or a folder that it is in, is denied.
@@ -36,7 +48,7 @@ impl Lists {
     /// True if a file may be here. Folders are on the way to such places, whatever they are
     /// called.
     pub fn allows(&self, path: &Path) -> bool {
-        self.allow.as_ref().is_none_or(|allow| hits(allow, path))
+        self.allow.iter().all(|allow| hits(allow, path))
     }
 }
 

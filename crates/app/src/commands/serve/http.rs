@@ -17,7 +17,7 @@ use crate::compose::{Parts, chain};
 use crate::config::{Config, HttpConfig, JwtConfig};
 use crate::issuer;
 use crate::show;
-use crate::trust::Found;
+use crate::trust::Basis;
 
 /// Where MCP over HTTP is, unless somebody says otherwise. G-10.
 pub const PORT_DEFAULT: u16 = 7411;
@@ -156,14 +156,10 @@ fn guard(
     Ok(guard)
 }
 
-/// What the configuration says, if it counts.
+/// What the configuration in force says.
 pub fn configured(parts: &Parts<'_>) -> Result<Config, String> {
-    match Found::look(parts.environment, &parts.paths, &parts.store)
-        .map_err(|error| chain(&error))?
-    {
-        Found::Trusted(source) => Ok(source.config),
-        Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_) => Ok(Config::default()),
-    }
+    let in_force = parts.in_force().map_err(|error| chain(&error))?;
+    Ok(in_force.into_config())
 }
 
 fn issuer(parts: &Parts<'_>, config: Option<&JwtConfig>) -> Result<Option<Issuer>, String> {
@@ -246,12 +242,12 @@ fn connections_max() -> usize {
 /// Another configuration counts: so do the tokens of its issuer, and no other's. The port and
 /// the hosts stay until the next start.
 pub fn follow(parts: &Parts<'_>, guard: &Guard) {
-    let found = match Found::look(parts.environment, &parts.paths, &parts.store) {
-        Ok(Found::Trusted(source)) => source,
+    let in_force = match parts.in_force() {
+        Ok(in_force) if matches!(in_force.basis, Basis::Files(_)) => in_force,
         // The old configuration is kept; and so is its issuer.
-        Ok(Found::Untrusted { .. } | Found::Missing { .. } | Found::Broken(_)) | Err(_) => return,
+        Ok(_) | Err(_) => return,
     };
-    match issuer(parts, found.config.http.jwt.as_ref()) {
+    match issuer(parts, in_force.into_config().http.jwt.as_ref()) {
         Ok(issuer) => guard.set_issuer(issuer),
         Err(reason) => {
             guard.set_issuer(None);
