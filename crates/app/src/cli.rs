@@ -59,7 +59,8 @@ impl Place {
     /// The folders this names.
     pub fn paths(&self, environment: &Environment) -> Result<Paths, PathsError> {
         let (state, socket) = (self.state.as_deref(), self.socket.as_deref());
-        Paths::new(environment, &self.workspace, state, socket)
+        let paths = Paths::new(environment, &self.workspace, state, socket)?;
+        Ok(paths.with_gate(socket))
     }
 }
 

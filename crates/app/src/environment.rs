@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use callgate_call::bounded;
+
 /// The kernel's own name for the working folder: one that is gone is not found by it.
 const GONE: &str = "/proc/self/cwd";
 
@@ -38,6 +40,22 @@ impl Environment {
             program: PathBuf::from("/proc/self/exe"),
             uid: rustix::process::geteuid().as_raw(),
         }
+    }
+
+    /// The home of our user by the system's own list, whatever `HOME` says; none where a user is
+    /// known by other means only.
+    pub fn user_home(&self) -> Option<PathBuf> {
+        /// A longer list is that of a machine whose users are elsewhere.
+        const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
+        let list = bounded::read_path_text("/etc/passwd", LIST_BYTES_MAX).ok()?;
+        let uid = self.uid.to_string();
+        let fields = |line: &str| {
+            let mut fields = line.split(':').skip(2);
+            let is_ours = fields.next() == Some(&uid);
+            let home = fields.nth(2).filter(|home| home.starts_with('/'));
+            is_ours.then(|| home.map(PathBuf::from)).flatten()
+        };
+        list.lines().find_map(fields)
     }
 
     /// All variables.

@@ -4,8 +4,12 @@ use std::path::{Path, PathBuf};
 
 use callgate_call::Digest;
 use callgate_search::model::MODEL;
+use callgate_store::{RunningGate, running_gate};
 
 use crate::environment::Environment;
+
+/// Where state is in a home.
+const STATE_IN_HOME: &str = ".local/state";
 
 /// A socket's path has this many bytes at most.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -17,8 +21,10 @@ pub struct Paths {
     pub workspace: PathBuf,
     /// Its state.
     pub state: PathBuf,
-    /// The gate's socket.
+    /// The gate's socket: that of the gate that runs, or where the next one would have it.
     pub socket: PathBuf,
+    /// The gate that serves the workspace from this state, if one does.
+    pub gate: Option<RunningGate>,
 }
 
 /// Why the folders can not be named.
@@ -84,7 +90,27 @@ impl Paths {
             workspace,
             state,
             socket,
+            gate: None,
         })
+    }
+
+    /// The same, with the running gate where there is one. Unless a socket was named the gate's
+    /// own is used, wherever this environment would look for it.
+    pub fn with_gate(mut self, named: Option<&Path>) -> Self {
+        let gate = running_gate(&self.state).filter(|gate| gate.workspace == self.workspace);
+        if let (None, Some(socket)) = (named, gate.as_ref().and_then(|gate| gate.socket.clone())) {
+            self.socket = socket;
+        }
+        self.gate = gate;
+        self
+    }
+
+    /// Returns whether a process that has nothing of this environment but the home of our user
+    /// would find the state by itself.
+    pub fn is_default_state(&self, environment: &Environment) -> bool {
+        let home = environment.user_home();
+        let usual = home.map(|home| home.join(STATE_IN_HOME).join("callgate").join(self.id()));
+        usual.is_some_and(|usual| usual == self.state)
     }
 
     /// The workspace's own 16 hex digits.
@@ -113,7 +139,7 @@ fn folder_name(workspace: &Path) -> String {
 fn state_home(environment: &Environment) -> Option<PathBuf> {
     match (environment.os("XDG_STATE_HOME"), environment.os("HOME")) {
         (Some(state), _) => Some(PathBuf::from(state)),
-        (None, Some(home)) => Some(Path::new(home).join(".local/state")),
+        (None, Some(home)) => Some(Path::new(home).join(STATE_IN_HOME)),
         (None, None) => None,
     }
 }

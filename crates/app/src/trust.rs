@@ -62,7 +62,7 @@ impl InForce {
         store: &Store,
     ) -> Result<Self, StoreError> {
         let root = &paths.workspace;
-        let mut trusted = store.trusted(CONFIG_FILE)?;
+        let trusted = store.trusted(CONFIG_FILE)?;
         let present = match Source::of_workspace(environment, root) {
             Ok(source) if trusted == Some(source.digest) => {
                 return Ok(Self {
@@ -79,10 +79,7 @@ impl InForce {
             },
             Err(error) => Present::broken(&error),
         };
-        // A state may serve several workspaces, and the word was given in another one.
-        if store.has_copies_of_others(&paths.id()) {
-            trusted = None;
-        }
+        let trusted = trusted.filter(|_| is_of_workspace(paths, store));
         let (mut restrictions, unread) = match read_config(root) {
             None => (Vec::new(), None),
             Some(text) => match Restrictions::of(&text) {
@@ -206,6 +203,16 @@ impl InForce {
              `callgate trust`"
         ))
     }
+}
+
+/// Returns whether a word that was given was given in this workspace: a state may serve several.
+fn is_of_workspace(paths: &Paths, store: &Store) -> bool {
+    !store.has_copies_of_others(&paths.id())
+}
+
+/// Returns whether a configuration of this workspace is trusted.
+pub fn is_trusted(paths: &Paths, store: &Store) -> Result<bool, StoreError> {
+    Ok(store.trusted(CONFIG_FILE)?.is_some() && is_of_workspace(paths, store))
 }
 
 /// The words for callers where nothing is in force.

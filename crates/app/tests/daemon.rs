@@ -2,13 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::drive::{Serve, chain, cli, python, run, run_with, verified};
+use crate::support::mcp::initialize;
 use crate::support::processes::{peak_kib, resident_bytes};
 use crate::support::workspace::{
-    HANGS, ONE, SLOW, builtins, effects, started, trusted, trusted_with,
+    HANGS, ONE, SLOW, builtins, effects, started, trusted, trusted_with, workspace,
 };
 use crate::support::{callgate, wait_for};
 use serde_json::{Value, json};
@@ -208,6 +209,116 @@ fn one_gate_and_its_end() {
         verdict["head"]["seq"], verdict["records"],
         "signed to the end: {verdict}"
     );
+}
+
+/// One gate for a workspace, and every command finds it, whatever its environment says of sockets;
+/// a second one is refused with the first one's process. What a killed gate recorded misleads
+/// nobody.
+#[test]
+fn every_environment_finds_the_gate() {
+    let folder = workspace(ONE);
+    // Sockets have short paths.
+    let runtime = folder.join("run");
+    std::fs::create_dir(&runtime).expect("a folder for sockets");
+    let command = |args: &[&str], runtime: Option<&Path>| {
+        let mut command = callgate(&folder);
+        command.env_remove("CALLGATE_STATE").args(args);
+        if let Some(runtime) = runtime {
+            command.env("XDG_RUNTIME_DIR", runtime);
+        }
+        command
+    };
+    let bare = |args: &[&str]| run(&mut command(args, None));
+    bare(&["trust"]).good();
+    let place = run(&mut command(&["serve", "--where"], Some(&runtime))).good();
+    let socket = PathBuf::from(place.out.trim_end());
+    assert!(socket.starts_with(&runtime));
+    let serve = |args: &[&str]| Serve::spawn(&mut command(args, Some(&runtime)), socket.clone());
+    let first = serve(&["serve", "--port", "0"]);
+
+    let other = folder.join("other");
+    std::fs::create_dir(&other).expect("another folder for sockets");
+    for runtime in [None, Some(&*other)] {
+        let told = run(&mut command(&["tools"], runtime)).good();
+        assert!(told.err.contains("from the running gate at"), "{told:?}");
+        let doctor = run(&mut command(&["doctor"], runtime)).good();
+        let pid = format!("running as process {}, port ", first.pid());
+        assert!(doctor.out.contains(&pid), "{doctor:?}");
+        let second = run(&mut command(&["serve"], runtime));
+        let words = format!("another `callgate serve` (process {})", first.pid());
+        assert!(
+            second.code() == 1 && second.err.contains(&words),
+            "{second:?}"
+        );
+        let place = run(&mut command(&["serve", "--where"], runtime)).good();
+        assert_eq!(Path::new(place.out.trim_end()), socket);
+    }
+    // The owner of the process that calls is the gate, not one that stands alone.
+    bare(&["call", "one", "n=1"]).good();
+    let hello = [initialize(1)].map(|one| format!("{one}\n")).concat();
+    let told = run_with(&mut command(&["mcp"], None), hello.as_bytes()).good();
+    assert!(
+        !told.err.contains("alone") && told.out.contains("protocolVersion"),
+        "{told:?}"
+    );
+    let printed = bare(&["mcp", "--print-config", "claude-code", "--http"]).good();
+    let health = first.get("/v1/health").1;
+    assert_eq!(health["ok"], true);
+    let doctor = bare(&["doctor"]).good().out;
+    let port = doctor
+        .split(", port ")
+        .nth(1)
+        .and_then(|rest| rest.split([' ', '\n']).next());
+    let url = format!("http://127.0.0.1:{}/mcp", port.expect("a port"));
+    assert!(printed.out.contains(&url), "{printed:?}");
+
+    first.kill();
+    let told = bare(&["call", "one", "n=2"]).good();
+    assert_eq!(told.json(), json!({ "got": { "n": 2 } }), "it stands alone");
+    let again = serve(&["serve"]);
+    let told = bare(&["tools"]).good();
+    assert!(told.err.contains("from the running gate at"), "{told:?}");
+    assert!(again.stop().success());
+    assert!(
+        !folder
+            .join(".local/state/callgate")
+            .read_dir()
+            .expect("states")
+            .any(|state| { state.expect("a state").path().join("gate.json").exists() })
+    );
+}
+
+/// What a host starts has hardly anything of this environment, so what it could not find by itself
+/// is printed.
+#[test]
+fn hosts_are_told_of_a_state_elsewhere() {
+    let folder = workspace(ONE);
+    let printed = |name: &str, value: &Path| {
+        let mut command = callgate(&folder);
+        command.env_remove("CALLGATE_STATE").env(name, value);
+        let told = run(command.args(["mcp", "--print-config", "cursor"])).good();
+        let args = told.json()["mcpServers"]["callgate"]["args"].clone();
+        let args = args.as_array().expect("arguments").clone();
+        let at = args.iter().position(|arg| arg == "--state")?;
+        Some(args[at + 1].as_str().expect("a path").to_owned())
+    };
+    for name in ["XDG_STATE_HOME", "HOME", "CALLGATE_STATE"] {
+        let state = printed(name, folder.path()).expect(name);
+        assert!(
+            Path::new(&state).starts_with(folder.path()),
+            "{name}: {state}"
+        );
+    }
+    let list = std::fs::read_to_string("/etc/passwd").expect("the users");
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let mut lines = list.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    if let Some(user) = lines.find(|fields| fields[2] == uid) {
+        assert_eq!(
+            printed("HOME", Path::new(user[5])),
+            None,
+            "it would find that itself"
+        );
+    }
 }
 
 /// G-10b: a socket that was removed is made again, as it was, and who was there stays.

@@ -53,6 +53,7 @@ mod plans;
 mod queue;
 mod records;
 mod run;
+mod running;
 pub mod search;
 mod side;
 mod sieve;
@@ -109,6 +110,7 @@ pub use run::{
     RunCursor, RunEnd, RunEvents, RunFilter, RunKeeper, RunState, STREAMING_BYTES_MAX,
     STREAMING_EVENTS_MAX, STRICT_BYTES_MAX, STRICT_EVENTS_MAX,
 };
+pub use running::{GateLock, RunningGate, running_gate};
 pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};
 pub use traces::{TRACE_BYTES_MAX, TRACES_BYTES_MIN};
 pub use trust::TrustLock;

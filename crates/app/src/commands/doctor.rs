@@ -97,10 +97,18 @@ pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
         Err(error) => check("gate", false, error.to_string()),
         Ok(socket) => {
             let running = runtime()?.block_on(Client::connect(socket)).is_some();
-            let state = if running {
-                "running"
-            } else {
-                "not running: `callgate serve` starts it"
+            let state = match (running, &parts.paths.gate) {
+                (true, Some(gate)) => {
+                    let port = gate.port.map(|port| format!(", port {port}"));
+                    format!(
+                        "running as process {}{}",
+                        gate.pid,
+                        port.unwrap_or_default()
+                    )
+                }
+                (true, None) => "running".to_owned(),
+                (false, Some(gate)) => format!("process {} does not answer", gate.pid),
+                (false, None) => "not running: `callgate serve` starts it".to_owned(),
             };
             check("gate", true, format!("{state} ({})", socket.display()));
         }

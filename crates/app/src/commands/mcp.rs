@@ -45,9 +45,9 @@ pub struct Mcp {
     /// With --print-config: by the HTTP of a running `callgate serve`
     #[arg(long, requires = "print_config")]
     http: bool,
-    /// With --http: its port
-    #[arg(long, requires = "http", default_value_t = PORT_DEFAULT)]
-    port: u16,
+    /// With --http: its port [default: that of the running gate, else 7411]
+    #[arg(long, requires = "http")]
+    port: Option<u16>,
 }
 
 pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
@@ -57,8 +57,9 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     let runtime = runtime()?;
     let mut relay = None;
     if !args.standalone {
-        let paths = place.paths(environment).map_err(|error| chain(&error))?;
-        let attached = runtime.block_on(relay::attached::<Book>(&paths.socket, &PIPE));
+        let socket = || place.paths(environment).map(|paths| paths.socket);
+        let socket = || socket().map_err(|error| chain(&error));
+        let attached = runtime.block_on(relay::attached::<Book>(&socket, &PIPE));
         match attached? {
             Attached::Never => relay::say_alone(place),
             Attached::Over => return Ok(ExitCode::SUCCESS),
@@ -110,8 +111,11 @@ async fn alone(
 /// The settings on stdout, the words on stderr: what is printed can be piped into a file.
 fn print_config(environment: &Environment, place: &Place, args: &Mcp, host: Host) -> Done {
     let way = if args.http {
+        let paths = place.paths(environment).map_err(|error| chain(&error))?;
+        let running = paths.gate.and_then(|gate| gate.port);
+        let port = args.port.or(running).unwrap_or(PORT_DEFAULT);
         Way::Http {
-            url: format!("http://127.0.0.1:{}/mcp", args.port),
+            url: format!("http://127.0.0.1:{port}/mcp"),
         }
     } else {
         stdio(environment, place)?
@@ -138,7 +142,8 @@ fn stdio(environment: &Environment, place: &Place) -> Result<Way, String> {
         .map_err(|error| format!("find this program: {error}"))?;
     let mut args = vec!["mcp".to_owned(), "--workspace".to_owned()];
     args.push(text(&paths.workspace)?);
-    if place.state.is_some() || environment.os("CALLGATE_STATE").is_some() {
+    // A host starts its servers without most of this environment.
+    if !paths.is_default_state(environment) {
         args.extend(["--state".to_owned(), text(&paths.state)?]);
     }
     if place.socket.is_some() {

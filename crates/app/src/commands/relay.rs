@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use callgate_doors::mcp::stdio::LINE_BYTES_MAX;
@@ -128,9 +128,13 @@ pub fn say_given_up(count: usize, after: Duration) {
     }
 }
 
-/// Serves by the gate at `socket`, and when that is gone by the next one there.
-pub async fn attached<B: Book>(socket: &Path, pipe: &Pipe) -> Result<Attached<B>, String> {
-    let Some(gate) = attach(socket, pipe).await else {
+/// Serves by the running gate, and when that is gone by the next one. `socket` says where to look,
+/// each time anew: the next gate may be elsewhere.
+pub async fn attached<B: Book>(
+    socket: &dyn Fn() -> Result<PathBuf, String>,
+    pipe: &Pipe,
+) -> Result<Attached<B>, String> {
+    let Some(gate) = attach(&socket()?, pipe).await else {
         return Ok(Attached::Never);
     };
     let mut signals = StopSignals::watch()?;
@@ -142,7 +146,7 @@ pub async fn attached<B: Book>(socket: &Path, pipe: &Pipe) -> Result<Attached<B>
 
 async fn follow<B: Book>(
     mut gate: UnixStream,
-    socket: &Path,
+    socket: &dyn Fn() -> Result<PathBuf, String>,
     pipe: &Pipe,
 ) -> io::Result<Attached<B>> {
     let mut relay = Relay::<B>::new()?;
@@ -154,7 +158,11 @@ async fn follow<B: Book>(
         if !relay.wait().await {
             return Ok(Attached::Over);
         }
-        gate = match attach(socket, pipe).await {
+        let next = match socket() {
+            Ok(socket) => attach(&socket, pipe).await,
+            Err(_) => None,
+        };
+        gate = match next {
             Some(gate) => gate,
             None => {
                 show::say("the gate is gone: serving alone");

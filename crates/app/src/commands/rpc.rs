@@ -46,8 +46,9 @@ pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
     let runtime = runtime()?;
     let mut relay = None;
     if !args.standalone {
-        let paths = place.paths(environment).map_err(|error| chain(&error))?;
-        let attached = runtime.block_on(relay::attached::<Book>(&paths.socket, &PIPE));
+        let socket = || place.paths(environment).map(|paths| paths.socket);
+        let socket = || socket().map_err(|error| chain(&error));
+        let attached = runtime.block_on(relay::attached::<Book>(&socket, &PIPE));
         match attached? {
             Attached::Never => relay::say_alone(place),
             Attached::Over => return Ok(ExitCode::SUCCESS),

@@ -20,6 +20,7 @@ use callgate_doors::rpc::{self, Rpc};
 use callgate_doors::service::{self, ServiceDoor};
 use callgate_doors::web::{Entrance, Names};
 use callgate_gate::{Catalog, Gate, Setup, Spans};
+use callgate_store::{GateLock, RunningGate};
 use clap::Args;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
@@ -33,7 +34,7 @@ use crate::notify;
 use crate::show;
 use crate::telemetry;
 use crate::watch::Watched;
-use socket::{Kept, lock, remove_socket};
+use socket::{Kept, hold, lock, remove_socket};
 
 /// Start the workspace's gate and serve calls until stopped.
 ///
@@ -64,13 +65,15 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     let parts = super::open(environment, place)?;
+    let held = hold(&parts.paths, place.socket.is_some())?;
     let socket = parts
         .paths
         .usable_socket()
         .map_err(|error| chain(&error))?
         .to_owned();
     let _lock = lock(&socket)?;
-    runtime()?.block_on(until_stopped(environment, place, serve, &parts, &socket))?;
+    let on = (&*socket, held.as_ref());
+    runtime()?.block_on(until_stopped(environment, place, serve, &parts, on))?;
     remove_socket(&socket)?;
     super::close(&parts);
     Ok(ExitCode::SUCCESS)
@@ -81,7 +84,7 @@ async fn until_stopped(
     place: &Place,
     serve: &Serve,
     parts: &Parts<'_>,
-    socket: &Path,
+    (socket, held): (&Path, Option<&GateLock>),
 ) -> Result<(), String> {
     // Before the socket is there: whoever sees it may tell us to stop.
     let mut signals = super::StopSignals::watch()?;
@@ -143,6 +146,20 @@ async fn until_stopped(
     let router = own.merge(shared.router);
     let opened = http::open(parts, &gate, caller.clone(), asked).await?;
     let guard = opened.port().and_then(http::Tcp::guard);
+    if let Some(held) = held {
+        // Before anybody can connect, so that who finds the socket finds the record too.
+        let gate = RunningGate {
+            pid: std::process::id(),
+            started_ms: parts.clock.now().0,
+            workspace: parts.paths.workspace.clone(),
+            socket: Some(socket.to_owned()),
+            port: opened.port().map(|tcp| tcp.port),
+        };
+        if let Err(error) = held.record(&gate) {
+            let why = chain(&error);
+            show::warn(&format!("other environments may not find this gate: {why}"));
+        }
+    }
     // Last, since whoever sees it may call, and secrets are made under the lock of all.
     let (listener, kept) = Kept::bind(socket, environment.uid)?.split();
     announce(place, &gate, socket, &opened);

@@ -11,8 +11,8 @@ use crate::config::RunnerConfig;
 use crate::environment::Environment;
 use crate::project::{Code, code_home};
 use crate::show;
-use crate::trust::{Basis, revoke, trust_as};
-use crate::workspace::{CONFIG_FILE, Source, SourceError};
+use crate::trust::{Basis, is_trusted, revoke, trust_as};
+use crate::workspace::{Source, SourceError};
 
 /// Trust this workspace's configuration as it is now.
 ///
@@ -45,7 +45,9 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     let read = Source::to_copy(environment, &parts.paths.workspace);
     let (source, files) = match read {
         Ok(read) => read,
-        Err(SourceError::Missing(_)) if is_trusted(&parts)? => {
+        Err(SourceError::Missing(_))
+            if is_trusted(&parts.paths, &parts.store).map_err(|error| chain(&error))? =>
+        {
             if trust.show {
                 let in_force = parts.in_force().map_err(|error| chain(&error))?;
                 show::say(&in_force.note());
@@ -102,11 +104,6 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     }
     super::close(&parts);
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_trusted(parts: &Parts<'_>) -> Result<bool, String> {
-    let trusted = parts.store.trusted(CONFIG_FILE);
-    Ok(trusted.map_err(|error| chain(&error))?.is_some())
 }
 
 /// Says that nothing is trusted any longer.

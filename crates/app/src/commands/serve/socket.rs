@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use callgate_doors::http::SameUid;
+use callgate_store::{GateLock, running_gate};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
+use crate::compose::chain;
+use crate::paths::Paths;
 use crate::show;
 
 /// How often, and how long apart, a lock that nobody answers for is tried.
@@ -21,6 +24,49 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often it is looked whether a socket is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// One gate per state: takes the lock that says so. A gate whose socket was named may serve beside
+/// the first one, which stays the one that commands find; nothing is held then.
+pub fn hold(paths: &Paths, is_named: bool) -> Result<Option<GateLock>, String> {
+    for _ in 0..LOCK_TRIES {
+        match GateLock::take(&paths.state) {
+            Ok(Some(held)) => return Ok(Some(held)),
+            Ok(None) if is_named => return Ok(None),
+            Ok(None) => {}
+            // Where nothing can be written there may still be a gate for what needs no record.
+            Err(error) => {
+                show::warn(&format!(
+                    "other environments may not find this gate: {}",
+                    chain(&error)
+                ));
+                return Ok(None);
+            }
+        }
+        if let Some(gate) = running_gate(&paths.state)
+            && let Some(socket) = gate.socket
+            && UnixStream::connect(&socket).is_ok()
+        {
+            return Err(format!(
+                "another `callgate serve` (process {}) serves this workspace at {}; stop it, or \
+                 pass --socket to start one beside it",
+                gate.pid,
+                socket.display()
+            ));
+        }
+        // A gate that is only starting, or the half-born child of one that was killed.
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Err(match running_gate(&paths.state) {
+        Some(gate) => format!(
+            "another `callgate serve` (process {}) has this workspace and does not answer; stop \
+             it, or pass --socket to start one beside it",
+            gate.pid
+        ),
+        None => "another `callgate serve` is starting in this workspace; pass --socket to start \
+                 one beside it"
+            .to_owned(),
+    })
+}
 
 /// One gate per socket: the lock lives and dies with its process.
 pub fn lock(socket: &Path) -> Result<OwnedFd, String> {
