@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use callgate_call::Needs;
+use callgate_call::{Ipc, Needs};
 use callgate_sandbox::{Limits, Trees};
 use serde_json::json;
 
@@ -30,6 +30,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let mut connection = Connection::open(served.port)?;
     let needs = Arc::new(Needs {
         writes: vec![scratch.workspace()],
+        ipc: Ipc::Private,
         ..Needs::default()
     });
     let (mut ours, mut bare) = (Vec::new(), Vec::new());

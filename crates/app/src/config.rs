@@ -25,7 +25,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use builtins::BuiltinsConfig;
-pub use confinement::{GuaranteesConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig};
+pub use confinement::{
+    GuaranteesConfig, IpcConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig,
+};
 pub use exec::ExecConfig;
 pub use files::FilesConfig;
 pub use http::{HttpConfig, JwtConfig, ServiceConfig};
@@ -178,6 +180,9 @@ pub struct ToolConfig {
     pub purity: Option<PurityConfig>,
     #[serde(default)]
     pub sandbox: Option<SandboxConfig>,
+    /// Shared memory, Unix sockets, a loopback and `/proc` of its own.
+    #[serde(default)]
+    pub ipc: IpcConfig,
     /// Runs even where a promise cannot be kept.
     #[serde(default)]
     pub allow_unsafe_execution: bool,

@@ -10,7 +10,7 @@ use callgate_tools::exec::{self, ExecParts, ExecSettings, Hosts, HostsFuture, Op
 use callgate_tools::programs::{Allowed, Programs};
 
 use crate::compose::Parts;
-use crate::config::{Config, LimitsConfig, RunnerConfig, ToolConfig};
+use crate::config::{Config, IpcConfig, LimitsConfig, RunnerConfig, ToolConfig};
 use crate::needs::Ground;
 
 /// Processes of a program and all it starts, where nothing is said; without cgroups those of
@@ -78,6 +78,15 @@ pub fn processes(config: &Config) -> u64 {
     config.exec.processes.unwrap_or(PROCESSES_MAX)
 }
 
+/// The means by which processes of one program talk to each other.
+pub fn ipc(config: &Config) -> IpcConfig {
+    match config.exec.ipc {
+        None => IpcConfig::Private,
+        Some(false) => IpcConfig::None,
+        Some(true) => IpcConfig::Local,
+    }
+}
+
 /// Those of a tool that may write the workspace, and says no more than the owner does.
 pub fn needs(config: &Config, ground: &Ground) -> Result<Arc<Needs>, String> {
     let exec = &config.exec;
@@ -86,6 +95,7 @@ pub fn needs(config: &Config, ground: &Ground) -> Result<Arc<Needs>, String> {
         reads: exec.reads.clone(),
         network: exec.network.clone(),
         sandbox: exec.sandbox,
+        ipc: ipc(config),
         allow_unsafe_execution: exec.allow_unsafe_execution,
         runner: Some(RunnerConfig::Process {
             command: Vec::new(),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network, TreeLimits};
+use callgate_call::{Asker, Guarantee, Guarantees, Ipc, Isolation, Needs, Network, TreeLimits};
 use callgate_runners::Allowed;
 use callgate_sandbox::real;
 
@@ -168,6 +168,7 @@ impl Ground {
             strict,
             isolation,
             limits: limits.map(LimitsConfig::of_tree).unwrap_or_default(),
+            ipc: config.ipc.into(),
         })))
     }
 }
@@ -175,7 +176,7 @@ impl Ground {
 impl Ground {
     /// What a terminal session needs: all of the workspace but what is ours, its own processes,
     /// whom it may reach, and what programs may read besides.
-    pub fn sessions(&self, network: bool, reads: &[PathBuf]) -> Arc<Needs> {
+    pub fn sessions(&self, network: bool, ipc: Ipc, reads: &[PathBuf]) -> Arc<Needs> {
         let mut guarantees = Guarantees::default();
         if !network {
             guarantees.require(Guarantee::NoNetwork, Asker::Engine);
@@ -191,6 +192,7 @@ impl Ground {
                 processes: true,
                 ..TreeLimits::default()
             },
+            ipc,
             ..Needs::default()
         })
     }

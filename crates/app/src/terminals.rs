@@ -37,6 +37,7 @@ pub fn tools(
         },
         needs: ground.sessions(
             config.terminals.network,
+            exec::ipc(config).into(),
             &exec::needs(config, ground)?.reads,
         ),
     };

@@ -499,13 +499,14 @@ impl Reader {
 }
 
 /// The keys of a `[[tool]]` that say what a child may reach. A pack has them in one field.
-const CONFINEMENT: [&str; 8] = [
+const CONFINEMENT: [&str; 9] = [
     "writes",
     "reads",
     "network",
     "guarantees",
     "purity",
     "sandbox",
+    "ipc",
     "allow_unsafe_execution",
     "isolation",
 ];

@@ -53,6 +53,17 @@ guarantees = { no_subprocess = true }
 runner = { kind = "process", command = COMMAND }
 
 [[tool]]
+name = "local"
+ipc = true
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
+name = "local_online"
+ipc = true
+network = true
+runner = { kind = "process", command = COMMAND }
+
+[[tool]]
 name = "numbers"
 purity = "pure"
 reads = ["attacks", "modules"]
@@ -85,6 +96,11 @@ const OPEN: &[Open] = &[
     Open {
         attack: "reading.link_target",
         why: "where a link points is not the contents of a file",
+        is_open: |_| true,
+    },
+    Open {
+        attack: "network.unix_stream_in_the_workspace",
+        why: "with `ipc = true` sockets of others in readable folders are reached (Landlock 9)",
         is_open: |_| true,
     },
     Open {

@@ -59,6 +59,23 @@ pub struct Needs {
     pub isolation: Isolation,
     /// Which of its limits are limits on all its processes together.
     pub limits: TreeLimits,
+    /// What of the means by which its processes talk to each other is its own.
+    pub ipc: Ipc,
+}
+
+/// The means by which a tool's processes talk to each other beyond pipes, as far as the machine
+/// can make them private.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ipc {
+    /// None.
+    #[default]
+    None,
+    /// Shared memory and `/proc`; without network also Unix sockets that listen and connect to
+    /// nothing. Reaches nobody else.
+    Private,
+    /// Also a loopback and Unix sockets that connect, in a view that has only what the tool may
+    /// read. A socket of others in there can be reached, before Landlock 9.
+    Local,
 }
 
 /// Which of a tool's limits are limits on all its processes together.

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callgate_call::{Guarantee, Needs, Network};
+use callgate_call::{Guarantee, Ipc, Needs, Network};
 
 use crate::code;
 use crate::confine::{Access, Confine, Identity, Root};
@@ -107,13 +107,32 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     for path in &needs.writes {
         roots.add_as_named(path.clone(), access_of(path));
     }
+    let blind = requires(Guarantee::NoFilesystemRead);
+    let ipc = needs.ipc != Ipc::None && facts.mount_namespace && !blind;
+    if ipc && facts.pid_namespace {
+        // That of its own processes.
+        roots.read(Path::new("/proc"));
+    }
+    let sockets = match sockets(needs, facts) {
+        // Its view would not have the folder that it begins in.
+        Sockets::Local if blind || !roots.covers(subject.cwd) => plain_sockets(network),
+        sockets => sockets,
+    };
+    let local = sockets == Sockets::Local;
     let identity = facts.identity.then(|| identity(needs, subject.cwd));
     let mut ground = Ground::new(needs, &roots, facts);
     if facts.mount_namespace && identity.is_some_and(|identity| identity.uid == 0) {
         ground.hide_private(needs, &roots, subject.cwd);
     }
+    if local {
+        ground.narrow(&roots);
+    }
     let metadata = ground.read_only && facts.ipc_namespace;
     let mut namespaces = ground.namespaces(metadata) | flag_if(outlet, libc::CLONE_NEWNET);
+    namespaces |= flag_if(ipc, libc::CLONE_NEWNS);
+    let loopback = local && *network == Network::None;
+    let listening = sockets == Sockets::Listening;
+    namespaces |= flag_if(loopback || listening, libc::CLONE_NEWNET);
     if needs.strict || (*network == Network::None && !facts.seccomp) {
         namespaces |= flag_if(facts.net_namespace, libc::CLONE_NEWNET);
         namespaces |= flag_if(facts.ipc_namespace, libc::CLONE_NEWIPC);
@@ -122,10 +141,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
         namespaces |= libc::CLONE_NEWUSER;
     }
     let rules = Rules {
-        sockets: match network {
-            Network::None => Sockets::None,
-            Network::Hosts(_) | Network::Any => Sockets::Inet,
-        },
+        sockets,
         forks: !requires(Guarantee::NoSubprocess) || subject.zygote,
         execs: if requires(Guarantee::NoSubprocess) && facts.exec_once {
             Execs::Once
@@ -137,18 +153,49 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     Confine {
         landlock: facts.landlock,
         roots: roots.list,
-        no_tcp: *network == Network::None || outlet,
+        no_tcp: outlet || *network == Network::None && !loopback,
         outlet,
         filter: facts.seccomp.then_some(rules),
         namespaces: namespaces.unsigned_abs(),
         read_only: ground.read_only,
         kept: ground.kept,
         hidden: ground.hidden,
+        covered: ground.covered,
+        shm: ipc,
+        loopback,
         proc: ground.proc,
         identity,
         scratch: c_path(subject.scratch),
     }
 }
+
+/// The sockets of a child. Unix ones need names that are private, by a network of its own or by
+/// Landlock, and paths that are: either nothing connects, or its view is narrow.
+pub(crate) fn sockets(needs: &Needs, facts: &Facts) -> Sockets {
+    let network = needs.reach();
+    let own_network = facts.net_namespace && facts.net_listener;
+    let apart = match network {
+        Network::Any => facts.landlock >= SCOPES,
+        Network::None | Network::Hosts(_) => own_network,
+    };
+    match needs.ipc {
+        Ipc::Local if facts.mount_namespace && facts.seccomp && apart => Sockets::Local,
+        Ipc::Private | Ipc::Local if *network == Network::None && facts.seccomp && own_network => {
+            Sockets::Listening
+        }
+        _ => plain_sockets(network),
+    }
+}
+
+fn plain_sockets(network: &Network) -> Sockets {
+    match network {
+        Network::None => Sockets::None,
+        Network::Hosts(_) | Network::Any => Sockets::Inet,
+    }
+}
+
+/// Landlock from this version on keeps abstract Unix sockets apart.
+const SCOPES: u8 = 6;
 
 fn flag_if(yes: bool, flag: libc::c_int) -> libc::c_int {
     if yes { flag } else { 0 }
@@ -245,6 +292,7 @@ struct Ground {
     read_only: bool,
     kept: Vec<CString>,
     hidden: Vec<CString>,
+    covered: Vec<CString>,
     proc: bool,
 }
 
@@ -254,6 +302,7 @@ impl Ground {
             read_only: false,
             kept: Vec::new(),
             hidden: Vec::new(),
+            covered: Vec::new(),
             proc: false,
         };
         if !facts.mount_namespace {
@@ -270,8 +319,26 @@ impl Ground {
             read_only: !needs.writes.is_empty(),
             kept,
             hidden,
+            covered: Vec::new(),
             proc: facts.pid_namespace && roots.covers(Path::new("/proc/self")),
         }
+    }
+
+    /// Covers all folders of the system's root that are not readable as a whole: sockets of
+    /// others may be there, and more may come.
+    fn narrow(&mut self, roots: &Roots) {
+        // Processes and the kernel's settings have files, and no sockets; devices are needed.
+        const LEFT: [&str; 3] = ["/proc", "/sys", "/dev"];
+        let entries = fs::read_dir("/").into_iter().flatten().flatten();
+        let folders = entries
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path())
+            .filter(|path| !LEFT.iter().any(|left| path == Path::new(left)))
+            .filter(|path| !roots.covers(path));
+        self.covered = folders.filter_map(|path| c_path(&path)).collect();
+        self.covered.sort_unstable();
+        // Where it is a socket and not a link to one.
+        self.hidden.extend(c_path(Path::new("/dev/log")));
     }
 
     /// Hides what is root's alone, but for what the owner names: the workspace and `reads`.
@@ -343,6 +410,6 @@ pub fn real(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-fn c_path(path: &Path) -> Option<CString> {
+pub(crate) fn c_path(path: &Path) -> Option<CString> {
     CString::new(path.as_os_str().as_bytes()).ok()
 }

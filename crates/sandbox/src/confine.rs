@@ -27,6 +27,13 @@ pub(crate) struct Confine {
     pub kept: Vec<CString>,
     /// Mounted over with nothing.
     pub hidden: Vec<CString>,
+    /// Folders of the system's root of which only the roots inside are to be seen, so that no
+    /// socket of others is.
+    pub covered: Vec<CString>,
+    /// Memory of its own is mounted on `/dev/shm`.
+    pub shm: bool,
+    /// The loopback of its own network is to be up.
+    pub loopback: bool,
     /// Its own processes are mounted on `/proc`.
     pub proc: bool,
     /// Who it becomes.
@@ -56,6 +63,8 @@ pub(crate) enum Access {
     WriteFolder = 4,
     /// Read, write and control: its own terminal.
     Terminal = 5,
+    /// Read, write and make, sockets as well: a folder that nobody else uses.
+    PrivateFolder = 6,
 }
 
 impl Access {
@@ -66,13 +75,17 @@ impl Access {
             Self::WriteFile,
             Self::WriteFolder,
             Self::Terminal,
+            Self::PrivateFolder,
         ]
         .into_iter()
         .find(|access| *access as u8 == byte)
     }
 
     pub fn writes(self) -> bool {
-        matches!(self, Self::WriteFile | Self::WriteFolder)
+        matches!(
+            self,
+            Self::WriteFile | Self::WriteFolder | Self::PrivateFolder
+        )
     }
 }
 
@@ -107,7 +120,9 @@ impl Confine {
         out.byte(self.filter.map_or(0, byte_of_rules));
         out.u32(self.namespaces);
         out.byte(u8::from(self.read_only));
-        for list in [&self.kept, &self.hidden] {
+        out.byte(u8::from(self.shm));
+        out.byte(u8::from(self.loopback));
+        for list in [&self.kept, &self.hidden, &self.covered] {
             out.number(list.len());
             list.iter().for_each(|path| out.c_text(path));
         }
@@ -136,8 +151,11 @@ impl Confine {
         };
         let namespaces = from.number()?;
         let read_only = from.byte()? != 0;
+        let shm = from.byte()? != 0;
+        let loopback = from.byte()? != 0;
         let kept = from.list(Reader::text)?;
         let hidden = from.list(Reader::text)?;
+        let covered = from.list(Reader::text)?;
         let proc = from.byte()? != 0;
         let has_identity = from.byte()? != 0;
         let (uid, gid) = (from.number()?, from.number()?);
@@ -153,6 +171,9 @@ impl Confine {
             read_only,
             kept,
             hidden,
+            covered,
+            shm,
+            loopback,
             proc,
             identity: has_identity.then_some(Identity { uid, gid }),
             scratch: has_scratch.then_some(scratch),
@@ -167,11 +188,15 @@ const FORKS: u8 = 4;
 const METADATA: u8 = 8;
 const EXEC_ONCE: u8 = 16;
 const EXEC_NEVER: u8 = 32;
+const LOCAL: u8 = 64;
+const LISTENING: u8 = 128;
 
 fn byte_of_rules(rules: Rules) -> u8 {
     let bit = |set: bool, bit: u8| if set { bit } else { 0 };
     FILTERED
         | bit(rules.sockets == Sockets::Inet, INET)
+        | bit(rules.sockets == Sockets::Local, LOCAL)
+        | bit(rules.sockets == Sockets::Listening, LISTENING)
         | bit(rules.forks, FORKS)
         | bit(rules.metadata, METADATA)
         | match rules.execs {
@@ -184,10 +209,11 @@ fn byte_of_rules(rules: Rules) -> u8 {
 fn rules_of_byte(byte: u8) -> Rules {
     let has = |bit| byte & bit != 0;
     Rules {
-        sockets: if has(INET) {
-            Sockets::Inet
-        } else {
-            Sockets::None
+        sockets: match (has(INET), has(LISTENING), has(LOCAL)) {
+            (false, false, false) => Sockets::None,
+            (true, false, false) => Sockets::Inet,
+            (_, true, false) => Sockets::Listening,
+            (_, _, true) => Sockets::Local,
         },
         forks: has(FORKS),
         metadata: has(METADATA),
@@ -207,7 +233,12 @@ mod tests {
     fn it_survives_the_way() {
         let text = |text: &str| CString::new(text).unwrap();
         let mut rules = Vec::new();
-        for sockets in [Sockets::None, Sockets::Inet] {
+        for sockets in [
+            Sockets::None,
+            Sockets::Inet,
+            Sockets::Listening,
+            Sockets::Local,
+        ] {
             for execs in [Execs::Any, Execs::Once, Execs::Never] {
                 for (forks, metadata) in [(false, true), (true, false), (true, true)] {
                     rules.push(Some(Rules {
@@ -240,6 +271,9 @@ mod tests {
                 read_only: true,
                 kept: vec![text("/w/packs")],
                 hidden: vec![text("/w/callgate.toml")],
+                covered: vec![text("/home")],
+                shm: true,
+                loopback: true,
                 proc: true,
                 identity: Some(Identity { uid: 7, gid: 8 }),
                 scratch: Some(text("/tmp/x")),

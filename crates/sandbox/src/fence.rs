@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::confine::{Access, Confine, Root};
 use crate::kernel;
 use crate::outlet;
+use crate::view;
 
 /// A ruleset that is ready to be entered.
 pub(crate) struct Fence(OwnedFd);
@@ -29,6 +30,15 @@ impl Fence {
         for root in &confine.roots {
             if let Some(fd) = open(root)? {
                 ruleset = add(ruleset, fd.as_fd(), rights(abi, root.access))?;
+            }
+        }
+        if confine.shm {
+            let shm = Root {
+                path: view::SHM.into(),
+                access: Access::PrivateFolder,
+            };
+            if let Some(fd) = open(&shm)? {
+                ruleset = add(ruleset, fd.as_fd(), rights(abi, shm.access))?;
             }
         }
         // Without one the kernel does not know what was asked for.
@@ -99,10 +109,13 @@ fn rights(abi: ABI, access: Access) -> BitFlags<AccessFs> {
             let control = AccessFs::from_all(abi) & AccessFs::IoctlDev;
             control | AccessFs::ReadFile | AccessFs::WriteFile
         }
-        Access::WriteFile | Access::WriteFolder => {
-            let devices = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock;
-            let write = AccessFs::from_write(abi) & !devices;
-            read | (write & !(AccessFs::IoctlDev | AccessFs::ResolveUnix))
+        Access::WriteFile | Access::WriteFolder | Access::PrivateFolder => {
+            let devices = AccessFs::MakeChar | AccessFs::MakeBlock;
+            let write = AccessFs::from_write(abi) & !(devices | AccessFs::IoctlDev);
+            match access {
+                Access::PrivateFolder => read | write,
+                _ => read | (write & !(AccessFs::MakeSock | AccessFs::ResolveUnix)),
+            }
         }
     }
 }

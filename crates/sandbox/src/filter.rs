@@ -34,8 +34,8 @@ pub(crate) struct Rules {
     pub metadata: bool,
 }
 
-/// Sockets it may make. Never Unix ones beside a pair, which would reach our own doors and
-/// those of other daemons.
+/// Sockets it may make. Unix ones beside a pair would reach our own doors and those of other
+/// daemons, where the child can see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sockets {
     /// A connected pair of streams or sequenced packets, which event loops and browsers need. A
@@ -43,6 +43,12 @@ pub(crate) enum Sockets {
     None,
     /// TCP and UDP over both versions of IP too.
     Inet,
+    /// Unix sockets of streams and of sequenced packets that listen; nothing connects. For a child
+    /// in a network of its own, so that its names are nobody else's.
+    Listening,
+    /// TCP, UDP and those Unix sockets, all of which connect: for a child whose view of the files
+    /// has no more than it may read.
+    Local,
 }
 
 /// Programs it may become.

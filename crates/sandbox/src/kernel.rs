@@ -178,14 +178,27 @@ pub(crate) fn set_no_devices(at: impl AsFd, path: &CStr) -> io::Result<()> {
     set_attributes(at, path, libc::MOUNT_ATTR_NODEV)
 }
 
+/// Makes one mount read-only, and none below it.
+pub(crate) fn set_read_only_alone(at: impl AsFd, path: &CStr) -> io::Result<()> {
+    set_attributes_of(at, path, libc::MOUNT_ATTR_RDONLY, 0)
+}
+
 fn set_attributes(at: impl AsFd, path: &CStr, set: u64) -> io::Result<()> {
+    set_attributes_of(at, path, set, libc::AT_RECURSIVE)
+}
+
+fn set_attributes_of(
+    at: impl AsFd,
+    path: &CStr,
+    set: u64,
+    mut flags: libc::c_int,
+) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: set,
         attr_clr: 0,
         propagation: 0,
         userns_fd: 0,
     };
-    let mut flags = libc::AT_RECURSIVE;
     if path.is_empty() {
         flags |= libc::AT_EMPTY_PATH;
     }

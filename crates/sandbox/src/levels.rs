@@ -2,7 +2,9 @@
 
 use callgate_call::{Asker, Guarantee, Held, Isolation, Level, Needs, TreeLimits};
 
+use crate::compile;
 use crate::facts::Facts;
+use crate::filter::Sockets;
 
 /// Landlock from this version on also holds truncation.
 const TRUNCATE: u8 = 3;
@@ -156,6 +158,11 @@ fn write(needs: &Needs, facts: &Facts, files: &Files) -> How {
 }
 
 fn network(needs: &Needs, facts: &Facts) -> How {
+    match compile::sockets(needs, facts) {
+        Sockets::Local => return enforced(&["seccomp", "netns", "mountns"]),
+        Sockets::Listening => return enforced(&["seccomp", "netns"]),
+        Sockets::None | Sockets::Inet => {}
+    }
     let namespace = facts.net_namespace && (needs.strict || !facts.seccomp);
     match (facts.seccomp, namespace) {
         (true, false) => enforced(&["seccomp"]),

@@ -552,6 +552,9 @@ mod tests {
             hidden: vec![CString::from(c"/root")],
             proc: true,
             identity: None,
+            covered: vec![],
+            shm: false,
+            loopback: false,
             scratch: Some(CString::from(c"/tmp")),
         };
         let write = |confine: Option<&Confine>| {

@@ -114,7 +114,7 @@ impl Kit {
         let scratch = self.scratch(base, confine.identity)?;
         confine.roots.push(Root {
             path: scratch.path.clone(),
-            access: Access::WriteFolder,
+            access: Access::PrivateFolder,
         });
         order
             .env

@@ -21,12 +21,13 @@ const TRIES_MAX: u32 = 64;
 /// Entries that are looked at together.
 const NAMES_MAX: usize = 4096;
 
-const FOLDER: OFlags = OFlags::RDONLY
+pub(crate) const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
 /// A private temporary folder.
+#[derive(Debug)]
 pub(crate) struct Scratch {
     parent: OwnedFd,
     name: CString,
@@ -129,7 +130,7 @@ pub(crate) fn sweep(base: &CStr) {
 }
 
 /// The folder of all, made if it is not there, and refused if it is not ours alone to write.
-fn enter(base: &CStr) -> io::Result<OwnedFd> {
+pub(crate) fn enter(base: &CStr) -> io::Result<OwnedFd> {
     match rustix::fs::mkdir(base, Mode::RWXU | Mode::XGRP | Mode::XOTH) {
         // The umask is not ours to know.
         Ok(()) => rustix::fs::chmod(base, Mode::RWXU | Mode::XGRP | Mode::XOTH)?,
@@ -164,7 +165,11 @@ fn lock(folder: &OwnedFd) -> bool {
 
 /// Removes a folder with everything below. What is deep is lifted to the top first: no depth
 /// that a tool may have made can take our stack or our descriptors.
-fn remove(parent: BorrowedFd<'_>, name: &CStr, folder: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn remove(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    folder: BorrowedFd<'_>,
+) -> io::Result<()> {
     let mut lifted = 0;
     loop {
         let some = names(folder)?;

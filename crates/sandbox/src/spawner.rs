@@ -18,8 +18,9 @@ use rustix::net::{
 };
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::compile::c_path;
 use crate::compile::{Compiled, Subject};
-use crate::confine::Confine;
+use crate::confine::{Access, Confine, Root};
 use crate::idle::{Idle, Kind, Leash};
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, OrderError, Report, Stage, Way};
 use crate::message::{handed, write_order};
@@ -218,6 +219,7 @@ impl Spawner {
             let _ = terminal.give_to(owner);
         }
         let group = self.group(&spec);
+        let confine = with_home(confine, &spec);
         let order = write_order(&path, &spec, group, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;
         let kind = Kind {
@@ -483,6 +485,22 @@ fn bad_order(spec: &Spec, error: OrderError) -> SpawnError {
             program,
             reason: "an argument or variable contains a zero byte",
         },
+    }
+}
+
+/// The same with the child's home among what it may write.
+fn with_home(confine: Option<Arc<Confine>>, spec: &Spec) -> Option<Arc<Confine>> {
+    let path = spec.home.as_ref().and_then(|home| c_path(home));
+    match (confine, path) {
+        (Some(confine), Some(path)) => {
+            let mut own = Confine::clone(&confine);
+            own.roots.push(Root {
+                path,
+                access: Access::PrivateFolder,
+            });
+            Some(Arc::new(own))
+        }
+        (confine, _) => confine,
     }
 }
 

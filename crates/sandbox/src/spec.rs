@@ -26,6 +26,8 @@ pub struct Spec {
     /// What `cwd` was found to be, where others may change what it names: nothing is started
     /// anywhere else.
     pub folder: Option<Folder>,
+    /// A folder of its own that it may write: its home.
+    pub home: Option<PathBuf>,
     /// Descriptor 0.
     pub stdin: Stdio,
     /// Descriptor 1.
@@ -62,6 +64,7 @@ impl Spec {
             env: Vec::new(),
             cwd,
             folder: None,
+            home: None,
             stdin: Stdio::Null,
             stdout: Stdio::Null,
             stderr: Stdio::Null,

@@ -233,6 +233,9 @@ fn see_files(confine: &Confine, birth: &Birth<'_>) -> io::Result<()> {
     if confine.proc {
         sys::mount_proc()?;
     }
+    if confine.loopback {
+        kernel::raise_loopback()?;
+    }
     Ok(())
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn mount_view(confine: &Confine) -> io::Result<()> {
     if confine.read_only {
         read_only(confine)?;
     }
+    cover(confine)?;
     for way in ways(confine) {
         pin(&way)?;
     }
@@ -35,7 +36,115 @@ pub(crate) fn mount_view(confine: &Confine) -> io::Result<()> {
     for path in &confine.hidden {
         hide(path, &confine.roots)?;
     }
+    if confine.shm {
+        mount_shm()?;
+    }
     Ok(())
+}
+
+/// Where programs expect shared memory.
+pub(crate) const SHM: &CStr = c"/dev/shm";
+
+/// Most that a child can have in shared memory. A group's limit on memory counts it too.
+const SHM_OPTIONS: &CStr = c"mode=1777,size=256m,nr_inodes=16384";
+
+/// Mounts memory that nobody else sees on `/dev/shm`.
+fn mount_shm() -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    match open_path(SHM) {
+        Ok(_) => Ok(mount(c"none", SHM, c"tmpfs", flags, SHM_OPTIONS)?),
+        // A link, where the system has it elsewhere.
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => Ok(()),
+        Err(error) => absent_is_fine(error),
+    }
+}
+
+/// Leaves of each covered folder only the roots inside.
+fn cover(confine: &Confine) -> io::Result<()> {
+    let mut empty: Option<OwnedFd> = None;
+    for folder in &confine.covered {
+        let inside = outermost_inside(folder, &confine.roots);
+        let copies = copies_of(&inside)?;
+        match (&empty, copies.is_empty()) {
+            (Some(empty), true) => {
+                // One that is empty can stand in many places.
+                attach(&copy_of_fd(empty)?, folder)?;
+            }
+            (_, is_empty) => {
+                mount_folders(folder)?;
+                for (root, copy) in &copies {
+                    put(root, copy)?;
+                }
+                kernel::set_read_only_alone(CWD, folder)?;
+                if is_empty {
+                    empty = Some(open_path(folder)?);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The roots inside a folder that are in no other root inside it.
+fn outermost_inside<'a>(folder: &CStr, roots: &'a [Root]) -> Vec<&'a Root> {
+    let prefix = [folder.to_bytes(), b"/"].concat();
+    let mut inside: Vec<&Root> = roots
+        .iter()
+        .filter(|root| root.path.to_bytes().starts_with(&prefix))
+        .collect();
+    inside.sort_unstable_by_key(|root| root.path.to_bytes().len());
+    let mut outermost: Vec<&Root> = Vec::new();
+    for root in inside {
+        let path = as_path(&root.path);
+        if !outermost
+            .iter()
+            .any(|outer| path.starts_with(as_path(&outer.path)))
+        {
+            outermost.push(root);
+        }
+    }
+    outermost
+}
+
+fn as_path(path: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(path.to_bytes()))
+}
+
+/// Mounts of what is at each root. One that is not there, or that this user can not reach, is
+/// left out: it could not be reached anyway.
+fn copies_of<'a>(roots: &[&'a Root]) -> io::Result<Vec<(&'a Root, OwnedFd)>> {
+    let mut copies = Vec::new();
+    for root in roots {
+        match copy_of(&root.path) {
+            Ok(copy) => copies.push((*root, copy)),
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => {}
+            Err(error) => absent_is_fine(error)?,
+        }
+    }
+    Ok(copies)
+}
+
+/// Mounts an empty file system of folders.
+fn mount_folders(path: &CStr) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    Ok(mount(
+        c"none",
+        path,
+        c"tmpfs",
+        flags,
+        c"mode=0755,size=64k",
+    )?)
+}
+
+/// Makes a place for a root and mounts its copy there.
+fn put(root: &Root, copy: &OwnedFd) -> io::Result<()> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(copy)?.st_mode);
+    let access = match kind {
+        FileType::Directory => Access::WriteFolder,
+        _ => Access::WriteFile,
+    };
+    make(&root.path, access)?;
+    attach(copy, &root.path)
 }
 
 fn read_only(confine: &Confine) -> io::Result<()> {
@@ -132,13 +241,7 @@ fn hide_folder(path: &CStr, roots: &[Root]) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount(c"none", path, c"tmpfs", flags, c"mode=0555,size=64k")?;
     for (root, copy) in &copies {
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(copy)?.st_mode);
-        let access = match kind {
-            FileType::Directory => Access::WriteFolder,
-            _ => Access::WriteFile,
-        };
-        make(&root.path, access)?;
-        attach(copy, &root.path)?;
+        put(root, copy)?;
     }
     kernel::set_read_only(CWD, path)
 }
@@ -172,11 +275,15 @@ fn open_path(path: &CStr) -> io::Result<OwnedFd> {
 
 /// A mount of its own of what is at `path`, not attached anywhere yet.
 fn copy_of(path: &CStr) -> io::Result<OwnedFd> {
+    copy_of_fd(&open_path(path)?)
+}
+
+fn copy_of_fd(opened: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
-    Ok(open_tree(open_path(path)?, c"", flags)?)
+    Ok(open_tree(opened, c"", flags)?)
 }
 
 fn attach(copy: &OwnedFd, path: &CStr) -> io::Result<()> {

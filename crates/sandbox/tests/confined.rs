@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callgate_call::{Asker, Guarantee, Guarantees, Needs, Network};
+use callgate_call::{Asker, Guarantee, Guarantees, Ipc, Needs, Network};
 use callgate_sandbox::{Ending, Folder, SpawnError, Spec};
 use support::{BOTH, folder, run, spawner};
 
@@ -547,6 +547,75 @@ async fn another_folder_in_place_of_its_own_is_not_entered() {
         }
     }
     for folder in [home, elsewhere] {
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// K-4. What `ipc` gives reaches nobody else: memory of its own at `/dev/shm`, Unix sockets that
+/// listen, and with `Local` a loopback of its own and a view without the sockets of others.
+#[tokio::test]
+async fn ipc_is_its_own() {
+    let (home, outside) = (folder(), folder());
+    let path = outside.join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let script = format!(
+        r#"/usr/bin/python3 - <<'END'
+import os, socket
+def tried(what, act):
+    try:
+        act()
+        print(what, "ok")
+    except OSError as error:
+        print(what, "no")
+own = os.environ["TMPDIR"] + "/socket"
+def listen():
+    one = socket.socket(socket.AF_UNIX)
+    one.bind(own)
+    one.listen()
+    globals()["kept"] = one
+def connect(path):
+    socket.socket(socket.AF_UNIX).connect(path)
+def loopback():
+    one = socket.create_server(("127.0.0.1", 0))
+    socket.create_connection(one.getsockname())
+tried("shm", lambda: open("/dev/shm/mark", "w").write("x"))
+tried("listen", listen)
+tried("connect", lambda: connect(own))
+tried("outside", lambda: connect("{}"))
+tried("loopback", loopback)
+tried("processes", lambda: os.listdir("/proc/self/fd"))
+END"#,
+        path.display()
+    );
+    for trees in BOTH {
+        let spawner = spawner(trees);
+        let facts = spawner.facts();
+        let whole = facts.mount_namespace && facts.net_namespace;
+        for (ipc, wanted) in [
+            (Ipc::None, "no no no no no"),
+            (Ipc::Private, "ok ok no no no"),
+            (Ipc::Local, "ok ok ok no ok"),
+        ] {
+            let needs = Needs {
+                ipc,
+                ..writes(std::slice::from_ref(&home))
+            };
+            let mut guarded = needs.clone();
+            guarded
+                .guarantees
+                .require(Guarantee::NoNetwork, Asker::Engine);
+            let (text, _) = run(&spawner, sh(&script, &home, &guarded)).await;
+            let words: Vec<&str> = text.split_whitespace().skip(1).step_by(2).collect();
+            let wanted = if whole { wanted } else { "no no no no no" };
+            assert_eq!(words[..5].join(" "), wanted, "{trees:?} {ipc:?}: {text}");
+            let sees_processes = ipc != Ipc::None && whole && facts.pid_namespace;
+            assert_eq!(words[5] == "ok", sees_processes, "{trees:?} {ipc:?}");
+        }
+    }
+    assert!(!std::path::Path::new("/dev/shm/mark").exists());
+    assert!(listener.accept().is_err(), "nobody came");
+    for folder in [home, outside] {
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -190,16 +190,11 @@ fn syscalls(as_json: bool) {
     others.extend(SYSCALL_PROFILES.map(|_| "ENOSYS".to_owned()));
     others.push(String::new());
     rows.push(others);
-    let [tool, network, writes, no_subprocess] = SYSCALL_PROFILES;
-    let heads = [
-        "NUMBER",
-        "CALL",
-        tool,
-        network,
-        writes,
-        no_subprocess,
-        "PASSES",
-    ];
+    let heads: Vec<&str> = ["NUMBER", "CALL"]
+        .into_iter()
+        .chain(SYSCALL_PROFILES)
+        .chain(["PASSES"])
+        .collect();
     show::table(&heads, &rows);
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use callgate_call::Ipc;
 use serde::Deserialize;
 
 /// `network = …`.
@@ -40,6 +41,36 @@ pub enum SandboxConfig {
 #[serde(rename_all = "lowercase")]
 pub enum StrictConfig {
     Strict,
+}
+
+/// `ipc = …`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "bool")]
+pub enum IpcConfig {
+    #[default]
+    None,
+    /// Never written: what programs of `exec/run` have.
+    Private,
+    Local,
+}
+
+impl From<bool> for IpcConfig {
+    fn from(said: bool) -> Self {
+        match said {
+            false => Self::None,
+            true => Self::Local,
+        }
+    }
+}
+
+impl From<IpcConfig> for Ipc {
+    fn from(config: IpcConfig) -> Self {
+        match config {
+            IpcConfig::None => Self::None,
+            IpcConfig::Private => Self::Private,
+            IpcConfig::Local => Self::Local,
+        }
+    }
 }
 
 /// `purity = …`.

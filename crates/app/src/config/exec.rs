@@ -28,6 +28,10 @@ pub struct ExecConfig {
     pub network: Option<NetworkConfig>,
     #[serde(default)]
     pub sandbox: Option<SandboxConfig>,
+    /// True: a loopback and Unix sockets besides shared memory and `/proc`, all their own. False:
+    /// none of it.
+    #[serde(default)]
+    pub ipc: Option<bool>,
     /// Runs even where a promise cannot be kept.
     #[serde(default)]
     pub allow_unsafe_execution: bool,

@@ -78,9 +78,9 @@ def udp6(place):
     return {"port": listener.getsockname()[1]}
 
 
-def unix(kind, abstract=False):
+def unix(kind, abstract=False, outside=False):
     def stage(place):
-        path = os.path.join(place.victim, "socket")
+        path = os.path.join(place.outside if outside else place.victim, "socket")
         if abstract:
             path = "\0" + place.token + "-abstract"
         listen(socket.AF_UNIX, kind, path, place)
@@ -92,19 +92,19 @@ def unix(kind, abstract=False):
 # TCP
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def create_connection(facts):
     socket.create_connection(("127.0.0.1", facts["port"]), 5).sendall(facts["token"].encode())
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def connect_ex(facts):
     connection = socket.socket()
     connection.connect_ex(("127.0.0.1", facts["port"]))
     connection.sendall(facts["token"].encode())
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def inner_socket_module(facts):
     import _socket
 
@@ -113,35 +113,35 @@ def inner_socket_module(facts):
     connection.sendall(facts["token"].encode())
 
 
-@attack(tcp6, heard)
+@attack(tcp6, heard, also=["local"])
 def tcp_version_6(facts):
     connection = socket.socket(socket.AF_INET6)
     connection.connect(("::1", facts["port"]))
     connection.sendall(facts["token"].encode())
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def tcp_version_4_in_6(facts):
     connection = socket.socket(socket.AF_INET6)
     connection.connect(("::ffff:127.0.0.1", facts["port"]))
     connection.sendall(facts["token"].encode())
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def fast_open(facts):
     """A connection without connect."""
     connection = socket.socket()
     connection.sendto(facts["token"].encode(), MSG_FASTOPEN, ("127.0.0.1", facts["port"]))
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def multipath(facts):
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
     connection.connect(("127.0.0.1", facts["port"]))
     connection.sendall(facts["token"].encode())
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def http(facts):
     import urllib.request
 
@@ -149,7 +149,7 @@ def http(facts):
     urllib.request.urlopen(url, timeout=0.3)
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def asyncio_connection(facts):
     import asyncio
 
@@ -161,7 +161,7 @@ def asyncio_connection(facts):
     asyncio.run(send())
 
 
-@attack(tcp4, heard)
+@attack(tcp4, heard, also=["local"])
 def c_library(facts):
     import ctypes
 
@@ -174,7 +174,7 @@ def c_library(facts):
     check(libc.send(fd, ctypes.c_char_p(word), len(word), 0))
 
 
-@attack(tcp4, heard, also=["online"])
+@attack(tcp4, heard, also=["online", "local", "local_online"])
 def ring(facts):
     """io_uring: socket, connect and send, none of them a system call."""
     import ctypes
@@ -189,7 +189,7 @@ def ring(facts):
     ring.ask(Ring.SEND, fd, address(word), len(facts["token"]))
 
 
-@attack(tcp4, heard, also=["online"])
+@attack(tcp4, heard, also=["online", "local", "local_online"])
 def calls_of_32_bits(facts):
     """socketcall by int 0x80."""
     from raw import Low, int80
@@ -240,7 +240,7 @@ def caller(place):
     return {"port": port}
 
 
-@attack(caller, heard)
+@attack(caller, heard, also=["local"])
 def listening(facts):
     """A door of its own for whoever is outside."""
     listener = socket.socket()
@@ -254,20 +254,20 @@ def listening(facts):
 # UDP and below
 
 
-@attack(udp4, heard)
+@attack(udp4, heard, also=["local"])
 def udp_sendto(facts):
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sender.sendto(facts["token"].encode(), ("127.0.0.1", facts["port"]))
 
 
-@attack(udp4, heard)
+@attack(udp4, heard, also=["local"])
 def udp_connected(facts):
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sender.connect(("127.0.0.1", facts["port"]))
     sender.send(facts["token"].encode())
 
 
-@attack(udp6, heard)
+@attack(udp6, heard, also=["local"])
 def udp_version_6(facts):
     sender = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     sender.sendmsg([facts["token"].encode()], [], 0, ("::1", facts["port"]))
@@ -278,7 +278,7 @@ def udp_packet(facts, port):
     return struct.pack("!HHHH", 40000, port, 8 + len(word), 0) + word
 
 
-@attack(udp4, heard, also=["online"], users="root")
+@attack(udp4, heard, also=["online", "local", "local_online"], users="root")
 def raw_ip(facts):
     sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
     sender.sendto(udp_packet(facts, facts["port"]), ("127.0.0.1", 0))
@@ -289,14 +289,14 @@ def wire(place):
     listener.bind(("lo", 3))
 
 
-@attack(wire, heard, also=["online"], users="root")
+@attack(wire, heard, also=["online", "local", "local_online"], users="root")
 def packet_on_the_wire(facts):
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     sender.bind(("lo", 0))
     sender.send(b"\0" * 12 + b"\x08\x00" + facts["token"].encode())
 
 
-@attack(nothing, told, also=["online"])
+@attack(nothing, told, also=["online", "local", "local_online"])
 def netlink(facts):
     """Asks the kernel for the machine's interfaces."""
     asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
@@ -337,10 +337,41 @@ def unix_stream(facts):
     connection.sendall(facts["token"].encode())
 
 
-@attack(unix(socket.SOCK_DGRAM), heard, also=["online"])
+@attack(unix(socket.SOCK_DGRAM), heard, also=["online", "local", "local_online"])
 def unix_datagram(facts):
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.sendto(facts["token"].encode(), facts["path"])
+
+
+@attack(unix(socket.SOCK_STREAM, outside=True), heard, tool="local", also=["local_online"])
+def unix_stream_outside(facts):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(facts["path"])
+    connection.sendall(facts["token"].encode())
+
+
+@attack(unix(socket.SOCK_STREAM, outside=True), heard, tool="local", also=["local_online"])
+def unix_stream_by_a_link(facts):
+    """A link in a folder of its own leads to a socket outside."""
+    link = os.path.join(os.environ["TMPDIR"], "link")
+    os.symlink(facts["path"], link)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(link)
+    connection.sendall(facts["token"].encode())
+
+
+@attack(unix(SOCK_SEQPACKET, outside=True), heard, tool="local", also=["local_online"])
+def unix_packets_outside(facts):
+    connection = socket.socket(socket.AF_UNIX, SOCK_SEQPACKET)
+    connection.connect(facts["path"])
+    connection.send(facts["token"].encode())
+
+
+@attack(unix(socket.SOCK_STREAM), heard, tool="local", also=["local_online"])
+def unix_stream_in_the_workspace(facts):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(facts["path"])
+    connection.sendall(facts["token"].encode())
 
 
 @attack(unix(SOCK_SEQPACKET), heard, also=["online"])
@@ -350,27 +381,27 @@ def unix_packets(facts):
     connection.send(facts["token"].encode())
 
 
-@attack(unix(socket.SOCK_STREAM, True), heard, also=["online"])
+@attack(unix(socket.SOCK_STREAM, True), heard, also=["online", "local", "local_online"])
 def abstract_stream(facts):
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(facts["path"])
     connection.sendall(facts["token"].encode())
 
 
-@attack(unix(socket.SOCK_DGRAM, True), heard, also=["online"])
+@attack(unix(socket.SOCK_DGRAM, True), heard, also=["online", "local", "local_online"])
 def abstract_datagram(facts):
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.sendto(facts["token"].encode(), facts["path"])
 
 
-@attack(unix(socket.SOCK_DGRAM), heard, also=["online"])
+@attack(unix(socket.SOCK_DGRAM), heard, also=["online", "local", "local_online"])
 def pair_aimed_at_a_path(facts):
     """One end of a datagram pair can be sent from to anybody."""
     one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     one.sendto(facts["token"].encode(), facts["path"])
 
 
-@attack(unix(socket.SOCK_DGRAM, True), heard, also=["online"])
+@attack(unix(socket.SOCK_DGRAM, True), heard, also=["online", "local", "local_online"])
 def pair_aimed_at_a_name(facts):
     one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     one.connect(facts["path"])

@@ -94,6 +94,18 @@ impl Backwards {
             Rule::Answer(answer) => return self.answer(answer),
             Rule::AllOf(clauses) => (clauses, true),
             Rule::NoneOf(clauses) => (clauses, false),
+            Rule::AnyOf(lists) => {
+                let mut next = self.answer(REFUSED);
+                for clauses in lists.iter().rev() {
+                    let allow = self.answer(ALLOWED);
+                    let refuse = next;
+                    next = allow;
+                    for clause in clauses.iter().rev() {
+                        next = self.clause(clause, next, refuse);
+                    }
+                }
+                return next;
+            }
             Rule::ByCommand { commands, metadata } => {
                 let runs = commands.runs(metadata).into_iter();
                 let runs: Vec<(u32, Rule)> = runs

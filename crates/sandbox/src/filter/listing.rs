@@ -1,5 +1,5 @@
 //! What passes the filter, as `callgate doctor --syscalls` shows it: the verdict on each system
-//! call under four kinds of tools. Made from the same rules as the program.
+//! call under six kinds of tools. Made from the same rules as the program.
 
 use super::commands::Verdict;
 use super::policy::{self, ALLOWED, Clause, KILLED, NOTIFIED, REFUSED, Rule, UNKNOWN, UNSUPPORTED};
@@ -7,7 +7,14 @@ use super::table::{Kind, NATIVE};
 use super::{Execs, Rules, Sockets};
 
 /// The tools that a verdict is listed for, by what they declare.
-pub const SYSCALL_PROFILES: [&str; 4] = ["tool", "network", "writes", "no_subprocess"];
+pub const SYSCALL_PROFILES: [&str; 6] = [
+    "tool",
+    "network",
+    "writes",
+    "no_subprocess",
+    "exec/run",
+    "ipc",
+];
 
 const TOOL: Rules = Rules {
     sockets: Sockets::None,
@@ -16,7 +23,7 @@ const TOOL: Rules = Rules {
     metadata: false,
 };
 
-const PROFILES: [Rules; 4] = [
+const PROFILES: [Rules; 6] = [
     TOOL,
     Rules {
         sockets: Sockets::Inet,
@@ -31,6 +38,15 @@ const PROFILES: [Rules; 4] = [
         execs: Execs::Once,
         ..TOOL
     },
+    Rules {
+        sockets: Sockets::Listening,
+        metadata: true,
+        ..TOOL
+    },
+    Rules {
+        sockets: Sockets::Local,
+        ..TOOL
+    },
 ];
 
 /// The verdicts on one system call.
@@ -42,7 +58,7 @@ pub struct SyscallVerdict {
     pub name: &'static str,
     /// `allow`, `arguments` where some pass, or how it is refused; in the order of
     /// [`SYSCALL_PROFILES`].
-    pub verdicts: [&'static str; 4],
+    pub verdicts: [&'static str; 6],
     /// What must hold of its arguments, where that decides.
     pub conditions: Vec<String>,
     /// The commands that pass, where it has commands. Those in the second list need `writes`.
@@ -83,7 +99,9 @@ fn verdict(number: u32, name: &'static str, kind: Kind) -> SyscallVerdict {
         name,
         verdicts: rules.map(|rule| match rule {
             Rule::Answer(answer) => word(answer),
-            Rule::AllOf(_) | Rule::NoneOf(_) | Rule::ByCommand { .. } => "arguments",
+            Rule::AllOf(_) | Rule::NoneOf(_) | Rule::AnyOf(_) | Rule::ByCommand { .. } => {
+                "arguments"
+            }
         }),
         conditions,
         commands,
@@ -100,6 +118,10 @@ fn condition(rule: Rule) -> Option<String> {
         Rule::Answer(_) | Rule::ByCommand { .. } => None,
         Rule::AllOf(clauses) => Some(all(clauses)),
         Rule::NoneOf(clauses) => Some(format!("not {}", all(clauses))),
+        Rule::AnyOf(lists) => {
+            let lists: Vec<String> = lists.iter().map(|clauses| all(clauses)).collect();
+            Some(lists.join(", or "))
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) enum Rule {
     AllOf(&'static [Clause]),
     /// Allowed where none of these holds, else refused.
     NoneOf(&'static [Clause]),
+    /// Allowed where all of one of these lists hold, else refused.
+    AnyOf(&'static [&'static [Clause]]),
     /// Judged by its command.
     ByCommand {
         commands: &'static Commands,
@@ -70,10 +72,15 @@ pub(super) fn rule(kind: Kind, rules: Rules) -> Rule {
             Execs::Once => Rule::Answer(NOTIFIED),
             Execs::Never => Rule::REFUSE,
         },
-        Kind::Socket if rules.sockets == Sockets::Inet => Rule::AllOf(INET),
-        Kind::Socket => Rule::REFUSE,
+        Kind::Socket => match rules.sockets {
+            Sockets::None => Rule::REFUSE,
+            Sockets::Inet => Rule::AllOf(INET),
+            Sockets::Listening => Rule::AllOf(LOCAL),
+            Sockets::Local => Rule::AnyOf(&[INET, LOCAL]),
+        },
         Kind::Pair => Rule::AllOf(CONNECTED_PAIR),
-        Kind::Peer => Rule::allow_if(rules.sockets == Sockets::Inet),
+        Kind::Listen => Rule::allow_if(rules.sockets != Sockets::None),
+        Kind::Connect => Rule::allow_if(matches!(rules.sockets, Sockets::Inet | Sockets::Local)),
         Kind::OwnTask => Rule::AllOf(OWN_TASK),
         Kind::OwnPriority => Rule::AllOf(OWN_PRIORITY),
         Kind::OwnIo => Rule::AllOf(OWN_IO),
@@ -142,6 +149,7 @@ const INET: &[Clause] = &[
     // Not the rarer protocols (SCTP, ping sockets): surface without a use.
     whole(2, &[0, bits(libc::IPPROTO_TCP), bits(libc::IPPROTO_UDP)]),
 ];
+const LOCAL: &[Clause] = CONNECTED_PAIR;
 /// Both ends of such a pair stay connected to each other: no call aims them at another address.
 /// A datagram pair sends to any socket that `sendto` names.
 const CONNECTED_PAIR: &[Clause] = &[

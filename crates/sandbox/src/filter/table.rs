@@ -83,8 +83,10 @@ pub(super) enum Kind {
     Exec,
     Socket,
     Pair,
-    /// Uses a socket that is not a pair.
-    Peer,
+    /// Reaches a socket by its address.
+    Connect,
+    /// Gives a socket an address, and takes connections there.
+    Listen,
     /// First argument: whose setting it is.
     OwnTask,
     OwnPriority,
@@ -102,8 +104,8 @@ pub(super) enum Kind {
 }
 
 use Kind::{
-    Absent, ArchPrctl, Attribute, Clone as CloneCall, Exec, Fcntl, Forbidden, Fork, Ioctl,
-    Metadata, Ordinary, OwnIo, OwnPriority, OwnTask, Pair, Peer, Personality, Prctl, Seccomp,
+    Absent, ArchPrctl, Attribute, Clone as CloneCall, Connect, Exec, Fcntl, Forbidden, Fork, Ioctl,
+    Listen, Metadata, Ordinary, OwnIo, OwnPriority, OwnTask, Pair, Personality, Prctl, Seccomp,
     Socket, SocketOption,
 };
 
@@ -258,11 +260,11 @@ const ROWS: &[Row] = &[
     // Sockets.
     row(Socket, "socket", Some(41), Some(198)),
     row(Pair, "socketpair", Some(53), Some(199)),
-    row(Peer, "connect", Some(42), Some(203)),
-    row(Peer, "bind", Some(49), Some(200)),
-    row(Peer, "listen", Some(50), Some(201)),
-    row(Peer, "accept", Some(43), Some(202)),
-    row(Peer, "accept4", Some(288), Some(242)),
+    row(Connect, "connect", Some(42), Some(203)),
+    row(Listen, "bind", Some(49), Some(200)),
+    row(Listen, "listen", Some(50), Some(201)),
+    row(Listen, "accept", Some(43), Some(202)),
+    row(Listen, "accept4", Some(288), Some(242)),
     // Settings of a process: its own only.
     row(OwnTask, "prlimit64", Some(302), Some(261)),
     row(OwnTask, "sched_setaffinity", Some(203), Some(122)),
