@@ -58,6 +58,21 @@ fn long_output_is_an_artifact() {
     let shown = text.len() as u64 - (line.len() as u64 + 2);
     assert_eq!(shown + left_out, total, "{line}");
     assert!(result["stderr"].as_str().unwrap().contains("artifact:b3-"));
+    // no tool lists the names of what was too large for an answer.
+    let digest = name.trim_start_matches("artifact:b3-");
+    for (method, params) in [
+        ("files/list", json!({ "path": ".", "depth": 5 })),
+        ("files/search", json!({ "pattern": "x" })),
+        ("runs/list", json!({})),
+        ("terminals/list", json!({})),
+        ("planner/list_plans", json!({})),
+        ("memory/query", json!({ "query": digest })),
+        ("vector/search", json!({ "query": digest })),
+    ] {
+        let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let told = host.ask(&asked).to_string();
+        assert!(!told.contains(digest), "{method}: {told}");
+    }
     let end = part(&mut host, name, total - 3, 3);
     assert_eq!(
         (&end["content"], &end["size"]),

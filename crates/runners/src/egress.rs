@@ -258,7 +258,9 @@ impl Wanted {
         let bad = Refusal::BadRequest;
         let end = head_end(bytes).ok_or(bad("the request's head has no end"))?;
         let head = std::str::from_utf8(&bytes[..end]).map_err(|_| bad("the head is not text"))?;
+        let head = &head[..head.len() - 2 * "\r\n".len()];
         let (line, fields) = head.split_once("\r\n").unwrap_or((head, ""));
+        check_fields(line, fields)?;
         let mut words = line.split(' ');
         let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
             (words.next(), words.next(), words.next(), words.next())
@@ -286,7 +288,7 @@ impl Wanted {
         let (host, port) = authority(place, Some(80)).ok_or(bad("no host in the address"))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         let mut first = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {place}\r\n");
-        for field in fields.split("\r\n").filter(|field| !field.is_empty()) {
+        for field in fields.split("\r\n").filter(|_| !fields.is_empty()) {
             if !is_ours(field) {
                 first.push_str(field);
                 first.push_str("\r\n");
@@ -301,6 +303,37 @@ impl Wanted {
             port,
             first: First::Bytes(first),
         })
+    }
+}
+
+/// Refuses a head that another server could read in another way: control characters, which a lone
+/// line feed or carriage return is, NUL, folded fields, names that are none, and two statements
+/// of a body's length. RFC 9112, 2.2, 5 and 6.
+fn check_fields(line: &str, fields: &str) -> Result<(), Refusal> {
+    let bad = |reason| Err(Refusal::BadRequest(reason));
+    let is_control = |byte: u8| byte != b'\t' && byte.is_ascii_control();
+    if line.bytes().any(|byte| byte.is_ascii_control()) {
+        return bad("a control character in the request line");
+    }
+    let mut lengths = 0;
+    for field in fields.split("\r\n").filter(|_| !fields.is_empty()) {
+        if field.bytes().any(is_control) {
+            return bad("a control character in a header field, such as a lone line feed");
+        }
+        let Some((name, _)) = field.split_once(':') else {
+            return bad("a header field without a colon");
+        };
+        let is_token =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return bad("a header field whose name is none, or that is folded");
+        }
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        lengths += usize::from(is("content-length") || is("transfer-encoding"));
+    }
+    match lengths {
+        0 | 1 => Ok(()),
+        _ => bad("the length of the body is stated twice"),
     }
 }
 
@@ -485,6 +518,70 @@ mod tests {
         drop(client);
         carry(ours, host).await;
         drop(silent);
+    }
+
+    /// Whatever stands in a head, what is passed on has as many lines as it seems to have.
+    #[test]
+    fn heads_that_can_be_read_in_two_ways_are_refused() {
+        let read = |fields: &str| {
+            let head = format!("GET http://a.test/ HTTP/1.1\r\n{fields}\r\n");
+            Wanted::read(head.as_bytes())
+        };
+        for fields in [
+            "X: a\nEvil: b\r\n",
+            "X: a\rEvil: b\r\n",
+            "X: a\0b\r\n",
+            "X: a\r\n folded: b\r\n",
+            "X: a\r\n\tfolded: b\r\n",
+            " X: a\r\n",
+            "X : a\r\n",
+            "Host\u{a0}: a\r\n",
+            ": a\r\n",
+            "nothing\r\n",
+            "\nX: a\r\n",
+            "X: \x7f\r\n",
+            "Content-Length: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+        ] {
+            assert!(read(fields).is_err(), "{fields:?}");
+        }
+        for fields in [
+            "",
+            "X: a\tb\r\n",
+            "X:\r\n",
+            "X: \u{e9}\r\nContent-Length: 0\r\n",
+        ] {
+            assert!(read(fields).is_ok(), "{fields:?}");
+        }
+        for line in [
+            "GET http://a.test/\n HTTP/1.1",
+            "GET http://a.test/\rX HTTP/1.1",
+            "GET http://a.test/\0 HTTP/1.1",
+            "GET\n http://a.test/ HTTP/1.1",
+            "CONNECT a.test:80\n HTTP/1.1",
+        ] {
+            let head = format!("{line}\r\n\r\n");
+            assert!(Wanted::read(head.as_bytes()).is_err(), "{line:?}");
+        }
+        // Every byte in the midst of a value: the head keeps its lines.
+        for byte in 0..=255_u8 {
+            let head = [
+                b"GET http://a.test/ HTTP/1.1\r\nX: a",
+                &[byte][..],
+                b"b\r\n\r\n",
+            ]
+            .concat();
+            if let Ok(Wanted {
+                first: First::Bytes(first),
+                ..
+            }) = Wanted::read(&head)
+            {
+                let lines = first
+                    .split(|byte| matches!(byte, b'\n' | b'\r' | 0))
+                    .count();
+                assert_eq!(lines, 11, "{byte}");
+            }
+        }
     }
 
     #[tokio::test]
