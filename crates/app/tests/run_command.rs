@@ -51,7 +51,12 @@ fn outcomes_and_exit_codes() {
     for (options, acts, outcome, code) in cases {
         let options = [options, &["--json", "-q"]].concat();
         let ran = theatre.run(&options, &acts);
-        assert_eq!(report(&ran)["outcome"], outcome, "{acts}: {ran:?}");
+        let report = report(&ran);
+        assert_eq!(report["outcome"], outcome, "{acts}: {ran:?}");
+        // An event that was refused is none of the run's.
+        let by_type = report["events_by_type"].as_object().expect("counts");
+        let counted: u64 = by_type.values().filter_map(Value::as_u64).sum();
+        assert_eq!(report["event_count"], counted, "{report}");
         assert_eq!(ran.code(), code, "{acts}: {ran:?}");
         assert_eq!(ran.err, "", "quiet");
     }

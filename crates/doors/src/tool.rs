@@ -69,8 +69,9 @@ impl Taken {
         call.lease = asked.ours.lease.as_deref().map(LeaseToken::new);
         call.trace_id = asked.trace_id;
         if let Some(timeout) = asked.timeout {
-            call.default_timeout = timeout;
-            call.timeout_max = Some(timeout);
+            let limit = timeout - answer_margin(timeout);
+            call.default_timeout = limit;
+            call.timeout_max = Some(limit);
         }
         let asks = asked.context.as_ref().map(asks::read).transpose();
         match asks {
@@ -270,9 +271,24 @@ pub fn refuse_with(fault: &Fault) -> Vec<u8> {
     out
 }
 
+/// Returns the part of a caller's time that is left for ending the tool and answering: a caller that
+/// waits no longer than it allowed would otherwise hear nothing of a timeout. P-7.
+fn answer_margin(timeout: Duration) -> Duration {
+    const MARGIN_MAX: Duration = Duration::from_millis(250);
+    (timeout / 10).min(MARGIN_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// P-7: a tenth of the caller's time, and never more than 250 ms.
+    #[test]
+    fn the_caller_hears_of_a_timeout_in_time() {
+        let margin = |ms| answer_margin(Duration::from_millis(ms)).as_millis();
+        let margins = [1, 9, 10, 1000, 2500, 2501, 10_000].map(margin);
+        assert_eq!(margins, [0, 0, 1, 100, 250, 250, 250]);
+    }
 
     /// P-14: a request tightens; it loosens only what the tool lets go of.
     #[test]

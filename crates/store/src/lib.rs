@@ -106,9 +106,9 @@ pub use plans::{
 pub use queue::{BASE_BYTES_MAX, Job, Queue, Shelf};
 pub use run::{
     ArtifactProblem, BadArtifact, Checked, Collected, KeptArtifact, RUN_ARTIFACTS_MAX,
-    RUN_ARTIFACTS_OPEN_MAX, RUN_LINE_BYTES_MAX, RUN_NAME_BYTES_MAX, RUN_TEXT_BYTES_MAX, Run,
-    RunCursor, RunEnd, RunEvents, RunFilter, RunKeeper, RunState, STREAMING_BYTES_MAX,
-    STREAMING_EVENTS_MAX, STRICT_BYTES_MAX, STRICT_EVENTS_MAX,
+    RUN_ARTIFACTS_OPEN_MAX, RUN_FILE_NAME_BYTES_MAX, RUN_LINE_BYTES_MAX, RUN_NAME_BYTES_MAX,
+    RUN_TEXT_BYTES_MAX, Run, RunCursor, RunEnd, RunEvents, RunFilter, RunKeeper, RunState,
+    STREAMING_BYTES_MAX, STREAMING_EVENTS_MAX, STRICT_BYTES_MAX, STRICT_EVENTS_MAX,
 };
 pub use running::{GateLock, RunningGate, running_gate};
 pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};

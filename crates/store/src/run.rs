@@ -37,7 +37,7 @@ pub use collect::{ArtifactProblem, BadArtifact, Checked, Collected};
 pub use incoming::RUN_ARTIFACTS_OPEN_MAX;
 pub use list::{KeptArtifact, Run, RunCursor, RunEnd, RunFilter, RunState};
 pub use log::RUN_ARTIFACTS_MAX;
-pub use names::{RUN_NAME_BYTES_MAX, RUN_TEXT_BYTES_MAX};
+pub use names::{RUN_FILE_NAME_BYTES_MAX, RUN_NAME_BYTES_MAX, RUN_TEXT_BYTES_MAX};
 pub use policy::{STREAMING_BYTES_MAX, STREAMING_EVENTS_MAX, STRICT_BYTES_MAX, STRICT_EVENTS_MAX};
 pub use read::{RUN_LINE_BYTES_MAX, RunEvents};
 

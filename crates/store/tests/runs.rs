@@ -159,7 +159,16 @@ fn bad_names() {
     assert!(!folder.0.join("datasets").exists());
     let longest = "é".repeat(64);
     let mut log = begin(&store, &longest, RunPolicy::Strict);
-    for bad in ["", ".", "..", "a/b", "a\0b", &long] {
+    let (longest_file, longer_file) = ("x".repeat(245), "x".repeat(246));
+    let data = b"x";
+    log.file(&RunFile {
+        name: &longest_file,
+        content_type: "x",
+        data,
+    })
+    .unwrap();
+    assert!(store.run_file(&longest, &longest_file).unwrap().is_some());
+    for bad in ["", ".", "..", "a/b", "a\0b", &longer_file] {
         let file = RunFile {
             name: bad,
             content_type: "x",

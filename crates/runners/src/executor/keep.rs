@@ -106,6 +106,8 @@ pub(super) struct Keeper {
     /// Where the caller's log goes, if there is one. What does not fit is in the events alone.
     pub logs: Option<mpsc::Sender<Log>>,
     pub kinds: BTreeMap<String, u64>,
+    /// Events that the policy took: one that it refused ends the run and is none of them.
+    pub events: u64,
     pub terminal: Option<Terminal>,
     pub told: Option<Told>,
     pub kept: Vec<Kept>,
@@ -142,6 +144,7 @@ impl Keeper {
             eye: None,
             logs: None,
             kinds: BTreeMap::new(),
+            events: 0,
             terminal: None,
             told: None,
             kept: Vec::new(),
@@ -206,6 +209,7 @@ impl Keeper {
         }
         self.log.event(&event)?;
         self.strides.events.store(envelope.seq, Ordering::Relaxed);
+        self.events += 1;
         count(&mut self.kinds, &said);
         match kind {
             EventKind::Log => self.tell_log(),

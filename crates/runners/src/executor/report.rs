@@ -153,7 +153,7 @@ fn ended(
         "message": message,
         "exit_code": exit_code(end),
         "duration_ms": end.duration_ms,
-        "event_count": keeper.session.events(),
+        "event_count": keeper.events,
         "events_by_type": keeper.kinds,
         "artifacts": {
             "total": tally.total,

@@ -13,10 +13,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::disk::{self, Folder, step};
 use super::names::failed;
+use super::read::digest_of;
 use super::usage::Usage;
 
 /// Artifacts of a run that are under way at once.
-pub const RUN_ARTIFACTS_OPEN_MAX: usize = 4096;
+pub const RUN_ARTIFACTS_OPEN_MAX: usize = 16_384;
 /// Files of them that are open at once.
 const FILES_OPEN_MAX: usize = 32;
 
@@ -47,7 +48,9 @@ struct UnderWay {
     bytes: u64,
     /// So many have set out for the disk.
     set_out: u64,
-    hasher: blake3::Hasher,
+    /// Of the bytes so far, while the file is open: it takes 2 KiB. The digest of a file that was
+    /// closed meanwhile is taken of its bytes.
+    hasher: Option<Box<blake3::Hasher>>,
 }
 
 /// All bytes of an artifact.
@@ -82,7 +85,9 @@ impl Incoming {
             usage.release(bytes.len() as u64);
             return Err(fail(error));
         }
-        under_way.hasher.update(bytes);
+        if let Some(hasher) = &mut under_way.hasher {
+            hasher.update(bytes);
+        }
         under_way.bytes += bytes.len() as u64;
         disk::set_out(file, under_way.bytes, &mut under_way.set_out);
         Ok(())
@@ -104,10 +109,18 @@ impl Incoming {
         if file.metadata()?.len() != under_way.bytes {
             return Err(io::Error::other("its file has another size"));
         }
+        let digest = match &under_way.hasher {
+            Some(hasher) => Digest(*hasher.finalize().as_bytes()),
+            None => {
+                let folder = &self.place.as_ref().expect("it has begun").folder;
+                let kept = folder.read(&under_way.file_name)?;
+                digest_of(kept.ok_or(io::ErrorKind::NotFound)?)?.0
+            }
+        };
         Ok(Complete {
             _file: file,
             file_name: under_way.file_name.clone(),
-            digest: Digest(*under_way.hasher.finalize().as_bytes()),
+            digest,
         })
     }
 
@@ -144,7 +157,7 @@ impl Incoming {
             written_at: self.clock,
             bytes: 0,
             set_out: 0,
-            hasher: blake3::Hasher::new(),
+            hasher: Some(Box::default()),
         };
         self.under_way.insert(artifact.to_owned(), under_way);
         Ok(())
@@ -176,6 +189,7 @@ impl Incoming {
         let open = self.under_way.values_mut().filter(|it| it.file.is_some());
         if let Some(oldest) = open.min_by_key(|it| it.written_at) {
             oldest.file = None;
+            oldest.hasher = None;
             self.files_open -= 1;
         }
     }

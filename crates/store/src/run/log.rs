@@ -17,7 +17,7 @@ use super::docs::{EndDoc, LostDoc};
 use super::events::EventFile;
 use super::incoming::Incoming;
 use super::manifest::{self, ArtifactLine, FileLine};
-use super::names::{check_name, check_text, failed, unrecorded};
+use super::names::{check_file_name, check_text, failed, unrecorded};
 use super::policy::{Taken, Waiting};
 use super::rows::Rows;
 use crate::{Store, records};
@@ -104,7 +104,7 @@ impl RunLog for KeptRun {
     }
 
     fn file(&mut self, file: &RunFile<'_>) -> Result<(), KeepError> {
-        check_name("file name", file.name)?;
+        check_file_name(file.name)?;
         check_text("content type", file.content_type)?;
         if self.files.len() >= RUN_ARTIFACTS_MAX {
             let many = format!("a run has at most {RUN_ARTIFACTS_MAX} files");

@@ -7,17 +7,31 @@ use callgate_call::{KeepError, Partition, RunStart};
 
 use crate::StoreError;
 
-/// Longest name of a run, a part of a partition, or a file.
+/// Longest name of a run, or a part of a partition.
 pub const RUN_NAME_BYTES_MAX: usize = 128;
+/// Longest name of a sidecar file: what file systems take, less `.meta.json` for the file beside it.
+pub const RUN_FILE_NAME_BYTES_MAX: usize = 255 - ".meta.json".len();
 /// Longest id, name and content type of an artifact, job id and parent.
 pub const RUN_TEXT_BYTES_MAX: usize = 1024;
 
 /// Checks what becomes the name of a folder or a file.
 pub(super) fn check_name(what: &str, name: &str) -> Result<(), KeepError> {
+    check_name_within(what, name, RUN_NAME_BYTES_MAX)
+}
+
+/// Checks the name of a sidecar file.
+pub(super) fn check_file_name(name: &str) -> Result<(), KeepError> {
+    check_name_within("file name", name, RUN_FILE_NAME_BYTES_MAX)
+}
+
+fn check_name_within(what: &str, name: &str, bytes_max: usize) -> Result<(), KeepError> {
     let wrong = match name {
         "" => "is empty",
         "." | ".." => "is not a name",
-        _ if name.len() > RUN_NAME_BYTES_MAX => "is longer than 128 bytes",
+        _ if name.len() > bytes_max => {
+            let wrong = format!("{what} is longer than {bytes_max} bytes");
+            return Err(KeepError::BadName(wrong));
+        }
         _ if name.contains('/') => "has a slash in it",
         _ if name.chars().any(char::is_control) => "has a control character in it",
         _ => return Ok(()),

@@ -137,7 +137,7 @@ impl Store {
 
     /// A file that a run put beside its events.
     pub fn run_file(&self, run_id: &str, name: &str) -> Result<Option<File>, StoreError> {
-        if names::check_name("file name", name).is_err() {
+        if names::check_file_name(name).is_err() {
             return Ok(None);
         }
         let Some(folder) = self.folder_by_id(run_id)? else {
