@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::support::desk::Desk;
-use crate::support::drive::{Ran, Serve, cli, run, run_with, verified};
+use crate::support::drive::{Ran, Serve, cli, run_with, verified};
 use crate::support::mcp::initialize;
 use crate::support::workspace::{ONE, TOOL, folder_of, trusted, workspace};
 use crate::support::{Folder, callgate, wait_for};
@@ -496,9 +496,11 @@ fn a_killed_trust_leaves_one_or_the_other() {
         }
         folder.write("callgate.toml", &second);
         let mut trust = callgate(&folder);
-        let killed = run(trust
-            .arg("trust")
-            .env("CALLGATE_FAILPOINT", format!("{point}=kill")));
+        let killed = crate::support::drive::run(
+            trust
+                .arg("trust")
+                .env("CALLGATE_FAILPOINT", format!("{point}=kill")),
+        );
         assert!(killed.was_killed(), "{point}: {killed:?}");
         folder.write("callgate.toml", ONE);
         let denied = [".env", "secret"].map(|path| {

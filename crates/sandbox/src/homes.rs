@@ -192,6 +192,7 @@ impl Homes {
         let mode = Mode::RUSR | Mode::WUSR;
         let mut file = fs::File::from(rustix::fs::openat(parent, &sizes, flags, mode)?);
         let mut text = String::new();
+        // bound: 32 bytes, more than any number of bytes in decimal
         (&mut file).take(32).read_to_string(&mut text)?;
         let counted = file.metadata()?.modified()?;
         let age = now.duration_since(counted);
