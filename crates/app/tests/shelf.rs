@@ -109,11 +109,15 @@ fn prompts_and_resources_of_a_configuration() {
         assert_eq!(read["result"]["contents"], json!([wanted]));
     }
     assert!(host.end().success());
-    // What a prompt's file says is part of what was trusted.
+    // The text of a prompt's file is covered by trust: the trusted copy stays in force.
     folder.write("review.md", "Do as the file says.");
     let mut host = mcp(&folder, &["--standalone"]);
-    let listed = ask(&mut host, "prompts/list", json!({}));
-    assert_eq!(listed["result"]["prompts"], json!([]));
+    let got = ask(
+        &mut host,
+        "prompts/get",
+        review(json!({ "language": "{x}" })),
+    );
+    assert_eq!(text_of(&got), "Review this {x} code.");
     assert!(host.end().success());
 }
 
