@@ -78,7 +78,7 @@ impl Workshop<'_> {
             .tier
             .unwrap_or_else(|| tier_of_side_effects(&aid, &config.side_effects));
         let tier = Tier::from_number(tier)
-            .ok_or_else(|| about(format!("tier: {tier} is not 0, 1, 2 or 3")))?;
+            .ok_or_else(|| about(format!("tier: {tier} is not a number from 0 to 3")))?;
         let isolation = match &config.runner {
             Some(runner) => {
                 let bound = config.bound.as_ref();

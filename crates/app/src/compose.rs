@@ -563,10 +563,9 @@ fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> 
     let restrictions = restrictions.map(restriction).collect();
     let configured = match config.leases.enforce_from_tier {
         None => None,
-        Some(number) => Some(
-            Tier::from_number(number)
-                .ok_or_else(|| format!("leases.enforce_from_tier: {number} is not 0, 1, 2 or 3"))?,
-        ),
+        Some(number) => Some(Tier::from_number(number).ok_or_else(|| {
+            format!("leases.enforce_from_tier: {number} is not a number from 0 to 3")
+        })?),
     };
     let asked = matches!(
         environment.text("MACHINA_LEASE_ENFORCE"),

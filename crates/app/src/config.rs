@@ -447,7 +447,9 @@ pub fn explain(message: &str, key: Option<&str>) -> String {
         Some((_, rest)) => rest.trim_end_matches('`').to_owned(),
         None => format!("a {value}"),
     };
+    let is_tier = matches!(key, Some("tier" | "enforce_from_tier"));
     let wanted = match wanted {
+        "u64" if is_tier => "a number from 0 to 3",
         "u64" | "u32" | "usize" => "a whole number of 0 or more",
         "f64" => "a number",
         "a boolean" => "true or false",

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use callgate_call::bounded;
 
@@ -69,6 +69,14 @@ impl Environment {
             .get(OsStr::new(name))
             .map(OsString::as_os_str)
             .filter(|v| !v.is_empty())
+    }
+
+    /// Returns the folder that a variable names. A relative path names none: it would be another
+    /// folder wherever the program is started.
+    pub fn folder(&self, name: &str) -> Option<&Path> {
+        self.os(name)
+            .map(Path::new)
+            .filter(|path| path.is_absolute())
     }
 
     /// The same, as text.

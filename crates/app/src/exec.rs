@@ -70,7 +70,7 @@ pub fn programs(parts: &Parts<'_>, config: &Config) -> Programs {
 /// How dangerous it is to run what a caller names.
 pub fn tier(config: &Config) -> Result<Tier, String> {
     let tier = config.exec.tier.unwrap_or(Tier::System.number().into());
-    Tier::from_number(tier).ok_or_else(|| format!("exec.tier: {tier} is not 0, 1, 2 or 3"))
+    Tier::from_number(tier).ok_or_else(|| format!("exec.tier: {tier} is not a number from 0 to 3"))
 }
 
 /// Processes of one program and all it starts.

@@ -39,7 +39,9 @@ pub enum PathsError {
         source: std::io::Error,
     },
     /// Nobody says where state goes.
-    #[error("no place for state: set HOME or XDG_STATE_HOME, or pass --state DIR")]
+    #[error(
+        "no folder for state: set HOME or XDG_STATE_HOME to an absolute path, or pass --state DIR"
+    )]
     NoState,
     /// The system would cut the socket's path.
     #[error(
@@ -76,14 +78,13 @@ impl Paths {
                 .join("callgate")
                 .join(&name),
         };
-        let socket = match (socket, environment.os("XDG_RUNTIME_DIR")) {
+        let socket = match (socket, environment.folder("XDG_RUNTIME_DIR")) {
             (Some(socket), _) => environment.current_dir.join(socket),
             // State that was put elsewhere takes its sockets along, so that two states of one
             // workspace do not meet.
-            (None, Some(runtime)) if chosen.is_none() => Path::new(runtime)
-                .join("callgate")
-                .join(&name)
-                .join("gate.sock"),
+            (None, Some(runtime)) if chosen.is_none() => {
+                runtime.join("callgate").join(&name).join("gate.sock")
+            }
             _ => state.join("gate.sock"),
         };
         Ok(Self {
@@ -137,11 +138,9 @@ fn folder_name(workspace: &Path) -> String {
 }
 
 fn state_home(environment: &Environment) -> Option<PathBuf> {
-    match (environment.os("XDG_STATE_HOME"), environment.os("HOME")) {
-        (Some(state), _) => Some(PathBuf::from(state)),
-        (None, Some(home)) => Some(Path::new(home).join(STATE_IN_HOME)),
-        (None, None) => None,
-    }
+    let in_home = || Some(environment.folder("HOME")?.join(STATE_IN_HOME));
+    let state = environment.folder("XDG_STATE_HOME").map(Path::to_owned);
+    state.or_else(in_home)
 }
 
 /// Where the model is kept, for all workspaces of a user.

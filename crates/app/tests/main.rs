@@ -19,6 +19,7 @@ mod podman;
 )]
 mod support;
 
+mod advice;
 mod against_the_gate;
 mod asking;
 mod at_most_once;

@@ -66,11 +66,11 @@ fn bad_values_are_quoted() {
         (ONE.replace("tier = 1", "teir = 1"), "did you mean `tier`?"),
         (
             ONE.replace("tier = 1", "tier = \"one\""),
-            "tier: \"one\" is not a whole number",
+            "tier: \"one\" is not a number from 0 to 3",
         ),
         (
             ONE.replace("tier = 1", "tier = 7"),
-            "tier: 7 is not 0, 1, 2 or 3",
+            "tier: 7 is not a number from 0 to 3",
         ),
         (
             ONE.replace("tier = 1", "timeout_ms = 0"),

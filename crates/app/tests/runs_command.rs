@@ -346,6 +346,11 @@ fn artifacts() {
         verified.err.contains("changed") && verified.err.contains("a.txt"),
         "{verified:?}"
     );
+    assert!(
+        verified
+            .out
+            .contains("1 artifact is not what was committed")
+    );
 
     let stray = "00".repeat(32);
     let stray = theatre

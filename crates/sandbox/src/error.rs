@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum SpawnError {
-    #[error("start `{program}`: not found; is it installed and on PATH?")]
+    #[error("start `{program}`: not found; {}", advice(program))]
     NotFound { program: String },
     #[error("start `{program}`: {path} is not executable; `chmod +x` it, or name its interpreter")]
     NotExecutable { program: String, path: PathBuf },
@@ -22,6 +22,17 @@ pub enum SpawnError {
     Cwd {
         program: String,
         cwd: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "start `{program}`: cannot create {}, which its `writes` lists: create it, or let the \
+         gate's user write to the folder it is in",
+        path.display()
+    )]
+    Writes {
+        program: String,
+        path: PathBuf,
         #[source]
         source: io::Error,
     },
@@ -54,4 +65,13 @@ pub enum SpawnError {
     },
     #[error("start `{program}`: the spawner died meanwhile")]
     Lost { program: String },
+}
+
+/// Returns the likely mistake behind a program that was not found: a whole command line in place
+/// of its name, such as `cargo build`, or a program that is not installed.
+fn advice(program: &str) -> &'static str {
+    match program.contains(char::is_whitespace) {
+        true => "name the program alone and give its arguments separately",
+        false => "is it installed and on PATH?",
+    }
 }

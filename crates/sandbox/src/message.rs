@@ -330,11 +330,13 @@ pub(crate) enum Stage {
     Outlet = 14,
     Group = 15,
     Terminal = 16,
+    /// Creating what a tool declares in `writes`.
+    Writes = 17,
 }
 
 impl Stage {
     pub fn from_byte(byte: u8) -> Option<Self> {
-        const ALL: [Stage; 16] = [
+        const ALL: [Stage; 17] = [
             Stage::Nanny,
             Stage::Fork,
             Stage::Descriptors,
@@ -351,6 +353,7 @@ impl Stage {
             Stage::Outlet,
             Stage::Group,
             Stage::Terminal,
+            Stage::Writes,
         ];
         ALL.into_iter().find(|stage| *stage as u8 == byte)
     }
@@ -373,6 +376,7 @@ impl Stage {
             Self::Outlet => "open its way to its hosts",
             Self::Group => "make a group for its processes",
             Self::Terminal => "take its terminal",
+            Self::Writes => "create what it may write",
         }
     }
 }

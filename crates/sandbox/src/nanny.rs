@@ -341,7 +341,7 @@ impl Nanny<'_> {
         .map_err(|error| (Stage::Fork, error.into()))?;
         let fence = match confine {
             Some(confine) if !confine.has_own_view() => {
-                view::make_missing(&confine.roots).map_err(at(Stage::Mounts))?;
+                view::make_missing(&confine.roots).map_err(at(Stage::Writes))?;
                 tool::build_fence(confine).map_err(at(Stage::Roots))?
             }
             _ => None,

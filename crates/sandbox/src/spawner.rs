@@ -1,6 +1,7 @@
 //! The gate's side of the spawner: starts its process, hands it descriptors, tells the
 //! nanny what to run.
 
+use std::ffi::OsStr;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -228,10 +229,10 @@ impl Spawner {
         };
         let (mut child, first) = self.begin(&order, &spec, kind).await?;
         let named = Named {
+            confine,
             program: spec.program(),
             path,
             cwd: spec.cwd,
-            confined: kind.confined,
         };
         match first {
             // No descriptor was left for it: a tool that reaches nobody is not what was asked for.
@@ -504,12 +505,19 @@ fn with_home(confine: Option<Arc<Confine>>, spec: &Spec) -> Option<Arc<Confine>>
     }
 }
 
+/// Returns the first path that a child may write and that does not exist.
+fn missing_write(confine: &Confine) -> Option<PathBuf> {
+    let writable = confine.roots.iter().filter(|root| root.access.writes());
+    let mut paths = writable.map(|root| Path::new(OsStr::from_bytes(root.path.to_bytes())));
+    paths.find(|path| !path.exists()).map(Path::to_owned)
+}
+
 /// What a message about a failed start names.
 struct Named {
     program: String,
     path: PathBuf,
     cwd: PathBuf,
-    confined: bool,
+    confine: Option<Arc<Confine>>,
 }
 
 impl Named {
@@ -518,7 +526,7 @@ impl Named {
             program,
             path,
             cwd,
-            confined,
+            confine,
         } = self;
         let source = io::Error::from_raw_os_error(errno);
         let step = stage.as_str();
@@ -528,9 +536,16 @@ impl Named {
                 cwd,
                 source,
             },
+            (Stage::Writes, _) => SpawnError::Writes {
+                program,
+                path: confine
+                    .and_then(|confine| missing_write(&confine))
+                    .unwrap_or_default(),
+                source,
+            },
             (Stage::Exec, libc::ENOENT) => SpawnError::NoInterpreter { program, path },
             // We could have run it, or it would not have come so far.
-            (Stage::Exec, libc::EACCES) if confined => SpawnError::OutOfReach {
+            (Stage::Exec, libc::EACCES) if confine.is_some() => SpawnError::OutOfReach {
                 path: path.canonicalize().unwrap_or(path),
                 program,
             },

@@ -171,7 +171,7 @@ fn steps(birth: &Birth<'_>, line: &Line) -> Result<Infallible, Failure> {
         kernel::go_first().map_err(at(Stage::Group))?;
     }
     match confine {
-        Some(confine) => see_files(confine, birth).map_err(|error| (Stage::Mounts, error))?,
+        Some(confine) => see_files(confine, birth)?,
         None => see_own_processes(birth.ownership),
     }
     if confine.is_some_and(|confine| confine.outlet) {
@@ -220,21 +220,22 @@ fn die_with_nanny() -> rustix::io::Result<()> {
 }
 
 /// The view of a confined tool.
-fn see_files(confine: &Confine, birth: &Birth<'_>) -> io::Result<()> {
+fn see_files(confine: &Confine, birth: &Birth<'_>) -> Result<(), Failure> {
+    let failed = |error: io::Error| (Stage::Mounts, error);
     if confine.has_namespace(libc::CLONE_NEWUSER) {
-        userns::stay(birth.outside)?;
+        userns::stay(birth.outside).map_err(failed)?;
     }
     if confine.has_own_view() {
-        view::make_missing(&confine.roots)?;
+        view::make_missing(&confine.roots).map_err(|error| (Stage::Writes, error))?;
     }
     if confine.has_namespace(libc::CLONE_NEWNS) {
-        view::mount_view(confine)?;
+        view::mount_view(confine).map_err(failed)?;
     }
     if confine.proc {
-        sys::mount_proc()?;
+        sys::mount_proc().map_err(failed)?;
     }
     if confine.loopback {
-        kernel::raise_loopback()?;
+        kernel::raise_loopback().map_err(failed)?;
     }
     Ok(())
 }

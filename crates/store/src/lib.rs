@@ -393,7 +393,7 @@ fn make_private(dir: &Path) -> Result<(), StoreError> {
     if found.uid() != rustix::process::geteuid().as_raw() {
         return Err(fail(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "another user owns it",
+            "another user owns it; pass --state with a folder of your own",
         )));
     }
     if found.mode() & 0o077 != 0 {

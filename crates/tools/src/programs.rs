@@ -84,8 +84,12 @@ impl Programs {
         if is_path(program) && self.allow.iter().any(|allowed| allowed.is_file(&meant)) {
             return Ok(meant.into());
         }
+        let advice = match program.contains(char::is_whitespace) {
+            true => ": name the program alone and put its arguments in `args`",
+            false => "",
+        };
         Err(
-            Fault::denied(format!("`{program}` is not among exec.allow"))
+            Fault::denied(format!("`{program}` is not among exec.allow{advice}"))
                 .with("field", field)
                 .with("reason", "not allowed"),
         )

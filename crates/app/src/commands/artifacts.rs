@@ -224,10 +224,12 @@ fn verify(store: &Store, place: &Place) -> Done {
             ));
         }
         let (files, bytes) = (checked.files, size(checked.bytes));
-        show::data(&format!(
-            "{files} files, {bytes}: {} artifacts are not what was committed\n",
-            checked.bad.len()
-        ));
+        let verdict = match checked.bad.len() {
+            0 => "every artifact is what was committed".to_owned(),
+            1 => "1 artifact is not what was committed".to_owned(),
+            bad => format!("{bad} artifacts are not what was committed"),
+        };
+        show::data(&format!("{files} files, {bytes}: {verdict}\n"));
     }
     Ok(match checked.bad.is_empty() {
         true => ExitCode::SUCCESS,

@@ -57,10 +57,10 @@ enum LeaseCommand {
 
 /// Reads a tier.
 pub fn tier(text: &str) -> Result<Tier, String> {
-    let number = text
-        .parse()
-        .map_err(|_| "a tier is 0, 1, 2 or 3".to_owned())?;
-    Tier::from_number(number).ok_or_else(|| "a tier is 0, 1, 2 or 3".to_owned())
+    let number = text.parse().ok();
+    number
+        .and_then(Tier::from_number)
+        .ok_or_else(|| "a tier is a number from 0 to 3".to_owned())
 }
 
 pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {

@@ -76,15 +76,10 @@ pub enum OwnerError {
 impl Owner {
     /// The owner of this process.
     pub fn new(environment: &Environment) -> Self {
-        let home = environment
-            .os("HOME")
-            .map(|home| Path::new(home).join(".config"));
-        let config = environment
-            .os("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .or(home);
+        let home = environment.folder("HOME").map(|home| home.join(".config"));
+        let config = environment.folder("XDG_CONFIG_HOME").map(Path::to_owned);
         Self {
-            folder: config.map(|config| environment.current_dir.join(config).join("callgate")),
+            folder: config.or(home).map(|config| config.join("callgate")),
             uid: environment.uid,
         }
     }

@@ -88,9 +88,10 @@ pub(crate) fn not_started(error: &SpawnError) -> Fault {
             .with("field", "args")
             .with("reason", "too long together with the environment"),
         SpawnError::Lost { .. } => Fault::Crash { message: text },
-        SpawnError::NoProcesses { .. } | SpawnError::Step { .. } | SpawnError::Spawner { .. } => {
-            Fault::Unavailable { reason: text }
-        }
+        SpawnError::NoProcesses { .. }
+        | SpawnError::Writes { .. }
+        | SpawnError::Step { .. }
+        | SpawnError::Spawner { .. } => Fault::Unavailable { reason: text },
     }
 }
 

@@ -236,7 +236,7 @@ impl Ground {
                         rustix::fs::fsync(&folder).map_err(|error| fault(error, &walked))?;
                     }
                     Err(Errno::EXIST) => {}
-                    Err(error) => return Err(fault(error, &walked)),
+                    Err(error) => return Err(not_created(error, &walked)),
                 }
             }
             (folder, real) = self.reach(&walked, flags)?;
@@ -471,6 +471,23 @@ fn no_such(path: &Path) -> Fault {
     Fault::NotFound {
         message: format!("{}: no such file or folder", path.display()),
     }
+}
+
+/// Returns the fault of a file or folder that could not be created. Where the system does not
+/// allow it the folder is at fault, such as one of a workspace that is read-only.
+pub fn not_created(error: Errno, path: &Path) -> Fault {
+    let folder = match path.parent().filter(|folder| *folder != Path::new("")) {
+        Some(folder) => format!("`{}`", folder.display()),
+        None => "the workspace".to_owned(),
+    };
+    let why = match error {
+        Errno::ACCESS | Errno::PERM => format!("the gate's user may not write to {folder}"),
+        Errno::ROFS => format!("{folder} is on a read-only file system"),
+        _ => return fault(error, path),
+    };
+    Fault::denied(format!("cannot create `{}`: {why}", path.display()))
+        .with("field", "path")
+        .with("reason", "the system does not allow it")
 }
 
 /// What the kernel said of a path, in the words of faults.

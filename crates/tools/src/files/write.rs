@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::etag::{modified, size};
 use super::heirs::Heir;
-use super::place::{Outside, Spot, errno, fault, plain, shown};
+use super::place::{Outside, Spot, errno, fault, not_created, plain, shown};
 use super::swept::{NAMES_TRIED, keep, passing_name};
 use super::{Encoding, Files};
 
@@ -86,7 +86,10 @@ pub fn replace(
     let failed = |error: Errno| fault(error, path);
     // Once here, so that nothing is written for nothing; and again under the lock.
     let before = check(files, spot, terms)?;
-    let fresh = Fresh::make(files, spot).map_err(failed)?;
+    let fresh = Fresh::make(files, spot).map_err(|error| match &before {
+        None => not_created(error, path),
+        Some(_) => failed(error),
+    })?;
     (&fresh.file)
         .write_all(content)
         .map_err(|error| failed(errno(&error)))?;

@@ -396,6 +396,7 @@ fn not_started(error: &SpawnError) -> Fault {
         SpawnError::Cwd { .. } => bad("cwd", words),
         SpawnError::NotExecutable { .. } | SpawnError::OutOfReach { .. } => Fault::denied(words),
         SpawnError::NoProcesses { .. }
+        | SpawnError::Writes { .. }
         | SpawnError::Step { .. }
         | SpawnError::Spawner { .. }
         | SpawnError::Lost { .. } => Fault::Unavailable { reason: words },

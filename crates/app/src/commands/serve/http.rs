@@ -1,5 +1,6 @@
 //! HTTP on TCP: which port, who is asked for a token, and whose tokens count. Decision G-10.
 
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -67,9 +68,15 @@ pub async fn open(
     let bound = bound.and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
     let (port, listener) = match bound {
         Ok(bound) => bound,
-        Err(error) if wanted.is_some() => return Err(format!("listen on port {port}: {error}")),
+        Err(error) if wanted.is_some() => {
+            return Err(format!(
+                "listen on port {port}: {error}{}",
+                other_port(&error)
+            ));
+        }
         Err(error) => {
-            let why = format!("no HTTP, only the socket: port {port}: {error}; pass --port");
+            let advice = other_port(&error);
+            let why = format!("no HTTP, only the socket: port {port}: {error}{advice}");
             return Ok(Opened::Taken(why));
         }
     };
@@ -87,6 +94,16 @@ pub async fn open(
         hosts: config.hosts,
         guard,
     }))
+}
+
+/// Returns the advice for a port that another program has.
+fn other_port(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; name another one with --port, or pass --port 0 for any that is free"
+        }
+        _ => "",
+    }
 }
 
 /// What came of opening a port.
