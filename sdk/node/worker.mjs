@@ -82,6 +82,10 @@ class Worker {
       return failure(request?.call ?? null, "ProtocolError", `not a call: ${error.message}`);
     }
     const { call, entry, guarantees } = request;
+    const inexact = inexactInteger(line);
+    if (inexact) {
+      return failure(call, "RangeError", `the integer ${inexact} is another one in JavaScript: send it as a string`);
+    }
     try {
       const reply = await this.run(request);
       try {
@@ -185,6 +189,16 @@ function changes(before, slots) {
 
 function encode(value) {
   return JSON.stringify(value, strict) + "\n";
+}
+
+/**
+ * The first integer of a request that JavaScript has no number for. Its text would be read as the
+ * nearest double: a tool would get another number than the one that was checked and approved.
+ */
+function inexactInteger(line) {
+  if (!/\d{16}/u.test(line)) return undefined;
+  const tokens = line.match(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/gu) ?? [];
+  return tokens.find((token) => /^-?\d{16,}$/u.test(token) && BigInt(token) !== BigInt(Number(token)));
 }
 
 function failure(call, type, message, blocked) {

@@ -39,6 +39,7 @@ mod earlier_state;
 mod egress;
 mod eight_processes;
 mod every_wire;
+mod exact_numbers;
 mod exec;
 mod exec_allow;
 mod exec_hard;

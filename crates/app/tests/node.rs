@@ -250,3 +250,22 @@ fn a_pure_tool_has_its_own_code() {
     assert_eq!(common, json!({ "common": 7 }));
     assert!(serve.stop().success());
 }
+
+/// G-1e: a number that JavaScript does not have is refused by the worker: the tool would get another.
+#[test]
+fn integers_that_are_others_in_javascript_are_refused() {
+    let folder = workspace(&["later"], "");
+    let serve = Serve::start(&folder);
+    let value = json!([9_007_199_254_740_992_u64, "\"9007199254740993"]);
+    assert_eq!(output(&serve, "later", json!({ "value": value })), value);
+    for number in [
+        json!(9_007_199_254_740_993_u64),
+        json!(i64::MIN + 1),
+        json!(u64::MAX),
+    ] {
+        let (class, message) = fault(&serve, "later", json!({ "value": [{ "a": number }] }));
+        assert_eq!(class, "RangeError", "{message}");
+        assert!(message.contains(&number.to_string()), "{message}");
+    }
+    serve.stop();
+}

@@ -1,5 +1,5 @@
-//! Canonical JSON (RFC 8785) and the digests made over it. Two texts of one value have one
-//! digest, whatever their spacing or key order. Decision G-1.
+//! Canonical JSON (RFC 8785, with exact integers) and the digests made over it. Two texts of one
+//! value have one digest, whatever their spacing or key order; two values have two. Decision G-1.
 
 use std::fmt;
 
@@ -22,6 +22,26 @@ impl Digest {
         let mut bytes = Vec::with_capacity(256);
         canonical_json(value, &mut bytes);
         Self::of_bytes(&bytes)
+    }
+
+    /// Returns the digest that release 0.1.0 made of a JSON value, if it is another one: there, whole
+    /// numbers from 2^53 on were digested as doubles, so that several shared a digest. `None` of a
+    /// value without such numbers.
+    #[must_use]
+    pub fn of_json_as_doubles(value: &Value) -> Option<Self> {
+        if !has_exact_integer(value) {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(256);
+        write_value(value, Numbers::Doubles, &mut bytes);
+        Some(Self::of_bytes(&bytes))
+    }
+
+    /// Returns whether this is the digest of `value`, in the form of this release or of 0.1.0. For
+    /// records; what is to be replayed or permitted is compared in the present form alone.
+    #[must_use]
+    pub fn is_of_json(self, value: &Value) -> bool {
+        self == Self::of_json(value) || Self::of_json_as_doubles(value) == Some(self)
     }
 
     /// The digest as 64 lower-case hex digits.
@@ -62,13 +82,15 @@ pub(crate) fn compact_json(value: &Value, out: &mut Vec<u8>) -> bool {
     write_value(value, Numbers::AsTheyAre, out)
 }
 
-/// How numbers are written that are not the integers that a double holds exactly.
+/// How numbers are written that are not integers below 2^53.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbers {
-    /// As the double is.
+    /// Whole numbers of 64 bits exactly, others as the double is.
     Canonical,
-    /// Nothing of them is lost.
+    /// In their own words.
     AsTheyAre,
+    /// All as doubles, as release 0.1.0 had it.
+    Doubles,
 }
 
 /// True if what was written is canonical.
@@ -125,12 +147,16 @@ fn write_members(members: &Map<String, Value>, numbers: Numbers, out: &mut Vec<u
     canonical
 }
 
-/// Integers a double holds exactly are written as they are.
+/// From here on several integers are one double.
+const EXACT_FROM: u64 = 1 << 53;
+
+/// Integers below 2^53 are written as they are. Whole numbers from there on that fit 64 bits are
+/// written as their digits and `e0`: JSON of the same number that RFC 8785 never writes, so that no
+/// digest of an exact number is one that release 0.1.0 made of a rounded one.
 fn write_number(number: &Number, numbers: Numbers, out: &mut Vec<u8>) -> bool {
-    const EXACT: u64 = 1 << 53;
     match (number.as_u64(), number.as_i64()) {
-        (Some(n), _) if n <= EXACT => canonical_integer(n, out),
-        (_, Some(n)) if n.unsigned_abs() <= EXACT => {
+        (Some(n), _) if n < EXACT_FROM => canonical_integer(n, out),
+        (_, Some(n)) if n.unsigned_abs() < EXACT_FROM => {
             out.push(b'-');
             canonical_integer(n.unsigned_abs(), out);
         }
@@ -138,12 +164,45 @@ fn write_number(number: &Number, numbers: Numbers, out: &mut Vec<u8>) -> bool {
             out.extend_from_slice(number.to_string().as_bytes());
             return false;
         }
-        _ => {
-            let double = number.as_f64().unwrap_or(0.0);
-            out.extend_from_slice(ryu_js::Buffer::new().format(double).as_bytes());
-        }
+        _ => match exact_integer(number) {
+            Some(n) if numbers == Numbers::Canonical => {
+                out.extend_from_slice(format!("{n}e0").as_bytes());
+            }
+            _ => {
+                let double = number.as_f64().unwrap_or(0.0);
+                out.extend_from_slice(ryu_js::Buffer::new().format(double).as_bytes());
+            }
+        },
     }
     true
+}
+
+/// Returns the whole number of 2^53 or more that `number` is, also if it is spelt as a double,
+/// where it fits 64 bits.
+fn exact_integer(number: &Number) -> Option<i128> {
+    let by_type = number
+        .as_u64()
+        .map(i128::from)
+        .or_else(|| number.as_i64().map(i128::from));
+    let whole = by_type.or_else(|| {
+        let double = number.as_f64().filter(|double| double.fract() == 0.0)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a whole number; what is out of range becomes the nearest, and is compared"
+        )]
+        Some(double as i128)
+    })?;
+    let fits = i128::from(i64::MIN) <= whole && whole <= i128::from(u64::MAX);
+    (fits && whole.unsigned_abs() >= u128::from(EXACT_FROM)).then_some(whole)
+}
+
+fn has_exact_integer(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => exact_integer(number).is_some(),
+        Value::Array(items) => items.iter().any(has_exact_integer),
+        Value::Object(members) => members.values().any(has_exact_integer),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
 }
 
 fn canonical_integer(mut number: u64, out: &mut Vec<u8>) {
@@ -291,7 +350,8 @@ mod tests {
     #[test]
     fn compact_texts() {
         for text in [
-            r#"{"a":[null,true,false,-7,9007199254740992,"é\n\u001b"],"b":{}}"#,
+            r#"{"a":[null,true,false,-7,9007199254740991,"é\n\u001b"],"b":{}}"#,
+            "[9007199254740992]",
             "[1.0]",
             "[18446744073709551615]",
             "[-9223372036854775808]",
@@ -335,10 +395,64 @@ mod tests {
         assert_ne!(digest("9007199254740993"), digest("9007199254740994.5e1"));
         assert_eq!(digest("-0.0"), digest("0"));
         assert_eq!(
-            canonical("[-7,0,9007199254740992,-90]"),
-            "[-7,0,9007199254740992,-90]"
+            canonical("[-7,0,9007199254740991,-90]"),
+            "[-7,0,9007199254740991,-90]"
         );
         let hex = digest("{}").to_hex();
         assert_eq!(Digest::from_hex(&hex), Some(digest("{}")));
+    }
+
+    /// G-1b: whole numbers of 64 bits are exact, however they are spelt; what is none, or does not
+    /// fit, is the double that it is.
+    #[test]
+    fn exact_integers() {
+        for (text, wanted) in [
+            ("9007199254740991", "9007199254740991"),
+            ("9007199254740992", "9007199254740992e0"),
+            ("9007199254740993", "9007199254740993e0"),
+            ("-9007199254740991", "-9007199254740991"),
+            ("-9007199254740993", "-9007199254740993e0"),
+            ("9223372036854775807", "9223372036854775807e0"),
+            ("9223372036854775808", "9223372036854775808e0"),
+            ("-9223372036854775808", "-9223372036854775808e0"),
+            ("18446744073709551615", "18446744073709551615e0"),
+            ("9007199254740991.0", "9007199254740991"),
+            ("9007199254740992.0", "9007199254740992e0"),
+            ("1234567890123456768.0", "1234567890123456768e0"),
+            ("1234567890123456800", "1234567890123456800e0"),
+            ("18446744073709551616.0", "18446744073709552000"),
+            ("-9223372036854777856.0", "-9223372036854778000"),
+            ("1e300", "1e+300"),
+            ("2251799813685249.5", "2251799813685249.5"),
+        ] {
+            assert_eq!(canonical(text), wanted, "{text}");
+        }
+    }
+
+    /// G-1c: digests of release 0.1.0 are known where they were others, and are none of this one.
+    #[test]
+    fn digests_as_doubles() {
+        let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let before = Digest::of_bytes(br#"{"id":[9007199254740992]}"#);
+        for text in [
+            r#"{"id":[9007199254740992]}"#,
+            r#"{"id":[9007199254740993]}"#,
+            r#"{"id":[9007199254740992.0]}"#,
+        ] {
+            let value = value(text);
+            assert_eq!(Digest::of_json_as_doubles(&value), Some(before), "{text}");
+            assert_ne!(Digest::of_json(&value), before, "{text}");
+            assert!(before.is_of_json(&value) && Digest::of_json(&value).is_of_json(&value));
+        }
+        for text in [
+            r#"{"id":[9007199254740991]}"#,
+            "1e300",
+            "1.5",
+            r#""9007199254740993""#,
+        ] {
+            let value = value(text);
+            assert_eq!(Digest::of_json_as_doubles(&value), None, "{text}");
+            assert!(!before.is_of_json(&value) && Digest::of_json(&value).is_of_json(&value));
+        }
     }
 }

@@ -68,6 +68,13 @@ impl Document {
         *self.0.digest.get_or_init(of_document)
     }
 
+    /// Returns the digest that release 0.1.0 made of the value, if it is another one. See
+    /// `Digest::of_json_as_doubles`.
+    #[must_use]
+    pub fn digest_as_doubles(&self) -> Option<Digest> {
+        Digest::of_json_as_doubles(&self.0.value)
+    }
+
     /// The value alone.
     #[must_use]
     pub fn into_value(self) -> Value {

@@ -37,13 +37,27 @@ impl Gate {
             Seen::InFlight { .. } => Err(Fault::Timeout {
                 after: call.timeout(tool.timeout),
             }),
-            Seen::Conflict { call } => Err(Fault::conflict(format!(
-                "idempotency_conflict: the key was used with another tool or input by call {call}"
-            ))),
+            Seen::Conflict { call: other } => Err(self.conflict(call, tool, &key, other)),
             Seen::Unknown { .. } if tool.idempotent => Ok(None),
             Seen::Unknown { call } => Err(Fault::OutcomeUnknown {
                 call: call.to_string(),
             }),
+        }
+    }
+
+    /// Returns the fault of a key that another call holds. Release 0.1.0 digested whole numbers from
+    /// 2^53 on as doubles: a key it recorded with such a digest was used with this input or with
+    /// another one, so it neither replays nor runs, also where the tool is idempotent.
+    fn conflict(&self, call: &Call, tool: &Tool, key: &KeyId, other: CallId) -> Fault {
+        let peek = |input| self.store.peek(key, &tool.name, &input, view_of(call));
+        match call.input.digest_as_doubles().map(peek) {
+            None | Some(Ok(Seen::Conflict { .. } | Seen::New)) => Fault::conflict(format!(
+                "idempotency_conflict: the key was used with another tool or input by call {other}"
+            )),
+            Some(Ok(_)) => Fault::OutcomeUnknown {
+                call: other.to_string(),
+            },
+            Some(Err(error)) => internal(&error),
         }
     }
 

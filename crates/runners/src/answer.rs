@@ -104,7 +104,7 @@ pub(crate) fn read_output(bytes: &[u8]) -> Result<Output, Fault> {
     if trimmed.is_empty() {
         return Err(bad("it printed nothing"));
     }
-    let value = json::parse(trimmed, json::DEPTH_MAX)
+    let value = json::parse_output(trimmed, json::DEPTH_MAX)
         .map_err(|error| bad(format!("it did not print strict JSON: {error}")))?;
     // The text goes into lines, so that it must be one.
     let text = match std::str::from_utf8(trimmed) {
@@ -116,7 +116,7 @@ pub(crate) fn read_output(bytes: &[u8]) -> Result<Output, Fault> {
 
 /// The fault in `{"error": {"type", "message"}}`, if that is what was printed.
 pub(crate) fn printed_error(bytes: &[u8]) -> Option<Fault> {
-    let value = json::parse(bytes.trim_ascii(), json::DEPTH_MAX).ok()?;
+    let value = json::parse_output(bytes.trim_ascii(), json::DEPTH_MAX).ok()?;
     own_error(value.get("error")?)
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn write_slots(slots: &Slots, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn strict(raw: &RawValue) -> Result<Value, Fault> {
-    json::parse(raw.get().as_bytes(), json::DEPTH_MAX)
+    json::parse_output(raw.get().as_bytes(), json::DEPTH_MAX)
         .map_err(|error| bad(format!("not strict JSON: {error}")))
 }
 

@@ -404,6 +404,11 @@ impl PilotDoc {
     pub(crate) fn digest(&self) -> Digest {
         Digest::of_json(&self.doc)
     }
+
+    /// Returns whether a record with this digest is of the document.
+    pub(crate) fn has_digest(&self, digest: Digest) -> bool {
+        digest.is_of_json(&self.doc)
+    }
 }
 
 fn check(doc: &Value) -> Result<(), StoreError> {

@@ -1,8 +1,9 @@
 //! Strict JSON, the same on every wire (G-1): bounded depth, no duplicate keys, no lone
-//! surrogates, no number beyond a double, nothing after the value. So what was checked is
-//! what the tool gets.
+//! surrogates, no integer beyond 64 bits, no other number beyond a double, nothing after the
+//! value. So what was checked is what the tool gets.
 
 pub(crate) mod quick;
+mod wide;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,26 +13,56 @@ use serde_json::de::{Read, SliceRead, StrRead};
 use serde_json::{Map, Number, Value};
 
 use self::quick::Quick;
+use self::wide::wide_integer;
 
 /// Depth allowed on wires that do not say otherwise. G-1.
 pub const DEPTH_MAX: usize = 128;
 
-/// Why a text is not acceptable JSON, with line and column.
+/// Why a text is not acceptable JSON.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct JsonError(#[from] serde_json::Error);
+pub enum JsonError {
+    /// Not JSON, or not strict; says line and column.
+    #[error("{0}")]
+    Syntax(#[from] serde_json::Error),
+    /// An integer that would become a double, and so another number.
+    #[error("the integer {digits} does not fit 64 bits: send it as a string")]
+    WideInteger {
+        /// Its first digits.
+        digits: String,
+    },
+}
 
 /// Parses one strict JSON value nested at most `depth_max` deep.
 pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Value, JsonError> {
-    let depth_left = depth_max;
-    let quickly = |mut quick: Quick<'_>| {
-        let value = quick.value(depth_left)?;
-        quick.end().map(|()| value)
-    };
-    match Quick::new(bytes).and_then(quickly) {
+    match parse_quickly(bytes, depth_max) {
         Some(value) => Ok(value),
-        None => parse_with(bytes, Strict { depth_left }),
+        None => parse_with(
+            bytes,
+            Strict {
+                depth_left: depth_max,
+            },
+        ),
     }
+}
+
+/// The same for the output of a tool, in which an integer beyond 64 bits is the double nearest to
+/// it: JavaScript spells doubles from 2^64 to 10^21 so. Its text keeps the digits.
+pub fn parse_output(bytes: &[u8], depth_max: usize) -> Result<Value, JsonError> {
+    match parse_quickly(bytes, depth_max) {
+        Some(value) => Ok(value),
+        None => parse_with_wide(
+            bytes,
+            Strict {
+                depth_left: depth_max,
+            },
+        ),
+    }
+}
+
+fn parse_quickly(bytes: &[u8], depth_max: usize) -> Option<Value> {
+    let mut quick = Quick::new(bytes)?;
+    let value = quick.value(depth_max)?;
+    quick.end().map(|()| value)
 }
 
 /// The same for what is known to be UTF-8.
@@ -41,6 +72,31 @@ pub fn parse_text(text: &str, depth_max: usize) -> Result<Value, JsonError> {
 
 /// Parses one text with a seed of the caller's, to its end.
 pub(crate) fn parse_with<'a, S: DeserializeSeed<'a>>(
+    bytes: &'a [u8],
+    seed: S,
+) -> Result<S::Value, JsonError> {
+    let value = parse_with_wide(bytes, seed)?;
+    check_integers(bytes)?;
+    Ok(value)
+}
+
+/// Refuses valid JSON with an integer that does not fit 64 bits. The parser makes such integers
+/// doubles, so a parsed value does not show them.
+pub(crate) fn check_integers(json: &[u8]) -> Result<(), JsonError> {
+    const SHOWN_BYTES_MAX: usize = 40;
+    let Some(digits) = wide_integer(json) else {
+        return Ok(());
+    };
+    let (shown, more) = match digits.split_at_checked(SHOWN_BYTES_MAX) {
+        Some((shown, rest)) if !rest.is_empty() => (shown, "…"),
+        _ => (digits, ""),
+    };
+    let digits = format!("{}{more}", String::from_utf8_lossy(shown));
+    Err(JsonError::WideInteger { digits })
+}
+
+/// The same without the check of integers, for a seed that checks those it keeps.
+pub(crate) fn parse_with_wide<'a, S: DeserializeSeed<'a>>(
     bytes: &'a [u8],
     seed: S,
 ) -> Result<S::Value, JsonError> {
@@ -379,6 +435,9 @@ mod tests {
             b"Infinity",
             b"1e999",
             b"-1e999",
+            b"18446744073709551616",
+            b"-9223372036854775809",
+            b"{\"a\":[1e3,{\"b\":123456789012345678901234567890}]}",
             b"01",
             b"+1",
             b"'a'",
@@ -406,6 +465,24 @@ mod tests {
         }
     }
 
+    /// G-1d: doubles as JavaScript spells them are outputs, and no inputs.
+    #[test]
+    fn integers_of_outputs() {
+        for text in ["18446744073709552000", "[-100000000000000000000]"] {
+            let wanted: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(parse_output(text.as_bytes(), DEPTH_MAX).unwrap(), wanted);
+            let refused = parse(text.as_bytes(), DEPTH_MAX).unwrap_err();
+            assert!(
+                refused.to_string().contains("does not fit 64 bits"),
+                "{refused}"
+            );
+        }
+        let error = parse("9".repeat(300).as_bytes(), DEPTH_MAX).unwrap_err();
+        let shown = format!("{}…", "9".repeat(40));
+        assert!(error.to_string().contains(&shown), "{error}");
+        assert!(parse_output(b"1e999", DEPTH_MAX).is_err());
+    }
+
     /// G-1.
     #[test]
     fn accepted_as_given() {
@@ -416,6 +493,13 @@ mod tests {
             "-1",
             "1.5",
             "18446744073709551615",
+            "-9223372036854775808",
+            "18446744073709551616.0",
+            "-9223372036854775809e0",
+            "1e300",
+            "0.10000000000000000000000000000001",
+            "\"18446744073709551616\"",
+            "{\"18446744073709551616\":\"\\\"18446744073709551616\"}",
             "\"\\ud83d\\ude00\"",
             "{\"a\":[1,{\"b\":null}],\"c\":\"d\"}",
             "\"\\u0000\"",

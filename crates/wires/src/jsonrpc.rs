@@ -125,7 +125,7 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Malformed {
-    /// `PARSE_ERROR` or `INVALID_REQUEST`.
+    /// `PARSE_ERROR`, `INVALID_REQUEST` or `INVALID_PARAMS`.
     pub code: i32,
     /// For people.
     pub message: String,
@@ -197,7 +197,9 @@ fn quickly(bytes: &[u8]) -> Option<Envelope<'_>> {
 }
 
 fn by_the_library(bytes: &[u8], batch_max: usize) -> Result<Parsed<'_>, Malformed> {
-    json::parse_with(bytes, EnvelopeSeed { batch_max }).map_err(|error| Malformed {
+    let wide = json::check_integers(bytes).is_err();
+    let seed = EnvelopeSeed { batch_max, wide };
+    json::parse_with_wide(bytes, seed).map_err(|error| Malformed {
         code: PARSE_ERROR,
         message: format!("not JSON: {error}"),
         id: None,
@@ -214,6 +216,8 @@ struct Envelope<'a> {
     result: Option<Value>,
     error: Option<Value>,
     ours: Option<Value>,
+    /// Why a value can not be taken, although it is JSON: it has an integer beyond 64 bits.
+    refused: Option<String>,
 }
 
 impl Envelope<'_> {
@@ -241,6 +245,10 @@ impl Envelope<'_> {
         if self.id.is_some() && id.is_none() {
             let words = "`id` must be a string or a number";
             return Err(Malformed::request(None, words));
+        }
+        if let Some(message) = self.refused {
+            let (code, id) = (INVALID_PARAMS, asker);
+            return Err(Malformed { code, message, id });
         }
         match (self.method, self.result, error) {
             (None, Some(result), None) => response(id, Ok(result)),
@@ -303,6 +311,35 @@ impl Parsed<'_> {
 #[derive(Clone, Copy)]
 struct EnvelopeSeed {
     batch_max: usize,
+    /// There is an integer beyond 64 bits somewhere. In an id it is bytes like others, so that it
+    /// matters where.
+    wide: bool,
+}
+
+impl EnvelopeSeed {
+    /// Reads the value of a member. An integer beyond 64 bits in it is no error of the message as
+    /// a whole: its request is answered under its id.
+    fn value<'de, A: MapAccess<'de>>(
+        self,
+        members: &mut A,
+        refused: &mut Option<String>,
+    ) -> Result<Value, A::Error> {
+        const DEPTH_MAX: usize = json::DEPTH_MAX - 1;
+        if !self.wide {
+            return members.next_value_seed(Strict {
+                depth_left: DEPTH_MAX,
+            });
+        }
+        let raw: &RawValue = members.next_value()?;
+        match json::parse_text(raw.get(), DEPTH_MAX) {
+            Ok(value) => Ok(value),
+            Err(error @ JsonError::WideInteger { .. }) => {
+                *refused = Some(error.to_string());
+                Ok(Value::Null)
+            }
+            Err(error) => Err(A::Error::custom(error)),
+        }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
@@ -349,7 +386,10 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
         if self.batch_max > 0 {
             while all.len() <= self.batch_max {
                 // An array in an array is no message, and is not gone into.
-                match items.next_element_seed(Self { batch_max: 0 })? {
+                match items.next_element_seed(Self {
+                    batch_max: 0,
+                    ..self
+                })? {
                     Some(one) => all.push(one),
                     None => return Ok(Parsed::Array(all)),
                 }
@@ -363,10 +403,8 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let inside = Strict {
-            depth_left: json::DEPTH_MAX - 1,
-        };
         let mut envelope = Envelope::default();
+        let mut refused = None;
         let mut others: BTreeSet<Cow<'de, str>> = BTreeSet::new();
         while let Some(key) = members.next_key_seed(Key)? {
             match key.as_ref() {
@@ -392,15 +430,16 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
             }
             match envelope.place(&key) {
                 Some(Some(_)) => return Err(duplicate(&key)),
-                Some(place) => *place = Some(members.next_value_seed(inside)?),
+                Some(place) => *place = Some(self.value(&mut members, &mut refused)?),
                 None if others.contains(&key) => return Err(duplicate(&key)),
                 None => {
                     others.insert(key);
                     // Dropped, but not before it was looked at as closely as the rest.
-                    members.next_value_seed(inside)?;
+                    self.value(&mut members, &mut refused)?;
                 }
             }
         }
+        envelope.refused = refused;
         Ok(Parsed::Object(envelope))
     }
 }
@@ -417,10 +456,14 @@ fn check_raw(json: &str) -> Result<(), JsonError> {
         [b'"', text @ ..] => !text.contains(&b'\\'),
         number => number.len() <= DIGITS_PLAIN && number.iter().all(u8::is_ascii_digit),
     };
-    if !is_plain {
-        json::parse_text(json, json::DEPTH_MAX - 1)?;
+    if is_plain {
+        return Ok(());
     }
-    Ok(())
+    match json::parse_text(json, json::DEPTH_MAX - 1) {
+        // A wide integer stays the bytes that it is.
+        Ok(_) | Err(JsonError::WideInteger { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -505,6 +548,54 @@ mod tests {
                 assert_eq!(envelope.into_message(), told, "{shown}");
             }
         });
+    }
+
+    /// G-1: an integer that no value holds is told to whoever asked; ids are bytes.
+    #[test]
+    fn wide_integers() {
+        let wide = "18446744073709551616";
+        for (text, id) in [
+            (
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{wide},"method":"a","params":{{"n":[{wide}]}}}}"#
+                ),
+                Some(wide),
+            ),
+            (
+                format!(r#"{{"callgate":{{"n":-{wide}}},"jsonrpc":"2.0","id":"x","method":"a"}}"#),
+                Some("\"x\""),
+            ),
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","x":{wide}}}"#),
+                Some("1"),
+            ),
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"n":{wide}}}}}"#),
+                None,
+            ),
+            (
+                format!(r#"{{"jsonrpc":"2.0","method":"a","params":[{wide}]}}"#),
+                None,
+            ),
+        ] {
+            let refused = parse(text.as_bytes()).expect_err(&text);
+            assert_eq!(refused.code, INVALID_PARAMS, "{text}: {refused}");
+            assert!(refused.message.contains(wide), "{refused}");
+            assert_eq!(refused.id.as_ref().map(Id::as_json), id, "{text}");
+        }
+        let good = format!(r#"{{"jsonrpc":"2.0","id":{wide},"method":"a","params":{{"n":1}}}}"#);
+        assert!(parse(good.as_bytes()).is_ok());
+        let text = format!(
+            r#"[{good},{{"jsonrpc":"2.0","id":2,"method":"a","params":{{"n":{wide}}}}},{good}]"#
+        );
+        let Batch::Many(all) = parse_batch(text.as_bytes(), 8) else {
+            panic!("a batch");
+        };
+        let told: Vec<bool> = all.iter().map(Result::is_ok).collect();
+        assert_eq!(told, [true, false, true]);
+        let deep = format!("{}{wide}{}", "[".repeat(128), "]".repeat(128));
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{deep}}}"#);
+        assert_eq!(parse(text.as_bytes()).unwrap_err().code, PARSE_ERROR);
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl Host {
 
     /// Writes one line; false if the host is gone.
     pub fn send(&mut self, request: &Value) -> bool {
-        self.send_bytes(format!("{request}\n").as_bytes())
+        self.send_bytes(format!("{}\n", spelt(request)).as_bytes())
     }
 
     /// The next reply; `None` if the host is gone.
@@ -434,9 +434,27 @@ pub fn signal(pid: u32, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
+/// The text of a message. A string `raw:JSON` in it stands for that JSON, so that a message can
+/// have numbers that a `Value` does not hold. The JSON must be without quotes.
+pub fn spelt(message: &Value) -> String {
+    const MARK: &str = "\"raw:";
+    let text = message.to_string();
+    if !text.contains(MARK) {
+        return text;
+    }
+    let mut parts = text.split(MARK);
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (raw, rest) = part.split_once('"').expect("a string has an end");
+        whole.push_str(raw);
+        whole.push_str(rest);
+    }
+    whole
+}
+
 /// `POST /v1/call` at a socket; `None` if nobody answers.
 pub fn post(socket: &Path, body: &Value) -> Option<Value> {
-    exchange(socket, &post_bytes(body.to_string().as_bytes())).map(|(_, body)| body)
+    exchange(socket, &post_bytes(spelt(body).as_bytes())).map(|(_, body)| body)
 }
 
 /// The bytes of a `POST /v1/call`.

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use super::drive::{Host, PATIENCE, Serve};
+use super::drive::{Host, PATIENCE, Serve, spelt};
 use super::{Folder, callgate};
 
 /// `_meta` of a modern request.
@@ -164,7 +164,7 @@ pub fn headers_of(message: &Value) -> Vec<(String, String)> {
 
 /// A connection on which a message was posted; dropping it hangs up.
 pub fn post_open(port: u16, message: &Value, more: &[(&str, &str)]) -> TcpStream {
-    let body = message.to_string();
+    let body = spelt(message);
     let mut head = format!(
         "POST /mcp HTTP/1.1\r\nhost: localhost:{port}\r\ncontent-length: {}\r\n",
         body.len()

@@ -9,8 +9,18 @@ pub enum Seen {
     Fault(String),
 }
 
+/// A refusal of an integer beyond 64 bits: each wire has its own place for it, and the same words.
+fn wide_integer(reply: &Value) -> Option<Seen> {
+    let is_refusal = reply.get("output").is_none() && reply.get("output_json").is_none();
+    let says = is_refusal && reply.to_string().contains("does not fit 64 bits");
+    says.then(|| Seen::Fault("bad_input".to_owned()))
+}
+
 /// HTTP on the gate's own socket.
 pub fn gate_seen(reply: &Value) -> Seen {
+    if let Some(seen) = wide_integer(reply) {
+        return seen;
+    }
     match reply["fault"]["kind"].as_str() {
         Some(kind) => Seen::Fault(kind.to_owned()),
         None => Seen::Output {
@@ -52,6 +62,9 @@ pub fn pilot_seen(shown: &Value) -> Seen {
 
 /// MCP, in either era.
 pub fn mcp_seen(reply: &Value) -> Seen {
+    if let Some(seen) = wide_integer(reply) {
+        return seen;
+    }
     // Nobody is asked whose client can not ask: it is told what it lacks.
     if reply["error"]["data"]["requiredCapabilities"] == json!({ "elicitation": {} }) {
         return Seen::Fault("needs_input".to_owned());
@@ -84,6 +97,9 @@ fn content_value(result: &Value) -> Value {
 
 /// The fault's own name is told beside the contract's words, which must fit it.
 pub fn protocol_seen(reply: &Value) -> Seen {
+    if let Some(seen) = wide_integer(reply) {
+        return seen;
+    }
     let call = &reply["callgate/call"];
     // What is no request, and a workspace that does not open, have no call to tell of.
     let uncalled = match reply["error"]["type"].as_str() {
@@ -127,6 +143,9 @@ pub fn protocol_seen(reply: &Value) -> Seen {
 
 /// The fault's own name is told beside the contract's code, which must fit it. Table F.
 pub fn rpc_seen(reply: &Value) -> Seen {
+    if let Some(seen) = wide_integer(reply) {
+        return seen;
+    }
     let call = &reply["callgate"];
     // What is no request has no call to tell of.
     let uncalled = (reply["error"]["code"] == -32600).then_some("bad_request");
@@ -179,6 +198,9 @@ pub fn rpc_seen(reply: &Value) -> Seen {
 
 /// Several faults share a type here; the message tells them apart.
 pub fn bridge_seen(reply: &Value) -> Seen {
+    if let Some(seen) = wide_integer(reply) {
+        return seen;
+    }
     let Some(error) = reply.get("error") else {
         // A failure that has more to show than words is a result.
         if reply["result"]["isError"] == true {
@@ -240,6 +262,9 @@ pub fn relay_seen(reply: &Value) -> Seen {
 
 /// The contract has three words for all faults; the message tells the rest.
 pub fn toolhost_seen(reply: &Value) -> Seen {
+    if let Some(seen) = wide_integer(reply) {
+        return seen;
+    }
     if reply["status"] == "OK" {
         let text = reply["output_json"].as_str().expect("an output");
         return Seen::Output {

@@ -45,7 +45,7 @@ impl Answer {
     /// Reads a payload; one that is no answer is an `IPCError`. BR-21.
     pub fn parse(payload: &[u8]) -> Result<Self, Said> {
         let broken = |words: String| Said::new(IPC_ERROR, words);
-        let message = json::parse(payload, json::DEPTH_MAX)
+        let message = json::parse_output(payload, json::DEPTH_MAX)
             .map_err(|error| broken(format!("the parent's answer is not JSON: {error}")))?;
         let Value::Object(mut message) = message else {
             return Err(broken("the parent's answer is not an object".to_owned()));

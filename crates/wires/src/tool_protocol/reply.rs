@@ -175,7 +175,7 @@ pub enum ReplyError {
 impl Reply {
     /// Reads a reply. TP-15, TP-17 to TP-19, TP-25.
     pub fn parse(bytes: &[u8]) -> Result<Self, ReplyError> {
-        let mut message = match json::parse(bytes, json::DEPTH_MAX) {
+        let mut message = match json::parse_output(bytes, json::DEPTH_MAX) {
             Ok(Value::Object(message)) => message,
             Ok(_) => return Err(ReplyError::NotAnObject),
             Err(error) => return Err(ReplyError::NotJson(error.to_string())),
