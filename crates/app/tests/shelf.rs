@@ -267,3 +267,105 @@ fn mistakes_are_named() {
         assert!(said.contains(wanted), "{text}: {said}");
     }
 }
+
+const GIVERS: &str = r#"
+[[prompt]]
+name = "made"
+tool = "messages"
+[[resource]]
+uri = "made://{name}"
+name = "made"
+tool = "contents"
+[[tool]]
+name = "messages"
+runner = { kind = "process", command = ["/bin/cat", "messages.json"] }
+[[tool]]
+name = "contents"
+runner = { kind = "process", command = ["/bin/cat", "contents.json"] }
+[[tool]]
+name = "content"
+gives_content = true
+runner = { kind = "process", command = ["/bin/cat", "content.json"] }
+"#;
+
+/// B-4: what a tool gives as content, as messages or as contents, a client must be able to read.
+/// It is neither passed on nor left out silently.
+#[test]
+fn malformed_content_of_tools_is_an_error() {
+    let files = [
+        ("callgate.toml", GIVERS),
+        ("messages.json", "{}"),
+        ("contents.json", "{}"),
+        ("content.json", "{}"),
+    ];
+    let folder = trusted_with(&files);
+    let mut host = mcp(&folder, &["--standalone"]);
+    let mut ask_each = |file: &str, given: &Value| {
+        folder.write(file, &given.to_string());
+        match file {
+            "messages.json" => ask(&mut host, "prompts/get", json!({ "name": "made" })),
+            "contents.json" => ask(&mut host, "resources/read", json!({ "uri": "made://a" })),
+            _ => ask(&mut host, "tools/call", json!({ "name": "content" })),
+        }
+    };
+    let block = json!({ "type": "text", "text": "a" });
+    for (file, given) in [
+        (
+            "messages.json",
+            json!({ "messages": [{ "role": "user", "content": block }] }),
+        ),
+        (
+            "contents.json",
+            json!({ "contents": [{ "text": "a" }, "a"] }),
+        ),
+        ("content.json", json!({ "content": [block] })),
+    ] {
+        let reply = ask_each(file, &given);
+        assert!(reply.get("error").is_none(), "{given}: {reply}");
+        assert_ne!(reply["result"]["isError"], true, "{given}: {reply}");
+    }
+    for (file, given, place) in [
+        ("messages.json", json!({ "messages": ["a"] }), "0: "),
+        (
+            "messages.json",
+            json!({ "messages": [{ "role": "user" }] }),
+            "0/content: ",
+        ),
+        ("messages.json", json!({ "text": "a" }), ""),
+        (
+            "contents.json",
+            json!({ "contents": [{ "uri": "made://a" }] }),
+            "0/text: ",
+        ),
+        (
+            "contents.json",
+            json!({ "contents": [{ "text": 1 }] }),
+            "0/text: ",
+        ),
+    ] {
+        let reply = ask_each(file, &given);
+        let words = reply["error"]["message"].as_str().unwrap_or_default();
+        let wanted = format!("bad output: {place}");
+        assert!(words.starts_with(&wanted), "{given}: {reply}");
+    }
+    for (given, place) in [
+        (json!({}), "content: "),
+        (json!({ "content": "a" }), "content: "),
+        (json!({ "content": ["a"] }), "content/0: "),
+        (json!({ "content": [{ "text": "a" }] }), "content/0/type: "),
+        (
+            json!({ "content": [{ "type": "text", "text": 1 }] }),
+            "content/0/text: ",
+        ),
+    ] {
+        let reply = ask_each("content.json", &given);
+        assert_eq!(reply["result"]["isError"], true, "{given}: {reply}");
+        let words = reply["result"]["content"][0]["text"].as_str();
+        let wanted = format!("bad output: {place}");
+        assert!(
+            words.is_some_and(|w| w.starts_with(&wanted)),
+            "{given}: {reply}"
+        );
+    }
+    assert!(host.end().success());
+}

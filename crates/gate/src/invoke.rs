@@ -22,6 +22,7 @@ use callgate_store::{
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
 use crate::catalog::{Catalog, Entries, Entry};
 use crate::clean::{clean, cleaned, trace_id_of};
+use crate::content;
 use crate::metrics::Tallies;
 use crate::oversize::kept;
 use crate::policy::{Decision, Policy};
@@ -392,6 +393,9 @@ impl Gate {
         trace.enter(Stage::CheckOutput);
         let mut output = result.map_err(|fault| cleaned(fault, &setup.secrets))?;
         clean(&mut output, &setup.secrets);
+        if tool.gives_content {
+            content::check_result(output.json.value())?;
+        }
         if let Some(schema) = &entry.output {
             schema.check_output(output.json.value())?;
         }

@@ -7,6 +7,7 @@ mod admit;
 mod approvals;
 mod catalog;
 mod clean;
+pub mod content;
 mod invoke;
 mod leases;
 mod metrics;

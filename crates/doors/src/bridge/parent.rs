@@ -355,7 +355,7 @@ fn too_large() -> Fault {
 }
 
 /// One fault, on this wire. Table F.
-fn said(fault: &Fault) -> Said {
+pub(super) fn said(fault: &Fault) -> Said {
     let kind = match fault {
         Fault::UnknownTool { tool } => {
             return Said::new("ToolNotFoundError", format!("Unknown tool: {tool}"));

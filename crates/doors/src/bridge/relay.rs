@@ -1,17 +1,23 @@
 //! The bridge's end: a pool of connections to the parent. Each carries one call at a time, so
 //! that no answer can reach the wrong call; they are opened when a call needs one. B-2, B-3.
+//! Arguments are checked before they are sent, and results before they are passed on. B-4, B-9.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use callgate_call::Cancel;
-use callgate_wires::bridge::{Answer, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, write_call};
+use callgate_gate::{Schema, content};
+use callgate_wires::bridge::{
+    Answer, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, VALUE_ERROR, write_call,
+};
 use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
+use super::parent::said;
 use super::stream::Frames;
 use crate::mcp::{Relay, RelayCall, RelayFuture, input_schema};
 
@@ -27,9 +33,53 @@ pub struct Pool {
     socket: PathBuf,
     uid: u32,
     tools: Vec<Value>,
+    checks: HashMap<String, InputCheck>,
     patience: Duration,
     places: Semaphore,
     idle: Mutex<Vec<Frames>>,
+}
+
+/// The input schema of one tool, compiled at the tool's first call.
+struct InputCheck {
+    schema: Value,
+    compiled: OnceLock<Result<Schema, String>>,
+}
+
+impl InputCheck {
+    fn new(tool: &ToolSchema) -> Self {
+        Self {
+            schema: tool.input_schema.clone(),
+            compiled: OnceLock::new(),
+        }
+    }
+
+    /// Returns `arguments` if they fit, else the error that a parent would answer. A tool whose
+    /// schema does not compile cannot be called: nothing would hold its arguments to that schema.
+    fn check(&self, tool: &str, arguments: Map<String, Value>) -> Result<Map<String, Value>, Said> {
+        let arguments = Value::Object(arguments);
+        let compile = || Schema::compile(&self.schema).map_err(|error| error.to_string());
+        match self.compiled.get_or_init(compile) {
+            Ok(schema) => schema
+                .check_input(&arguments)
+                .map_err(|fault| said(&fault))?,
+            Err(reason) => {
+                let words = format!(
+                    "the arguments of `{tool}` cannot be checked, because its input_schema does \
+                     not compile: {reason}"
+                );
+                return Err(Said::new(VALUE_ERROR, words));
+            }
+        }
+        Ok(members(arguments))
+    }
+}
+
+/// The members of a value that is an object.
+fn members(object: Value) -> Map<String, Value> {
+    match object {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
 }
 
 impl Pool {
@@ -47,6 +97,10 @@ impl Pool {
             socket: socket.to_owned(),
             uid,
             tools: tools.iter().map(shown).collect(),
+            checks: tools
+                .iter()
+                .map(|tool| (tool.name.clone(), InputCheck::new(tool)))
+                .collect(),
             patience: CONNECT_PATIENCE,
             places: Semaphore::new(CONNECTIONS_MAX),
             idle: Mutex::default(),
@@ -54,9 +108,14 @@ impl Pool {
     }
 
     /// One call, from its place in the queue to its answer.
-    async fn pass_on(&self, call: &RelayCall) -> Result<Map<String, Value>, Said> {
+    async fn pass_on(&self, call: RelayCall) -> Result<Map<String, Value>, Said> {
+        let arguments = match self.checks.get(&call.name) {
+            Some(input) => input.check(&call.name, call.arguments)?,
+            // A name that the file does not list is the parent's to refuse. BR-26.
+            None => call.arguments,
+        };
         let mut request = Vec::new();
-        write_call(&call.name, &call.arguments, &call.meta, &mut request)
+        write_call(&call.name, &arguments, &call.meta, &mut request)
             .map_err(|error| Said::new(SIZE_ERROR, error.to_string()))?;
         let _place = self.places.acquire().await;
         let mut frames = self.sent(&request).await?;
@@ -72,7 +131,7 @@ impl Pool {
             self.idle().push(frames);
         }
         match answer? {
-            Answer::Result(result) => Ok(result),
+            Answer::Result(result) => well_formed(result),
             Answer::Error(said) => Err(said),
         }
     }
@@ -135,6 +194,16 @@ impl Pool {
     }
 }
 
+/// Checks a result before it is passed on, because a client may fail on what it cannot read.
+fn well_formed(result: Map<String, Value>) -> Result<Map<String, Value>, Said> {
+    let result = Value::Object(result);
+    if let Err(fault) = content::check_result(&result) {
+        let words = format!("the parent's result is malformed: {fault}");
+        return Err(Said::new(IPC_ERROR, words));
+    }
+    Ok(members(result))
+}
+
 fn lost(reason: &str) -> Said {
     let words = format!("Connection lost, and whether the tool ran is not known: {reason}");
     Said::new(IPC_ERROR, words)
@@ -149,7 +218,7 @@ impl Relay for Pool {
         Box::pin(async move {
             let cancel: Cancel = call.cancel.clone();
             let passed = tokio::select! {
-                passed = self.pass_on(&call) => passed,
+                passed = self.pass_on(call) => passed,
                 () = cancel.cancelled() => Err(Said::new("CancelledError", "cancelled")),
             };
             passed.unwrap_or_else(|said| failure(&said))

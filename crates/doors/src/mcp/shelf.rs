@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use callgate_call::{CallId, Fault, Outcome, Prompt, Resource, Sink, Source};
-use callgate_gate::Gate;
+use callgate_gate::{Gate, content};
 use callgate_wires::jsonrpc::{INVALID_PARAMS, RpcError};
 use callgate_wires::mcp::RESOURCE_NOT_FOUND;
 use serde_json::{Map, Value, json};
@@ -107,6 +107,8 @@ impl Server {
             .into_iter()
             .map(|content| complete_content(content, uri, resource.mime_type.as_deref()))
             .collect();
+        let contents = Value::Array(contents);
+        content::check_contents(&contents).map_err(|fault| refusal_of(&fault))?;
         let result = json!({ "contents": contents });
         Ok(if request.era.is_modern() {
             cached(result).into()
@@ -176,6 +178,7 @@ impl Server {
                 Asked::Fault(fault) => return Err(refusal_of(&fault)),
             },
         };
+        content::check_messages(&messages).map_err(|fault| refusal_of(&fault))?;
         Ok(json!({ "description": prompt.description, "messages": messages }).into())
     }
 

@@ -53,13 +53,16 @@ impl Answer {
         match (message.remove("result"), message.remove("error")) {
             (Some(Value::Object(result)), None) => Ok(Self::Result(checked(result)?)),
             (None, Some(Value::Object(error))) => {
-                let text = |name: &str, otherwise: &str| {
-                    let given = error.get(name).and_then(Value::as_str);
-                    given.unwrap_or(otherwise).to_owned()
+                let text = |name: &str, otherwise: &str| match error.get(name) {
+                    None => Ok(otherwise.to_owned()),
+                    Some(Value::String(text)) => Ok(text.clone()),
+                    Some(_) => Err(broken(format!(
+                        "`{name}` of the parent's error is no string"
+                    ))),
                 };
                 Ok(Self::Error(Said {
-                    message: text("message", "the parent gave no message"),
-                    kind: text("type", "Exception"),
+                    message: text("message", "the parent gave no message")?,
+                    kind: text("type", "Exception")?,
                 }))
             }
             _ => Err(broken(
@@ -176,6 +179,10 @@ mod tests {
             json!({"result": {"content": "x"}}),
             json!({"result": {"content": [], "isError": 1}}),
             json!({"result": {"content": []}, "error": {}}),
+            json!({"error": "message"}),
+            json!({"error": {"message": 1}}),
+            json!({"error": {"message": ["m"], "type": "E"}}),
+            json!({"error": {"message": "m", "type": null}}),
         ] {
             assert_eq!(parse(&value).unwrap_err().kind, IPC_ERROR, "{value}");
         }
