@@ -111,6 +111,8 @@ tool = "{tool}"
     }
     shelf.push_str("[[prompt]]\nname = \"fixed\"\ntext = \"hello\"\n");
     let folder = trusted(&shelf);
+    folder.write("tool.sh", "read -r input\necho '{\"messages\":[]}'\n");
+    cli(&folder, &["trust"]).good();
     let web = Web::start(&folder, &[]);
     let reader = token(&folder, &["reader", "--tools", "papers/*"]);
     let list = |token: &str, method: &str, kind: &str| -> Vec<String> {

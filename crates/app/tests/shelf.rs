@@ -318,6 +318,7 @@ fn malformed_content_of_tools_is_an_error() {
             "contents.json",
             json!({ "contents": [{ "text": "a" }, "a"] }),
         ),
+        ("contents.json", json!({ "day": 1 })),
         ("content.json", json!({ "content": [block] })),
     ] {
         let reply = ask_each(file, &given);

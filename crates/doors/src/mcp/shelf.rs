@@ -93,7 +93,7 @@ impl Server {
         let given = match &resource.source {
             Source::Fixed(contents) => placed(contents, &values),
             Source::Tool(tool) => match self.ask_tool(request, tool, arguments).await? {
-                Asked::Value(given) => given.get("contents").cloned().unwrap_or(given),
+                Asked::Value(given) => contents_of(given),
                 Asked::Question(asked) => return Ok(asked),
                 Asked::Fault(Fault::NotFound { .. }) => return Err(missing()),
                 Asked::Fault(fault) => return Err(refusal_of(&fault)),
@@ -332,6 +332,19 @@ fn shown_prompt(prompt: &Prompt) -> Value {
         shown["icons"] = prompt.face.icons.clone().into();
     }
     shown
+}
+
+/// The contents in the output of a tool: its `contents`, or else the whole output as one.
+fn contents_of(output: Value) -> Value {
+    let is_content = |name: &str| output.get(name).is_some();
+    match output.get("contents") {
+        Some(contents) => contents.clone(),
+        // Plain JSON, as tools that know nothing of MCP give it.
+        None if output.is_object() && !is_content("text") && !is_content("blob") => {
+            json!({ "text": output.to_string() })
+        }
+        None => output,
+    }
 }
 
 /// A content block of a resource with what it may leave out.
