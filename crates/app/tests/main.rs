@@ -51,6 +51,7 @@ mod gate_killed;
 mod hostile_sizes;
 mod http_auth;
 mod http_jwt;
+mod http_leases;
 mod isolation;
 mod leases;
 mod limits_t12;

@@ -29,10 +29,14 @@ pub struct Call {
     pub replay_window: Option<ReplayWindow>,
     /// A single-use permission.
     pub lease: Option<LeaseToken>,
+    /// Which default decides whether `lease` is needed. G-5.
+    pub lease_group: LeaseGroup,
     /// How long a tool may take that says nothing itself. G-2.
     pub default_timeout: Duration,
     /// The longest the caller waits, whatever the tool says.
     pub timeout_max: Option<Duration>,
+    /// The part of the caller's time that is not in `timeout_max`, but left for the answer.
+    pub answer_margin: Duration,
     /// Correlates traces; opaque.
     pub trace_id: Option<String>,
     /// The caller's span in that trace, in hex.
@@ -89,8 +93,10 @@ impl Call {
             key: None,
             replay_window: None,
             lease: None,
+            lease_group: wire.lease_group(),
             default_timeout: wire.default_timeout(),
             timeout_max: None,
+            answer_margin: Duration::ZERO,
             trace_id: None,
             parent_span: None,
             asks: None,
@@ -105,6 +111,15 @@ impl Call {
         }
     }
 
+    /// Bounds the call by how long its caller waits for the answer. Part of that time is left for
+    /// ending the tool and for the answer's way back. G-2c.
+    pub fn answer_within(&mut self, patience: Duration) {
+        self.answer_margin = answer_margin(patience);
+        let limit = patience - self.answer_margin;
+        self.default_timeout = limit;
+        self.timeout_max = Some(limit);
+    }
+
     /// All the time a call of a tool with `own` timeout has.
     #[must_use]
     pub fn timeout(&self, own: Option<Duration>) -> Duration {
@@ -112,14 +127,31 @@ impl Call {
         self.timeout_max.map_or(wanted, |max| wanted.min(max))
     }
 
-    /// True if it is the caller who gives such a tool less time than it has when nobody says
-    /// anything.
+    /// The limit that applies, as it was configured or asked for: with the margin for the answer.
+    #[must_use]
+    pub fn limit(&self, own: Option<Duration>) -> Duration {
+        let timeout = self.timeout(own);
+        if self.timeout_max == Some(timeout) {
+            timeout + self.answer_margin
+        } else {
+            timeout
+        }
+    }
+
+    /// Returns whether the caller gives a tool with `own` timeout less time than that tool has by
+    /// default.
     #[must_use]
     pub fn is_impatient(&self, own: Option<Duration>) -> bool {
-        let usual = own.unwrap_or(self.wire.default_timeout());
-        let is_less = |max: Duration| max < usual && max == self.timeout(own);
-        self.timeout_max.is_some_and(is_less)
+        self.limit(own) < own.unwrap_or(self.wire.default_timeout())
     }
+}
+
+/// The part of a caller's `patience` that is left for ending the tool and answering: a caller that
+/// waits no longer than it said would otherwise not receive the timeout. G-2c.
+#[must_use]
+pub fn answer_margin(patience: Duration) -> Duration {
+    const MARGIN_MAX: Duration = Duration::from_millis(250);
+    (patience / 10).min(MARGIN_MAX)
 }
 
 impl fmt::Debug for Call {
@@ -265,6 +297,19 @@ impl Wire {
         }
     }
 
+    /// The default for leases of calls that come by this wire. A door may choose another one for
+    /// calls of the owner's own client.
+    #[must_use]
+    pub fn lease_group(self) -> LeaseGroup {
+        match self {
+            Self::Toolhost => LeaseGroup::Toolhost,
+            Self::Gate | Self::Mcp | Self::Bridge | Self::Tool | Self::Rpc | Self::Pilot => {
+                LeaseGroup::Local
+            }
+            Self::McpHttp | Self::Service | Self::RpcHttp => LeaseGroup::Tcp,
+        }
+    }
+
     /// How long a call may take when neither tool nor caller says. Decision G-2.
     #[must_use]
     pub fn default_timeout(self) -> Duration {
@@ -276,6 +321,18 @@ impl Wire {
             }
         }
     }
+}
+
+/// Callers that share one default of lease enforcement. Decision G-5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseGroup {
+    /// The toolhost: off, or as `MACHINA_LEASE_ENFORCE` says.
+    Toolhost,
+    /// The owner's own client, on a pipe, a socket of ours, the command line, or `/rpc` with the
+    /// owner's token: off.
+    Local,
+    /// Everybody else on TCP: from tier 2.
+    Tcp,
 }
 
 /// What a wire's own contract says of old keys: they count while younger than `max_age`
@@ -372,6 +429,35 @@ mod tests {
         for wire in [Gate, Mcp, McpHttp, Bridge, Rpc, RpcHttp] {
             assert_eq!(wire.default_timeout(), Duration::from_secs(60), "{wire:?}");
         }
+    }
+
+    /// G-2c, P-7: a tenth of the caller's time, and never more than 250 ms.
+    #[test]
+    fn the_answer_comes_before_the_caller_gives_up() {
+        let margin = |ms| answer_margin(Duration::from_millis(ms)).as_millis();
+        let margins = [1, 9, 10, 1000, 2500, 2501, 10_000].map(margin);
+        assert_eq!(margins, [0, 0, 1, 100, 250, 250, 250]);
+    }
+
+    /// G-7: who gives a tool less time than it has by default is impatient, whichever way that was
+    /// said.
+    #[test]
+    fn impatience() {
+        let input = Document::from_value(serde_json::Value::Null);
+        let (caller, cancel) = (Caller::uid(0), Cancel::new());
+        let mut call = Call::new(CallId(1), "t", input, caller, Wire::Toolhost, cancel);
+        let seconds = Duration::from_secs;
+        let own = [None, Some(seconds(5)), Some(seconds(30)), Some(seconds(90))];
+        assert_eq!(own.map(|own| call.is_impatient(own)), [false; 4]);
+        call.default_timeout = seconds(7);
+        let found = own.map(|own| call.is_impatient(own));
+        assert_eq!(found, [true, false, false, false]);
+        call.answer_within(seconds(30));
+        let found = own.map(|own| call.is_impatient(own));
+        assert_eq!(found, [false, false, false, true]);
+        call.answer_within(seconds(29));
+        let found = own.map(|own| call.is_impatient(own));
+        assert_eq!(found, [true, false, true, true]);
     }
 
     /// T-4: the token is opaque and never shows in logs.

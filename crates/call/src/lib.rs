@@ -27,7 +27,8 @@ mod topics;
 mod watch;
 
 pub use call::{
-    Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseToken, ReplayWindow, Wire,
+    Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseGroup, LeaseToken, ReplayWindow,
+    Wire, answer_margin,
 };
 pub use canonical::{Digest, canonical_json, is_plain, write_json_text};
 pub use checks::{CapabilityCheck, capability_checks};

@@ -22,6 +22,8 @@ pub struct Identity {
     pub caller: Caller,
     /// What its token allows at most.
     pub scope: Option<Arc<Scope>>,
+    /// The request brought the owner's own token, and none of another kind.
+    pub has_owner_token: bool,
 }
 
 /// A caller that was not.
@@ -81,6 +83,7 @@ impl Access for Everybody {
         let identity = Identity {
             caller: self.0.clone(),
             scope: None,
+            has_owner_token: false,
         };
         Box::pin(std::future::ready(Ok(identity)))
     }

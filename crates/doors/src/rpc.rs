@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use axum::http::HeaderValue;
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseToken, Outcome, Scope,
-    Sink, Wire, natural_number,
+    Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseGroup, LeaseToken, Outcome,
+    Scope, Sink, Wire, natural_number,
 };
 use callgate_gate::Gate;
 use callgate_wires::json;
@@ -49,8 +49,10 @@ pub struct Peer {
     pub caller: Caller,
     /// What they may see and call, where that is bounded.
     pub scope: Option<Arc<Scope>>,
-    /// Which rules apply.
+    /// The wire, as records name it.
     pub wire: Wire,
+    /// Which default for leases applies. G-5.
+    pub lease_group: LeaseGroup,
     /// Who hears what follows their calls; a conversation has its own.
     pub hearer: Option<Hearer>,
 }
@@ -243,13 +245,13 @@ impl Rpc {
         let wire = peer.wire;
         let mut call = Call::new(call_id, method, input, caller, wire, Arc::clone(&cancel));
         call.scope.clone_from(&peer.scope);
+        call.lease_group = peer.lease_group;
         call.hearer.clone_from(&peer.hearer);
         call.key = ours.key.as_deref().and_then(IdempotencyKey::new);
         call.lease = ours.lease.as_deref().map(LeaseToken::new);
         call.trace_id = ours.trace_id;
         if let Some(timeout) = ours.timeout {
-            call.default_timeout = timeout;
-            call.timeout_max = Some(timeout);
+            call.answer_within(timeout);
         }
         // With a key its caller will come back and ask; without, nobody is left to tell.
         let ends_with_connection = call

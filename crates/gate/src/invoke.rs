@@ -158,7 +158,7 @@ impl Gate {
         // What is spent or claimed by starting would be lost if this were broken off.
         let spends = setup
             .policy
-            .asks_leave(&call.caller, &entry.tool, call.wire);
+            .asks_leave(&call.caller, &entry.tool, call.lease_group);
         if spends || call.key.is_some() && !self.store.writes_well() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Who may call what: rules by caller and tool pattern. The first that fits decides; where
 //! none does, the call is allowed.
 
-use callgate_call::{Call, Caller, Fault, LeaseToken, Tier, Tool, Wire, fits_any};
+use callgate_call::{Call, Caller, Fault, LeaseGroup, LeaseToken, Tier, Tool, fits_any};
 
 /// The rules of one configuration.
 #[derive(Debug, Default)]
@@ -39,39 +39,35 @@ pub enum Decision {
     Deny,
 }
 
-/// From which tier on a lease is needed, per wire; `None` asks for none. Decision G-5.
+/// The tier from which on a lease is needed, for each group of callers; `None` asks for none.
+/// Decision G-5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeasePolicy {
     /// On the toolhost.
     pub toolhost: Option<Tier>,
-    /// On pipes, `gate.sock`, `bridge.sock` and the command line.
+    /// On pipes, `gate.sock`, `bridge.sock`, the command line, and on `/rpc` for the owner.
     pub local: Option<Tier>,
-    /// On TCP.
+    /// For everybody else on TCP.
     pub tcp: Option<Tier>,
 }
 
 impl LeasePolicy {
-    /// Asks for a lease from `tier` on, on every wire that asks for none or from a higher tier on.
+    /// Asks for a lease from `tier` on, of every group that is asked for none or from a higher tier on.
     pub fn tighten(&mut self, tier: Tier) {
         for first in [&mut self.toolhost, &mut self.local, &mut self.tcp] {
             *first = Some(first.map_or(tier, |first| first.min(tier)));
         }
     }
 
-    fn first_tier(self, wire: Wire) -> Option<Tier> {
-        match wire {
-            Wire::Toolhost => self.toolhost,
-            Wire::Gate | Wire::Mcp | Wire::Bridge | Wire::Tool | Wire::Rpc | Wire::Pilot => {
-                self.local
-            }
-            Wire::McpHttp | Wire::Service | Wire::RpcHttp => self.tcp,
-        }
-    }
-
-    /// True if a call of `tool` by `wire` must bring a lease.
+    /// Returns whether a call of `tool` by a caller of `group` must bring a lease.
     #[must_use]
-    pub fn asks(self, wire: Wire, tool: &Tool) -> bool {
-        self.first_tier(wire).is_some_and(|from| tool.tier >= from)
+    pub fn asks(self, group: LeaseGroup, tool: &Tool) -> bool {
+        let from = match group {
+            LeaseGroup::Toolhost => self.toolhost,
+            LeaseGroup::Local => self.local,
+            LeaseGroup::Tcp => self.tcp,
+        };
+        from.is_some_and(|from| tool.tier >= from)
     }
 }
 
@@ -87,7 +83,7 @@ impl Policy {
     /// The lease a call must spend; `None` where it needs none. A token that comes along
     /// unasked is ignored and not spent. Decision G-5.
     pub fn lease<'a>(&self, call: &'a Call, tool: &Tool) -> Result<Option<&'a LeaseToken>, Fault> {
-        if !self.leases.asks(call.wire, tool) {
+        if !self.leases.asks(call.lease_group, tool) {
             return Ok(None);
         }
         call.lease
@@ -102,8 +98,8 @@ impl Policy {
 
     /// True if a call of this tool by this caller must bring a lease or wait for an approval.
     #[must_use]
-    pub fn asks_leave(&self, caller: &Caller, tool: &Tool, wire: Wire) -> bool {
-        self.leases.asks(wire, tool) || matches!(self.decide(caller, tool), Ok(Decision::Ask))
+    pub fn asks_leave(&self, caller: &Caller, tool: &Tool, group: LeaseGroup) -> bool {
+        self.leases.asks(group, tool) || matches!(self.decide(caller, tool), Ok(Decision::Ask))
     }
 
     /// Returns whether any rule is written, so that tools may differ by caller.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use callgate_call::{
-    CallId, Caller, Change, Changes, Fault, Held, Scope, Shelf, Tool, Topics, Wire,
+    CallId, Caller, Change, Changes, Fault, Held, LeaseGroup, Scope, Shelf, Tool, Topics,
 };
 use callgate_store::{Filter, Store};
 use serde_json::Value;
@@ -55,8 +55,8 @@ impl Gate {
 
     /// True if a call of this tool by this caller must bring a lease or wait for an approval.
     #[must_use]
-    pub fn asks_leave(&self, tool: &Tool, caller: &Caller, wire: Wire) -> bool {
-        self.setup.load().policy.asks_leave(caller, tool, wire)
+    pub fn asks_leave(&self, tool: &Tool, caller: &Caller, group: LeaseGroup) -> bool {
+        self.setup.load().policy.asks_leave(caller, tool, group)
     }
 
     /// True if a call of this tool answers without waiting for anything outside.

@@ -80,6 +80,7 @@ async fn serve(
         caller: Caller::uid(environment.uid),
         scope: None,
         wire: Wire::Rpc,
+        lease_group: Wire::Rpc.lease_group(),
         hearer: None,
     };
     let told = async {

@@ -198,6 +198,7 @@ impl Issuer {
         Ok(Identity {
             caller: Caller::named(&format!("sub:{sub}")),
             scope: Some(Arc::new(scope)),
+            has_owner_token: false,
         })
     }
 

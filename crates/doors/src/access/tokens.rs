@@ -35,6 +35,7 @@ impl Guard {
             owner: Identity {
                 caller: owner,
                 scope: None,
+                has_owner_token: true,
             },
             owner_hash: blake3::hash(token.reveal().as_bytes()),
             issuer: ArcSwapOption::empty(),
@@ -84,6 +85,7 @@ impl Guard {
             Some(token) if token.state == TokenState::Active => Ok(Identity {
                 caller: Caller::named(&format!("token:{}", token.name)),
                 scope: Some(Arc::new(token.scope)),
+                has_owner_token: false,
             }),
             _ => Err(NOT_GOOD),
         }

@@ -262,7 +262,9 @@ impl Pilot<'_> {
                 Ok(Followed::Taken)
             }
             event::ASK_SUP => {
-                let asks = self.gate.asks_leave(&entry.tool, &self.caller, Wire::Pilot);
+                let asks =
+                    self.gate
+                        .asks_leave(&entry.tool, &self.caller, Wire::Pilot.lease_group());
                 let approval = &doc["approval"];
                 place.says(
                     &json!({ "aid": chosen.aid, "approval": approval, "call_waits": asks }),
@@ -405,7 +407,7 @@ fn may_rerun(gate: &Gate, caller: &callgate_call::Caller, tool: &Tool) -> bool {
     tool.deterministic
         && tool.tier == Tier::Safe
         && tool.replay_inputs.is_empty()
-        && !gate.asks_leave(tool, caller, Wire::Pilot)
+        && !gate.asks_leave(tool, caller, Wire::Pilot.lease_group())
 }
 
 /// An event that is looked at.

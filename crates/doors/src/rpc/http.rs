@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use callgate_call::{Fault, Wire};
+use callgate_call::{Fault, LeaseGroup, Wire};
 use callgate_wires::jsonrpc::{self, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, parse_batch};
 use hyper_util::rt::TokioIo;
 
@@ -87,11 +87,19 @@ impl HttpDoor {
     }
 
     pub(super) fn peer(&self, identity: Identity) -> Peer {
+        // A client of this contract cannot send a lease, and whoever has the owner's token could
+        // make one. G-5.
+        let lease_group = if identity.has_owner_token {
+            LeaseGroup::Local
+        } else {
+            self.wire.lease_group()
+        };
         Peer {
             hearer: Some(Rpc::hearer(&identity.caller)),
             caller: identity.caller,
             scope: identity.scope,
             wire: self.wire,
+            lease_group,
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn tools(
         .map(|tool| {
             described(
                 tool,
-                gate.asks_leave(tool, &peer.caller, peer.wire),
+                gate.asks_leave(tool, &peer.caller, peer.lease_group),
                 reached,
             )
         })
