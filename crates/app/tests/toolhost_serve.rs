@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::support::drive::{Host, Serve, chain, cli, end_of, python, run_with, signal, verified};
+use crate::support::drive::{
+    Host, Serve, chain, cli, end_of, lines_of, python, run_with, signal, verified,
+};
 use crate::support::processes::{descendants, resident_bytes, started_with};
 use crate::support::workspace::trusted_with;
 use crate::support::{Folder, callgate, is_alive, wait_for};
@@ -490,6 +492,51 @@ fn the_client_repeats_by_run() {
             .unwrap()
             .contains("echo")
     );
+}
+
+/// T-2, G-3: a call that came too late for its client, or for its host's life, is not made again by
+/// a retry with its key. The tool leaves a line for each time it runs, and waits for ever.
+#[test]
+fn a_slow_call_with_a_key_runs_once() {
+    let folder = Folder::new();
+    let config = r#"
+[[tool]]
+name = "slow"
+aid = "AID.TEST.SLOW.v1"
+writes = ["runs"]
+runner = { kind = "process", command = ["/bin/sh", "-c", "echo ran >> runs/log; exec sleep 3600"] }
+"#;
+    folder.write("callgate.toml", config);
+    let again = |key: &str| {
+        let mut command = callgate(&folder);
+        command.args(["toolhost", "--run", ".", "AID.TEST.SLOW.v1"]);
+        let request = json!({ "idempotency_key": key }).to_string();
+        run_with(&mut command, request.as_bytes()).good().json()
+    };
+    let mut command = callgate(&folder);
+    command
+        .args(["toolhost", "--serve", "."])
+        .env("MACHINA_TOOLHOST_TIMEOUT_MS", "5500");
+    let mut host = Host::spawn(&mut command);
+    let call = |key: &str| json!({ "aid": "AID.TEST.SLOW.v1", "idempotency_key": key });
+    let late = host.ask(&call("late"));
+    assert_eq!(
+        (&late["ok"], &late["error"]),
+        (&json!(true), &json!("timed out after 5000 ms"))
+    );
+    let runs = || lines_of(&folder.join("runs/log")).len();
+    assert_eq!(runs(), 1);
+    let repeated = again("late");
+    assert_eq!(repeated["error"], late["error"]);
+    assert_eq!(repeated["idempotent_hit"], true);
+    assert!(host.send(&call("killed")));
+    wait_for("its second run", || (runs() == 2).then_some(()));
+    host.kill();
+    let unknown = again("killed");
+    assert_eq!(unknown["status"], "TOOL_ERROR", "{unknown}");
+    let error = unknown["error"].as_str().unwrap();
+    assert!(error.starts_with("outcome unknown"), "{error}");
+    assert_eq!(runs(), 2);
 }
 
 /// G-9, T-11: what is named on the command line is trusted by that, and records nothing.

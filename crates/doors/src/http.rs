@@ -240,8 +240,7 @@ impl Asked {
             .and_then(IdempotencyKey::new);
         call.lease = self.lease_token.as_deref().map(LeaseToken::new);
         if let Some(timeout) = self.timeout {
-            call.default_timeout = timeout;
-            call.timeout_max = Some(timeout);
+            call.answer_within(timeout);
         }
         call.trace_id = self.trace_id;
         call

@@ -11,7 +11,9 @@ use callgate_call::{Caller, Cancel};
 use callgate_doors::pipe::{PipeReader, PipeWriter, write_all};
 use callgate_doors::toolhost::{self, Answered, Host};
 use callgate_gate::Gate;
-use callgate_wires::toolhost::{Entry, Reply, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT};
+use callgate_wires::toolhost::{
+    CLIENT_TIMEOUT_MS_DEFAULT, Entry, Reply, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT,
+};
 
 use crate::cli::{init_log, runtime};
 use crate::compose::{Builtins, NoState, Parts, chain};
@@ -64,7 +66,7 @@ pub fn main(environment: &Environment, words: &[OsString]) -> ExitCode {
         (Some("--list"), _) => print(&toolhost::list(&gate), 0),
         (Some("--run"), Some(aid)) => once(&gate, &host, Entry::Run, aid),
         (Some("--run"), None) => refuse(Entry::Run, "missing aid", EXIT_USAGE),
-        (Some("--serve"), _) => serve(environment, &parts, &gate, host),
+        (Some("--serve"), _) => serve(&parts, &gate, &for_serve(environment, host)),
         _ => {
             let error = format!("unknown mode: {}", mode.to_string_lossy());
             refuse(Entry::Run, &error, EXIT_USAGE)
@@ -106,7 +108,8 @@ pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
         Err(error) => return refuse(Entry::ToolExec, &error, EXIT_PLUGIN),
     };
     let gate = parts.gate(setup);
-    let code = once(&gate, &host(environment, options), Entry::ToolExec, aid);
+    let host = for_tool_exec(environment, host(environment, options));
+    let code = once(&gate, &host, Entry::ToolExec, aid);
     close(&parts);
     code
 }
@@ -218,19 +221,55 @@ pub fn load_plugin<'a>(
 
 /// The host's settings out of the environment. T-2, T-22.
 fn host(environment: &Environment, options: Options) -> Host {
-    let default_timeout = environment
-        .text("MACHINA_TOOLHOST_TIMEOUT")
-        .and_then(|text| text.trim().parse::<f64>().ok())
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|timeout| !timeout.is_zero() && *timeout <= TIMEOUT_MAX)
-        .unwrap_or(Duration::from_secs(TIMEOUT_SECONDS_DEFAULT));
+    let default_timeout = Duration::from_secs(TIMEOUT_SECONDS_DEFAULT);
     Host {
         caller: Caller::uid(environment.uid),
-        default_timeout,
+        default_timeout: seconds(environment).unwrap_or(default_timeout),
         timeout_max: None,
         strict_ok: options.strict_ok,
         in_band_leases: options.in_band_leases,
         stop: Cancel::new(),
+    }
+}
+
+/// `MACHINA_TOOLHOST_TIMEOUT`, if it makes sense.
+fn seconds(environment: &Environment) -> Option<Duration> {
+    let text = environment.text("MACHINA_TOOLHOST_TIMEOUT")?;
+    let seconds = text.trim().parse::<f64>().ok()?;
+    let timeout = Duration::try_from_secs_f64(seconds).ok()?;
+    Some(timeout).filter(|timeout| !timeout.is_zero() && *timeout <= TIMEOUT_MAX)
+}
+
+/// The deadlines of `--serve`: its client kills the host when it gives up, and then makes the call
+/// again without a key, so a late tool is answered before that. T-2.
+fn for_serve(environment: &Environment, host: Host) -> Host {
+    let margin = |ms: u64| Duration::from_millis(ms.saturating_sub(TIMEOUT_MARGIN_MS).max(1));
+    let patience = environment
+        .text("MACHINA_TOOLHOST_TIMEOUT_MS")
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .map(margin)
+        .filter(|timeout| *timeout <= TIMEOUT_MAX);
+    let default_timeout = match (patience, seconds(environment)) {
+        // The client says nothing, so it is one that waits as long as the original does.
+        (None, None) => margin(CLIENT_TIMEOUT_MS_DEFAULT),
+        _ => host.default_timeout,
+    };
+    Host {
+        default_timeout,
+        timeout_max: patience,
+        ..host
+    }
+}
+
+/// The deadlines of `tool_exec`: its client gives up after `MACHINA_TOOLHOST_TIMEOUT` itself, or
+/// after the default, and kills the process, whose call then has no end. T-2.
+fn for_tool_exec(environment: &Environment, host: Host) -> Host {
+    let margin = (host.default_timeout / 10).min(Duration::from_millis(TIMEOUT_MARGIN_MS));
+    let limit = host.default_timeout - margin;
+    Host {
+        default_timeout: limit,
+        timeout_max: seconds(environment).map(|_| limit),
+        ..host
     }
 }
 
@@ -254,13 +293,7 @@ fn once(gate: &Gate, host: &Host, entry: Entry, aid: &str) -> ExitCode {
     }
 }
 
-fn serve(environment: &Environment, parts: &Parts<'_>, gate: &Gate, mut host: Host) -> ExitCode {
-    // The client gives up, kills and repeats at its own timeout; we answer before that. T-2.
-    host.timeout_max = environment
-        .text("MACHINA_TOOLHOST_TIMEOUT_MS")
-        .and_then(|text| text.trim().parse::<u64>().ok())
-        .map(|ms| Duration::from_millis(ms.saturating_sub(TIMEOUT_MARGIN_MS).max(1)))
-        .filter(|timeout| *timeout <= TIMEOUT_MAX);
+fn serve(parts: &Parts<'_>, gate: &Gate, host: &Host) -> ExitCode {
     let served = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let mut stdin = PipeReader::new(std::io::stdin().as_fd())
@@ -269,7 +302,7 @@ fn serve(environment: &Environment, parts: &Parts<'_>, gate: &Gate, mut host: Ho
                 .map_err(|error| format!("open standard output: {error}"))?;
             let stopping = stop_on_signal(host.stop.clone());
             tokio::select! {
-                served = toolhost::serve(gate, &host, &mut stdin, &stdout) => {
+                served = toolhost::serve(gate, host, &mut stdin, &stdout) => {
                     served.map_err(|error| format!("serve: {error}"))
                 }
                 () = stopping => unreachable!("waits for the host to end"),

@@ -166,7 +166,7 @@ fn call(fields: &mut Fields<'_>, open: &Open<'_>, ended: &Ended<'_>) {
 }
 
 fn tool_fields(fields: &mut Fields<'_>, ended: &Ended<'_>, tool: &Tool) {
-    let limit = ended.call.timeout(tool.timeout);
+    let limit = ended.call.limit(tool.timeout);
     let runner = runner(tool);
     fields.put("kind", tool.runner.kind());
     fields.put("runner", runner);
