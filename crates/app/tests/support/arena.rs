@@ -237,7 +237,9 @@ impl Arena {
 
     /// A host of the workspace's tools.
     pub fn host(&self) -> Host {
-        Host::spawn(&mut self.callgate(&["toolhost", "--serve", "."]))
+        let mut command = self.callgate(&["toolhost", "--serve", "."]);
+        // An attack may wait longer than a client does that says nothing of its patience.
+        Host::spawn(command.env("MACHINA_TOOLHOST_TIMEOUT", "30"))
     }
 
     /// A referee of all groups, as the user whom tools run as.

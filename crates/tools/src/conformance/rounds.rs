@@ -362,28 +362,31 @@ fn modern() -> Vec<Tool> {
                 }
             })
         }),
-        tool(
-            "test_prompt_source",
-            "What is behind the prompt that asks",
-            |job| {
-                Box::pin(async move {
-                    let Some(answer) = answer(&job, "user_context") else {
-                        return ask(
-                            [("user_context", form("What context?", "context", "string"))],
-                            None,
-                        );
-                    };
-                    let context = answer
-                        .pointer("/content/context")
-                        .and_then(Value::as_str)
-                        .unwrap_or_default();
-                    let block =
-                        json!({ "type": "text", "text": format!("Use this context: {context}") });
-                    Ok(Output::from_value(
-                        json!({ "messages": [{ "role": "user", "content": block }] }),
-                    ))
-                })
-            },
-        ),
+        Tool {
+            // Its messages are no content of its own.
+            gives_content: false,
+            ..tool(
+                "test_prompt_source",
+                "What is behind the prompt that asks",
+                |job| {
+                    Box::pin(async move {
+                        let Some(answer) = answer(&job, "user_context") else {
+                            return ask(
+                                [("user_context", form("What context?", "context", "string"))],
+                                None,
+                            );
+                        };
+                        let context = answer
+                            .pointer("/content/context")
+                            .and_then(Value::as_str)
+                            .unwrap_or_default();
+                        let block = json!({ "type": "text", "text": format!("Use this context: {context}") });
+                        Ok(Output::from_value(
+                            json!({ "messages": [{ "role": "user", "content": block }] }),
+                        ))
+                    })
+                },
+            )
+        },
     ]
 }
