@@ -169,21 +169,30 @@ impl Ground {
             isolation,
             limits: limits.map(LimitsConfig::of_tree).unwrap_or_default(),
             ipc: config.ipc.into(),
+            covered: Vec::new(),
         })))
     }
 }
 
 impl Ground {
+    /// Takes a folder of ours out of every child's reach.
+    pub fn hide(&mut self, folder: PathBuf) {
+        if !self.hidden.iter().any(|hidden| folder.starts_with(hidden)) {
+            self.hidden.push(folder);
+        }
+    }
+
     /// What a terminal session needs: all of the workspace but what is ours, its own processes,
-    /// whom it may reach, and what programs may read besides.
-    pub fn sessions(&self, network: bool, ipc: Ipc, reads: &[PathBuf]) -> Arc<Needs> {
+    /// whom it may reach, and what `programs` may read besides.
+    pub fn sessions(&self, network: bool, programs: &Needs) -> Arc<Needs> {
         let mut guarantees = Guarantees::default();
         if !network {
             guarantees.require(Guarantee::NoNetwork, Asker::Engine);
         }
         Arc::new(Needs {
             guarantees,
-            reads: [&["/proc".into()], reads].concat(),
+            reads: [&["/proc".into()], &*programs.reads].concat(),
+            covered: programs.covered.clone(),
             writes: vec![self.root.clone()],
             kept: self.kept.clone(),
             hidden: self.hidden.clone(),

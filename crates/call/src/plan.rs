@@ -61,6 +61,9 @@ pub struct Needs {
     pub limits: TreeLimits,
     /// What of the means by which its processes talk to each other is its own.
     pub ipc: Ipc,
+    /// Folders of which its view has nothing but what it may reach otherwise, absolute: the
+    /// owner's home. Where the machine can not do that, what is in them is refused as usual.
+    pub covered: Vec<PathBuf>,
 }
 
 /// The means by which a tool's processes talk to each other beyond pipes, as far as the machine
@@ -261,6 +264,9 @@ pub struct Plan {
     pub enforcement: Enforcement,
     /// What whoever makes the child is to do; nothing for a tool that has none.
     pub confinement: Option<Arc<Needs>>,
+    /// The call is carried out because somebody approved it: what earlier calls left behind must
+    /// not decide what this one does.
+    pub approved: bool,
 }
 
 /// Turns a tool's needs into a plan, or refuses what this machine cannot enforce.

@@ -237,7 +237,8 @@ impl Gate {
             trace.enter(Stage::Admit);
             let _places = self.admit(setup, call, entry)?;
             trace.enter(Stage::Plan);
-            let plan = self.plan(call, tool).await?;
+            let mut plan = self.plan(call, tool).await?;
+            plan.approved = decision == Decision::Ask;
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);
             }

@@ -104,7 +104,7 @@ fn planned(held: Vec<Held>, isolation: Isolation, unsafe_override: bool) -> Plan
             level: level.unwrap_or_default(),
             detail: Some(Arc::new(detail)),
         },
-        confinement: None,
+        ..Plan::default()
     }
 }
 

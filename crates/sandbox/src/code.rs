@@ -7,6 +7,8 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::compile::real;
+
 /// What is looked at of a script's first line. The kernel looks at no more.
 const FIRST_LINE_BYTES_MAX: u64 = 256;
 
@@ -16,6 +18,24 @@ const VENV_BYTES_MAX: u64 = 64 * 1024;
 /// Where libraries stand beside a `bin` folder. Not the folder above as a whole: that may be
 /// somebody's home.
 const BESIDE: [&str; 4] = ["lib", "lib64", "libexec", "pyvenv.cfg"];
+
+/// What a version manager's wrapper reads beside its own folder. Not the folder above as a whole:
+/// `~/shims` is in somebody's home too.
+const MANAGED: [&str; 12] = [
+    "shims", "bin", "lib", "libexec", "versions", "installs", "plugins", "pyenv.d", "rbenv.d",
+    "nodenv.d", "goenv.d", "version",
+];
+
+/// The names by which `program` and its interpreter are found, each in its real folder.
+pub(crate) fn names_of(program: &Path) -> Vec<PathBuf> {
+    let named = |path: &Path| match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => real(folder).join(name),
+        _ => path.to_owned(),
+    };
+    let interpreter = interpreter_of(program);
+    let all = std::iter::once(program).chain(interpreter.as_deref());
+    all.map(named).collect()
+}
 
 /// The paths that running `program` needs.
 pub(crate) fn of_program(program: &Path) -> Vec<PathBuf> {
@@ -30,23 +50,28 @@ pub(crate) fn of_program(program: &Path) -> Vec<PathBuf> {
 fn around(program: &Path) -> Vec<PathBuf> {
     let real = program.canonicalize().unwrap_or_else(|_| program.into());
     let mut paths = vec![real.clone()];
-    paths.extend(manager_of(&real).map(Path::to_owned));
+    if let Some(manager) = manager_of(&real) {
+        paths.extend(there(manager, &MANAGED));
+    }
     for name in [program, &real] {
         if let Some(prefix) = prefix_of(name) {
-            beside(prefix, &mut paths);
+            paths.extend(there(prefix, &BESIDE));
             if let Some(home) = home_of_venv(prefix) {
                 // The interpreter that the environment was made from.
-                beside(home.parent().unwrap_or(&home), &mut paths);
+                paths.extend(there(home.parent().unwrap_or(&home), &BESIDE));
             }
         }
     }
     paths
 }
 
-/// The folder of the version manager whose wrapper this is: it looks there for the real one.
+/// The folder of the version manager whose wrapper this is: it looks there for the real one. A
+/// manager is known by its versions.
 fn manager_of(program: &Path) -> Option<&Path> {
     let folder = program.parent()?;
-    (folder.file_name()? == "shims").then(|| folder.parent())?
+    let manager = (folder.file_name()? == "shims").then(|| folder.parent())??;
+    let has = |name: &str| manager.join(name).is_dir();
+    (has("versions") || has("installs")).then_some(manager)
 }
 
 fn prefix_of(program: &Path) -> Option<&Path> {
@@ -58,9 +83,9 @@ fn prefix_of(program: &Path) -> Option<&Path> {
     }
 }
 
-fn beside(prefix: &Path, paths: &mut Vec<PathBuf>) {
-    let there = BESIDE.map(|name| prefix.join(name));
-    paths.extend(there.into_iter().filter(|path| path.exists()));
+fn there(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
+    let paths = names.iter().map(|name| folder.join(name));
+    paths.filter(|path| path.exists()).collect()
 }
 
 /// `home = …` of a Python environment.

@@ -2,7 +2,7 @@
 //! keeps the result for as long as the needs are the same.
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -126,6 +126,9 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     }
     if local {
         ground.narrow(&roots);
+    }
+    if facts.mount_namespace {
+        ground.cover(needs, &roots, subject);
     }
     let metadata = ground.read_only && facts.ipc_namespace;
     let mut namespaces = ground.namespaces(metadata) | flag_if(outlet, libc::CLONE_NEWNET);
@@ -341,6 +344,28 @@ impl Ground {
         self.hidden.extend(c_path(Path::new("/dev/log")));
     }
 
+    /// Covers folders that the needs name, but for what of them may be reached. One stays as it is
+    /// where it is readable as a whole, and where the program is found in it by a link: a link that
+    /// is not in a root is not there in the view.
+    fn cover(&mut self, needs: &Needs, roots: &Roots, subject: &Subject<'_>) {
+        let names = match subject.named_by_caller {
+            true => Vec::new(),
+            false => code::names_of(&subject.cwd.join(subject.program)),
+        };
+        for folder in needs.covered.iter().map(|folder| real(folder)) {
+            let is_gone = |name: &PathBuf| name.starts_with(&folder) && !roots.covers(name);
+            let beneath = |covered: &CString| folder.starts_with(as_path(covered));
+            let stays = folder.parent().is_none()
+                || !folder.is_dir()
+                || roots.covers(&folder)
+                || self.covered.iter().any(beneath)
+                || names.iter().any(is_gone);
+            if !stays {
+                self.covered.extend(c_path(&folder));
+            }
+        }
+    }
+
     /// Hides what is root's alone, but for what the owner names: the workspace and `reads`.
     fn hide_private(&mut self, needs: &Needs, roots: &Roots, cwd: &Path) {
         let named = |path: &PathBuf| {
@@ -353,7 +378,8 @@ impl Ground {
     }
 
     fn namespaces(&self, metadata: bool) -> libc::c_int {
-        let covered = !self.kept.is_empty() || !self.hidden.is_empty();
+        let lists = [&self.kept, &self.hidden, &self.covered];
+        let covered = lists.iter().any(|list| !list.is_empty());
         let mounts = self.read_only || covered || self.proc;
         // Where the filter lets System V memory through, it is memory of its own.
         flag_if(mounts, libc::CLONE_NEWNS) | flag_if(metadata, libc::CLONE_NEWIPC)
@@ -408,6 +434,10 @@ pub fn real(path: &Path) -> PathBuf {
         }
     }
     path.to_owned()
+}
+
+fn as_path(path: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(path.to_bytes()))
 }
 
 pub(crate) fn c_path(path: &Path) -> Option<CString> {

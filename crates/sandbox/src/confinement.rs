@@ -160,6 +160,7 @@ fn plan(needs: &Arc<Needs>, facts: &Facts) -> Result<Plan, Fault> {
             })),
         },
         confinement: (!needs.unconfined).then(|| Arc::clone(needs)),
+        approved: false,
     })
 }
 

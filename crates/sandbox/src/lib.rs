@@ -79,7 +79,7 @@ pub use env::{held_env, scrubbed_env};
 pub use error::SpawnError;
 pub use facts::{Cgroup, Facility, Facts};
 pub use filter::{SYSCALL_PROFILES, SyscallVerdict, child_program, syscall_verdicts};
-pub use homes::{Home, HomeError, Homes, Mirror};
+pub use homes::{Furnishing, Home, HomeError, Homes};
 pub use levels::{hosts_held, limits_held};
 pub use resident::let_go_of_code;
 pub use resolve::resolve;

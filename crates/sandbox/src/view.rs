@@ -241,9 +241,12 @@ fn hide_folder(path: &CStr, roots: &[Root]) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount(c"none", path, c"tmpfs", flags, c"mode=0555,size=64k")?;
     for (root, copy) in &copies {
+        if !root.access.writes() {
+            kernel::set_read_only(copy, c"")?;
+        }
         put(root, copy)?;
     }
-    kernel::set_read_only(CWD, path)
+    kernel::set_read_only_alone(CWD, path)
 }
 
 fn in_writable(path: &CStr, roots: &[Root]) -> bool {
