@@ -9,7 +9,7 @@
 //! `CALLGATE_TEST_CLIENT_PYTHON`; those of the Node SDK `CALLGATE_TEST_NODE_SDK`
 //! (a copy of it with its packages); those of containers `CALLGATE_TEST_IMAGE`
 //! and `CALLGATE_TEST_DOCKER`; those of search `CALLGATE_TEST_MODEL_PACKAGE` and
-//! `CALLGATE_TEST_CHROMA`.
+//! `CALLGATE_TEST_CHROMA`; that of pip `CALLGATE_TEST_WHEELS`.
 //! The Python tests read `CALLGATE_BIN` besides.
 
 mod chroma;
@@ -21,6 +21,7 @@ pub mod python;
 mod release;
 mod skips;
 mod types;
+mod wheels;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -73,7 +74,7 @@ fn run_steps(
         steps.take("clients", || needs.fetch(root))?;
         steps.take("containers", || needs.make_image(root))?;
         steps.take("model", || needs.fetch_model(root))?;
-        steps.take("programs", Needs::install_programs)?;
+        steps.take("programs", || needs.install_programs(root))?;
         return steps.take("tests", || rust_tests(needs));
     }
     steps.take("format", || {
@@ -95,7 +96,7 @@ fn run_steps(
     steps.take("clients", || needs.fetch(root))?;
     steps.take("containers", || needs.make_image(root))?;
     steps.take("model", || needs.fetch_model(root))?;
-    steps.take("programs", Needs::install_programs)?;
+    steps.take("programs", || needs.install_programs(root))?;
     steps.take("Python types", || types::check(root, &needs.cache))?;
     steps.take("build of the tests", || {
         let mut build = cargo(root, ["test", "--workspace", "--no-run"]);
@@ -154,6 +155,7 @@ struct Needs {
     docker: Option<PathBuf>,
     model: Option<PathBuf>,
     chroma: Option<PathBuf>,
+    wheels: Option<PathBuf>,
 }
 
 impl Needs {
@@ -171,6 +173,7 @@ impl Needs {
             docker: None,
             model: None,
             chroma: None,
+            wheels: None,
         })
     }
 
@@ -180,9 +183,19 @@ impl Needs {
         Ok(())
     }
 
-    /// What full-screen programs the tests drive.
-    fn install_programs() -> Result<(), Failure> {
-        containers::install(&[("vim", "vim"), ("less", "less"), ("top", "procps")])
+    /// The full-screen programs that the tests drive, and those that people build and browse
+    /// with.
+    fn install_programs(&mut self, root: &Path) -> Result<(), Failure> {
+        self.wheels = Some(wheels::set_up(root, &self.cache, &self.python)?);
+        containers::install(&[
+            ("vim", "vim"),
+            ("less", "less"),
+            ("top", "procps"),
+            ("git", "git"),
+            ("make", "make"),
+            ("go", "golang-go"),
+            ("chromium", "chromium"),
+        ])
     }
 
     fn make_image(&mut self, root: &Path) -> Result<(), Failure> {
@@ -222,6 +235,9 @@ impl Needs {
         }
         if let Some(chroma) = &self.chroma {
             command.env("CALLGATE_TEST_CHROMA", chroma);
+        }
+        if let Some(wheels) = &self.wheels {
+            command.env("CALLGATE_TEST_WHEELS", wheels);
         }
     }
 }

@@ -272,7 +272,8 @@ impl<'a> Parts<'a> {
             .collect::<Result<_, _>>()
             .map_err(SetupError::Tools)?;
         let mut catalog = Catalog::default();
-        let ground = Ground::new(&self.paths, &config, files);
+        let mut ground = Ground::new(&self.paths, &config, files);
+        ground.hide(exec::homes_folder(self));
         let printed = self.printed_secrets(&secrets);
         let executors = runs::executors(self, &printed);
         if builtins == Builtins::With {

@@ -42,6 +42,17 @@ impl Environment {
         }
     }
 
+    /// One that has these variables and is nobody's.
+    #[cfg(test)]
+    pub fn of_test(variables: BTreeMap<OsString, OsString>) -> Self {
+        Self {
+            variables,
+            current_dir: PathBuf::from("/"),
+            program: PathBuf::from("/proc/self/exe"),
+            uid: 0,
+        }
+    }
+
     /// The home of our user by the system's own list, whatever `HOME` says; none where a user is
     /// known by other means only.
     pub fn user_home(&self) -> Option<PathBuf> {

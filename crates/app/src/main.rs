@@ -42,6 +42,7 @@ mod show;
 mod suggest;
 mod telemetry;
 mod terminals;
+mod toolchains;
 mod trust;
 mod watch;
 mod workspace;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callgate_call::{Asker, Guarantee, Guarantees, Ipc, Isolation, Needs, Network, TreeLimits};
+use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network, TreeLimits};
 use callgate_runners::Allowed;
 use callgate_sandbox::real;
 
@@ -201,7 +201,7 @@ impl Ground {
                 processes: true,
                 ..TreeLimits::default()
             },
-            ipc,
+            ipc: programs.ipc,
             ..Needs::default()
         })
     }

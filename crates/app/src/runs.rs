@@ -43,7 +43,7 @@ pub fn tools(
                 ..Limits::default()
             },
             tier: exec::tier(config)?,
-            needs: exec::needs(config, ground)?,
+            needs: exec::needs(parts, config, ground)?,
             order: config.runs.order(),
             starts: Box::new(By(executors.clone())),
         }));

@@ -37,8 +37,7 @@ pub fn tools(
         },
         needs: ground.sessions(
             config.terminals.network,
-            exec::ipc(config).into(),
-            &exec::needs(config, ground)?.reads,
+            &*exec::needs(parts, config, ground)?,
         ),
     };
     let place = parts.paths.workspace.display();

@@ -369,7 +369,9 @@ fn the_gate_s_own_is_kept() {
         "echo x > callgate.toml; echo x > tool.sh; rm -f tool.sh; mv tool.sh other; \
          echo x > state/token; ls state; cat callgate.toml; rm -rf state; echo fine > other; cat tool.sh",
     );
-    assert_eq!(result["stdout"].as_str(), code.as_deref(), "{result}");
+    // Of the state it sees its own home.
+    let told = format!("homes\n{}", code.as_deref().unwrap());
+    assert_eq!(result["stdout"], told, "{result}");
     assert_eq!(
         (folder.read("callgate.toml"), folder.read("tool.sh")),
         (config, code)

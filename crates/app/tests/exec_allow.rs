@@ -154,3 +154,64 @@ fn what_is_listed_is_kept() {
         assert_eq!(folder.read(kept).as_deref(), Some(OWN), "{kept}");
     }
 }
+
+/// where programs are listed, no variable of a call makes one of them run another, on any of
+/// the three ways to start one. Without a list any program may be run anyway.
+#[test]
+fn variables_do_not_name_programs_beside_a_list() {
+    let folder = Folder::new();
+    folder.executable("planted.sh", "#!/bin/sh\necho ran > ran\n");
+    folder.write("a", "one\n");
+    folder.write(
+        "callgate.toml",
+        "[exec]\nallow = [\"git\"]\nallow_env = [\"GIT_AUTHOR_*\"]\n",
+    );
+    cli(&folder, &["trust"]).good();
+    let mut client = rpc(&folder);
+    let git = |client: &mut Client, args: &[&str]| {
+        let who = ["-c", "user.name=a", "-c", "user.email=a@b"];
+        let args = [&who, args].concat();
+        let params =
+            json!({ "command": "git", "args": args, "env": { "GIT_AUTHOR_NAME": "owner" } });
+        let ended = client.good("exec/run", params);
+        assert_eq!(ended["exit_code"], 0, "{ended}");
+        ended["stdout"].clone()
+    };
+    git(&mut client, &["init"]);
+    git(&mut client, &["add", "a"]);
+    git(&mut client, &["commit", "-m", "one"]);
+    assert_eq!(git(&mut client, &["log", "--format=%an"]), "owner\n");
+    folder.write("a", "two\n");
+    for env in [
+        json!({ "GIT_EXTERNAL_DIFF": "./planted.sh" }),
+        json!({ "GIT_PAGER": "./planted.sh", "GIT_PAGER_IN_USE": "1" }),
+        json!({
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "diff.external",
+            "GIT_CONFIG_VALUE_0": "./planted.sh",
+        }),
+        json!({ "HOME": "." }),
+        json!({ "PATH": "." }),
+        json!({ "LANG": "$(./planted.sh)" }),
+    ] {
+        let params = json!({ "command": "git", "args": ["diff"], "env": env });
+        let (code, field) = bad(&mut client, params.clone());
+        assert_eq!(code, 1003, "{env}");
+        assert!(
+            field
+                .as_str()
+                .is_some_and(|field| field.starts_with("env."))
+        );
+        assert_eq!(client.bad("terminals/create", params).0, 1003, "{env}");
+        let params = json!({ "command": ["git", "diff"], "env": env });
+        assert_eq!(client.bad("runs/start", params).0, 1003, "{env}");
+    }
+    assert_eq!(folder.read("ran"), None);
+    let plain = json!({ "LANG": "C", "LC_ALL": "C", "NO_COLOR": "1" });
+    let params = json!({ "command": "git", "args": ["status"], "env": plain });
+    client.good("exec/run", params);
+    let free = Folder::new();
+    let mut client = rpc(&free);
+    let params = json!({ "command": "sh", "args": ["-c", "$TOOL"], "env": { "TOOL": "echo x" } });
+    assert_eq!(said(&mut client, params), "x\n");
+}

@@ -107,6 +107,7 @@ mod tool_command;
 mod tool_guarantees;
 mod tool_protocol_vectors;
 mod tool_service;
+mod toolchains;
 mod toolhost_serve;
 mod toolhost_vectors;
 mod traces;

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::builtin;
 use crate::files::Lists;
 use crate::files::place::Ground;
-use crate::programs::Programs;
+use crate::programs::{Programs, leave, live_in};
 use capture::Capture;
 pub(crate) use command::not_started;
 pub use command::{NOT_EXECUTABLE, OUT_OF_REACH};
@@ -181,6 +181,8 @@ impl Exec {
         let (began_us, times) = (self.parts.clock.micros(), Times::of(job));
         let input = job.call.input.value();
         let mut spec = self.spec(input, job.plan.confinement.as_ref())?;
+        let home = self.settings.programs.home(job).await?;
+        live_in(&mut spec, home.as_ref(), &input["env"]);
         let pipes = |error: io::Error| Fault::Internal {
             message: format!("make pipes: {error}"),
         };
@@ -230,7 +232,7 @@ impl Exec {
             }
             ended?
         };
-        let (stdout, stderr) = tokio::join!(stdout.text(), stderr.text());
+        let (stdout, stderr, ()) = tokio::join!(stdout.text(), stderr.text(), leave(home));
         let took_us = self.parts.clock.micros().saturating_sub(began_us);
         Ok(Output::from_value(json!({
             "exit_code": ended.code,

@@ -1,6 +1,7 @@
 //! Which programs callers may have run, where those are looked for and which variables they see:
 //! the owner's word, for `exec/run` and for terminals alike.
 
+mod home;
 #[cfg(test)]
 pub(crate) mod mutated;
 mod start;
@@ -9,13 +10,15 @@ mod variables;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use callgate_call::{Fault, Needs};
-use callgate_sandbox::{held_env, real};
+use callgate_sandbox::{Homes, held_env, real};
 use serde_json::Value;
 
+pub(crate) use home::{leave, live_in};
 pub(crate) use start::Start;
-use variables::refusal;
+use variables::{NOT_PLAIN, is_plain, refusal};
 
 /// What the owner lets callers run.
 #[derive(Clone, Debug, Default)]
@@ -24,10 +27,14 @@ pub struct Programs {
     pub workspace: PathBuf,
     /// Those that may be named; none here: any.
     pub allow: Vec<Allowed>,
+    /// Further variables that calls may set where programs are listed. R-41.
+    pub allow_env: Vec<String>,
     /// What they see of our environment.
     pub env: Vec<(OsString, OsString)>,
     /// Which of its variables hold a secret, and the secret's name.
     pub secret_variables: BTreeMap<String, String>,
+    /// Where their homes are; none: the `HOME` of `env`.
+    pub homes: Option<Arc<Homes>>,
 }
 
 /// A program that the owner lists.
@@ -107,7 +114,8 @@ impl Programs {
         };
         for (name, value) in asked.as_object().into_iter().flatten() {
             let value = value.as_str().unwrap_or_default();
-            if let Some(reason) = refusal(name, value) {
+            let passes = self.allow.is_empty() || is_plain(name, value, &self.allow_env);
+            if let Some(reason) = refusal(name, value).or((!passes).then_some(NOT_PLAIN)) {
                 return Err(bad(&format!("env.{name}"), reason));
             }
             set(&mut env, name, value);
@@ -160,7 +168,7 @@ fn place(from: &Path, path: &str) -> PathBuf {
 }
 
 /// Sets one variable, in place of another of its name.
-pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: &str) {
+pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: impl Into<OsString>) {
     env.retain(|(known, _)| known != OsStr::new(name));
     env.push((name.into(), value.into()));
 }

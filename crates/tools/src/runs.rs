@@ -12,14 +12,16 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, Needs, Notification, RunFuture, RunOrder, Runner, Tier, Tool};
+use callgate_call::{
+    Fault, Job, Needs, Notification, Output, RunFuture, RunOrder, Runner, Tier, Tool,
+};
 use callgate_sandbox::{Limits, Spec, resolve};
 use callgate_store::{PilotEvent, Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::builtin;
 use crate::exec::not_started;
-use crate::programs::{Programs, bad};
+use crate::programs::{Programs, bad, leave, live_in};
 
 pub use artifact::ARTIFACT_TEMPLATE;
 pub use kept::{KeptRun, RunKind, find, page, pilot_events};
@@ -162,7 +164,7 @@ struct Start {
 impl Runner for Start {
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
         match self.read(job) {
-            Ok((spec, order)) => self.settings.starts.start(job, spec, order),
+            Ok((spec, order)) => Box::pin(self.start(job, spec, order)),
             Err(fault) => Box::pin(std::future::ready(Err(fault))),
         }
     }
@@ -173,6 +175,14 @@ impl Runner for Start {
 }
 
 impl Start {
+    async fn start(&self, job: Job<'_>, mut spec: Spec, order: RunOrder) -> Result<Output, Fault> {
+        let home = self.settings.programs.home(job).await?;
+        live_in(&mut spec, home.as_ref(), &job.call.input.value()["env"]);
+        let ended = self.settings.starts.start(job, spec, order).await;
+        leave(home).await;
+        ended
+    }
+
     fn read(&self, job: Job<'_>) -> Result<(Spec, RunOrder), Fault> {
         let input = job.call.input.value();
         let order = order::read(input, &self.settings.order)?;

@@ -121,6 +121,8 @@ impl TerminalRunner {
         let cwd = order::told(&order.start.path, &self.settings.programs.workspace);
         let birth = Birth {
             needs,
+            home: self.settings.programs.home(job).await?,
+            asked_env: input["env"].clone(),
             programs: self.settings.programs.clone(),
             secrets: self.settings.secrets.clone(),
             limits: self.settings.limits.clone(),

@@ -19,7 +19,9 @@ use crate::client::Client;
 use crate::compose::{Parts, chain, warnings};
 use crate::config::{Config, LimitsConfig, NetworkConfig, RunnerConfig};
 use crate::environment::Environment;
+use crate::exec;
 use crate::show;
+use crate::toolchains::ToolchainFolder;
 use crate::trust::{Basis, InForce};
 
 /// What this machine and workspace have, what is missing and how to get it.
@@ -137,6 +139,8 @@ pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
         );
     }
     checks.extend(confinement(&parts, asked));
+    let toolchains = toolchains(&parts)?;
+    checks.push(named_toolchains(&toolchains));
 
     let well = checks.iter().all(|check| check.ok);
     if place.json {
@@ -144,7 +148,11 @@ pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
             .iter()
             .map(|c| json!({ "name": c.name, "ok": c.ok, "finding": c.finding }))
             .collect();
-        show::json(&json!({ "ok": well, "checks": all }));
+        let readable: Vec<Value> = toolchains
+            .iter()
+            .map(|one| json!({ "toolchain": one.toolchain, "path": one.path }))
+            .collect();
+        show::json(&json!({ "ok": well, "checks": all, "toolchains": readable }));
     } else {
         let rows: Vec<Vec<String>> = checks
             .iter()
@@ -160,6 +168,36 @@ pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The folders of toolchains that programs of callers may read by the configuration in force. R-42.
+fn toolchains(parts: &Parts<'_>) -> Result<Vec<ToolchainFolder>, String> {
+    let in_force = parts.in_force().map_err(|error| chain(&error))?;
+    if matches!(in_force.basis, Basis::Nothing(_)) {
+        return Ok(Vec::new());
+    }
+    let config = in_force.into_config();
+    let found = exec::toolchains(parts, &config);
+    Ok(found.there().cloned().collect())
+}
+
+fn named_toolchains(folders: &[ToolchainFolder]) -> Check {
+    let paths: Vec<String> = folders
+        .iter()
+        .map(|one| one.path.display().to_string())
+        .collect();
+    let finding = match paths.is_empty() {
+        true => "programs of exec/run, runs and terminals read none in the home".to_owned(),
+        false => format!(
+            "programs of exec/run, runs and terminals read {}; `[exec] toolchains = false` ends it",
+            paths.join(", ")
+        ),
+    };
+    Check {
+        name: "toolchains",
+        ok: true,
+        finding,
+    }
 }
 
 /// Prints what a confined tool may ask of the kernel. K-1.

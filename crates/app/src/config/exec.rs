@@ -14,6 +14,10 @@ pub struct ExecConfig {
     /// Programs that may be named; none here: any.
     #[serde(default)]
     pub allow: Vec<String>,
+    /// Further variables that calls may set where `allow` names programs; `*` at the end of one
+    /// stands for any rest.
+    #[serde(default)]
+    pub allow_env: Vec<String>,
     /// How dangerous it is; 2 if nothing is said.
     #[serde(default)]
     pub tier: Option<u64>,
@@ -32,6 +36,12 @@ pub struct ExecConfig {
     /// none of it.
     #[serde(default)]
     pub ipc: Option<bool>,
+    /// False: programs may not read the owner's toolchains.
+    #[serde(default)]
+    pub toolchains: Option<bool>,
+    /// Bytes that the home of one caller's programs may take; 2 GiB if nothing is said.
+    #[serde(default)]
+    pub home_max_bytes: Option<u64>,
     /// Runs even where a promise cannot be kept.
     #[serde(default)]
     pub allow_unsafe_execution: bool,

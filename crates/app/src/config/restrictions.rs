@@ -19,6 +19,8 @@ pub struct Restrictions {
     exec_off: bool,
     /// `[exec] allow`.
     exec_allow: Vec<String>,
+    /// `[exec] toolchains = false`.
+    toolchains_off: bool,
     /// `[runs] off`.
     runs_off: bool,
     /// `[terminals] off`.
@@ -61,6 +63,7 @@ impl Restrictions {
             files_deny,
             exec_off: off("exec"),
             exec_allow: words(&table, "exec", "allow"),
+            toolchains_off: value(&table, "exec", "toolchains") == Some(false),
             runs_off: off("runs"),
             terminals_off: off("terminals"),
             http_off: off("http"),
@@ -94,6 +97,9 @@ impl Restrictions {
             exec.off |= exec.allow.is_empty();
         }
         exec.off |= self.exec_off;
+        if self.toolchains_off {
+            exec.toolchains = Some(false);
+        }
         config.runs.off |= self.runs_off;
         config.terminals.off |= self.terminals_off;
         config.http.off |= self.http_off;

@@ -269,7 +269,7 @@ impl Arena {
 }
 
 /// Gives a folder and all in it away.
-fn give(path: &Path, uid: u32) {
+pub fn give(path: &Path, uid: u32) {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -351,7 +351,7 @@ impl Referee {
 }
 
 /// A program in another place, too.
-fn place(from: &Path, to: &Path) {
+pub fn place(from: &Path, to: &Path) {
     if std::fs::hard_link(from, to).is_err() {
         super::copy_program(from, to);
     }

@@ -11,6 +11,7 @@ pub mod fits;
 pub mod mcp;
 pub mod mutate;
 pub mod outside;
+pub mod owner;
 pub mod person;
 pub mod play;
 pub mod processes;

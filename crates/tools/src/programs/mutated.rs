@@ -9,7 +9,7 @@ use callgate_call::Fault;
 use serde_json::{Value, json};
 
 use super::Programs;
-use super::variables::refusal;
+use super::variables::{is_plain, refusal};
 use crate::files::Lists;
 use crate::files::place::Ground;
 use crate::mutate::mutant;
@@ -86,6 +86,7 @@ impl Scene {
             own: vec![workspace.join("state")],
             programs: Programs {
                 workspace,
+                allow_env: vec!["A".to_owned()],
                 env: vec![("PATH".into(), path), ("KEPT".into(), "kept".into())],
                 ..Programs::default()
             },
@@ -115,6 +116,9 @@ impl Scene {
             let value = value.as_str().unwrap();
             assert!(refusal(name, value).is_none(), "{asked}");
             assert!(!name.starts_with("LD_") && name != "ENV", "{asked}");
+            let is_listed = !self.programs.allow.is_empty();
+            let is_plain = is_plain(name, value, &self.programs.allow_env);
+            assert!(!is_listed || is_plain, "{asked}");
             assert!(
                 given(name).is_some_and(|(_, known)| known == value),
                 "{asked}"

@@ -1,5 +1,8 @@
-//! Which variables a call may set. Those that make a program load or run code of somebody's
-//! before its own are refused: with them, what may be run would be what they say.
+//! Which variables a call may set. Those that make any program load or run other code before its
+//! own are always refused. Where the owner lists the programs that may be run, only variables that
+//! are known to change nothing but how a program speaks pass, because most programs have variables
+//! of their own that name another program to run (`GIT_EXTERNAL_DIFF`, `RUSTC_WRAPPER`, `PAGER`).
+//! R-41.
 
 /// Beginnings of such names: of the loaders of Linux and macOS, of functions that shells import,
 /// and what is ours.
@@ -41,6 +44,58 @@ const NAMES: [&str; 33] = [
     "JDK_JAVA_OPTIONS",
     "_JAVA_OPTIONS",
 ];
+
+/// Variables that pass beside `exec.allow`: language, time, the terminal, how much is printed.
+/// None names a file or a program.
+const PLAIN: [&str; 26] = [
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TERM",
+    "COLORTERM",
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "CI",
+    "SOURCE_DATE_EPOCH",
+    "RUST_BACKTRACE",
+    "RUST_LIB_BACKTRACE",
+    "RUST_LOG",
+    "RUST_TEST_THREADS",
+    "CARGO_TERM_COLOR",
+    "CARGO_TERM_VERBOSE",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONHASHSEED",
+    "PYTHONUTF8",
+    "PYTHONIOENCODING",
+    "NODE_ENV",
+    "GOMAXPROCS",
+];
+
+/// The beginning of further such names: the categories of a locale.
+const PLAIN_PREFIX: &str = "LC_";
+
+/// Why a variable that may be set where any program may be run does not pass beside a list of
+/// programs.
+pub(super) const NOT_PLAIN: &str = "exec.allow lists programs, and this variable may make one of \
+    them run another: exec.allow_env names further variables that calls may set";
+
+/// Returns whether a variable passes where the owner lists the programs that may be run.
+/// `further` are the owner's own words: names, or beginnings of names that end with `*`.
+pub(super) fn is_plain(name: &str, value: &str, further: &[String]) -> bool {
+    let is_named = |word: &String| match word.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => word == name,
+    };
+    let is_known = PLAIN.contains(&name) || name.starts_with(PLAIN_PREFIX);
+    // `make` takes every variable for one of its own, and runs what `$(shell …)` in it says.
+    let runs = |letter: char| matches!(letter, '$' | '`') || letter.is_control();
+    is_known && !value.contains(runs) || further.iter().any(is_named)
+}
 
 /// Why a variable can not be set; nothing if it can.
 pub(super) fn refusal(name: &str, value: &str) -> Option<&'static str> {
@@ -93,6 +148,60 @@ mod tests {
             assert_eq!(refusal(name, ""), None, "{name}");
         }
     }
+
+    /// R-41: what passes beside a list of programs runs nothing and is known by its whole name.
+    #[test]
+    fn plain_variables() {
+        for name in [
+            "GIT_EXTERNAL_DIFF",
+            "GIT_CONFIG_COUNT",
+            "GIT_SSH_COMMAND",
+            "GIT_DIR",
+            "SSH_ASKPASS",
+            "RUSTC_WRAPPER",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+            "CARGO_HOME",
+            "MAKEFLAGS",
+            "npm_config_script_shell",
+            "NPM_CONFIG_USERCONFIG",
+            "PIP_CONFIG_FILE",
+            "PYTEST_ADDOPTS",
+            "PYTHONBREAKPOINT",
+            "GOFLAGS",
+            "CC",
+            "PAGER",
+            "EDITOR",
+            "VISUAL",
+            "BROWSER",
+            "PATH",
+            "HOME",
+            "XDG_CONFIG_HOME",
+            "TMPDIR",
+            "SHELL",
+            "TERMINFO",
+            "LESSOPEN",
+            "lang",
+            "LANGX",
+        ] {
+            assert!(!is_plain(name, "x", &[]), "{name}");
+        }
+        for name in ["LANG", "LC_ALL", "TZ", "RUST_LOG"] {
+            assert!(is_plain(name, "x", &[]), "{name}");
+            for value in ["$(shell id)", "`id`", "a\nb"] {
+                assert!(!is_plain(name, value, &[]), "{name} {value}");
+            }
+        }
+        let further = ["MODE".to_owned(), "APP_*".to_owned()];
+        for (name, passes) in [
+            ("MODE", true),
+            ("MODEL", false),
+            ("APP_X", true),
+            ("AP", false),
+        ] {
+            assert_eq!(is_plain(name, "$", &further), passes, "{name}");
+        }
+    }
+
     /// R-9: 100,000 changed variables: what may be set is one variable, and none that loads code.
     #[test]
     fn mutated_variables() {

@@ -9,8 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Timestamp, Topics};
-use callgate_sandbox::{Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize, resolve};
+use callgate_sandbox::{Home, Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize, resolve};
 use rustix::thread::set_current_timer_slack;
+use serde_json::Value;
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
@@ -21,7 +22,7 @@ use super::pump::{Pump, Source};
 use super::session::{Session, State};
 use super::text::Decoder;
 use super::when::SessionClock;
-use crate::programs::{Programs, bad};
+use crate::programs::{Programs, bad, live_in};
 
 /// Sessions that run at the same time; more are refused.
 pub const SESSIONS_MAX: usize = 512;
@@ -90,6 +91,10 @@ pub struct Birth {
     /// Which programs may be run.
     pub programs: Programs,
     pub needs: Option<Arc<Needs>>,
+    /// Its home, for as long as it lives.
+    pub home: Option<Home>,
+    /// The variables that its creator has set.
+    pub asked_env: Value,
     pub secrets: Secrets,
     pub limits: Limits,
     /// Its folder, as it is told.
@@ -314,6 +319,7 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
     spec.search = Some(order.search);
     spec.confine = birth.needs;
     spec.limits = birth.limits;
+    live_in(&mut spec, birth.home.as_ref(), &birth.asked_env);
     if let Some(command) = &order.named {
         let found = resolve(&spec).map_err(|error| not_started(&error))?;
         spec.named_by_caller = birth.programs.comes_alone(command, &found);
@@ -351,6 +357,7 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
         session: Arc::clone(&session),
         shared,
         child,
+        home: birth.home,
         signals: asked,
         stdout: source(Stream::Stdout, ends.stdout),
         stderr: ends.stderr.map(|fd| source(Stream::Stderr, fd)),

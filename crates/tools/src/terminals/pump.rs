@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::Stream;
-use callgate_sandbox::{Child, Ending, Exit};
+use callgate_sandbox::{Child, Ending, Exit, Home};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::Receiver;
 
 use super::engine::Shared;
 use super::session::Session;
 use super::text::Decoder;
+use crate::programs::leave;
 
 /// Bytes that are taken at once: a screenful of notices costs more than one of this size.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -125,6 +126,7 @@ pub struct Pump {
     /// With whom its log shares a bound.
     pub shared: Arc<Shared>,
     pub child: Child,
+    pub home: Option<Home>,
     pub signals: Receiver<u8>,
     pub stdout: Source,
     /// Where it is told apart.
@@ -152,6 +154,7 @@ impl Pump {
         }
         self.session.ended(exit.ending);
         self.shared.bound_logs();
+        leave(self.home.take()).await;
     }
 
     async fn next(&mut self, batch: &mut Batch) -> Happened {
