@@ -221,7 +221,7 @@ fn record(
         key: *key,
         view,
         lease: None,
-        needs_approval: false,
+        displayed: None,
         idempotent: true,
         enforcement: "none",
         unsafe_override: false,

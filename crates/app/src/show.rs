@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use callgate_call::Timestamp;
+use callgate_call::{Timestamp, visible_lines};
 use serde_json::Value;
 
 /// Set once data could not be written.
@@ -93,8 +93,8 @@ pub fn table_or(head: &[&str], rows: &[Vec<String>], empty: &str) {
 
 /// A table with aligned columns; the last one is not padded.
 pub fn table(head: &[&str], rows: &[Vec<String>]) {
-    // A cell is one line, whatever is in it.
-    let cell = |cell: &String| plain(cell).replace(['\n', '\t'], " ");
+    // A cell is one line, whatever is in it. People decide by tables, so nothing in one is hidden.
+    let cell = |cell: &String| visible_lines(cell).replace(['\n', '\t'], " ");
     let rows: Vec<Vec<String>> = rows
         .iter()
         .map(|row| row.iter().map(cell).collect())

@@ -21,6 +21,7 @@ mod support;
 
 mod advice;
 mod against_the_gate;
+mod approvals;
 mod asking;
 mod at_most_once;
 mod attacks;

@@ -158,7 +158,9 @@ async fn an_ask_that_expired_is_made_anew() {
             "{asks_by}"
         );
         replayed(&pilot).await;
-        gate.store().decide(&second, true, "uid:0").expect("a yes");
+        gate.store()
+            .decide(&second, true, "uid:0", None)
+            .expect("a yes");
         assert!(
             pilot.resume(&mut progress, false).expect("goes on"),
             "{asks_by}"

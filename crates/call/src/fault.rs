@@ -44,8 +44,11 @@ pub enum Fault {
     Conflict { message: String, about: About },
     #[error("outcome unknown: call {call} started and its end was never recorded")]
     OutcomeUnknown { call: String },
-    #[error("rate limited: try again in {} ms", retry_after.as_millis())]
-    RateLimited { retry_after: Duration },
+    #[error("rate limited: {reason}try again in {} ms", retry_after.as_millis())]
+    RateLimited {
+        retry_after: Duration,
+        reason: String,
+    },
     #[error("breaker open after repeated failures: try again in {} ms", retry_after.as_millis())]
     BreakerOpen { retry_after: Duration },
     #[error("unavailable: {reason}")]
@@ -179,6 +182,15 @@ impl Fault {
         Self::Conflict { message, about }
     }
 
+    /// More calls than there may be for now.
+    #[must_use]
+    pub fn rate_limited(retry_after: Duration) -> Self {
+        Self::RateLimited {
+            retry_after,
+            reason: String::new(),
+        }
+    }
+
     /// More of `what` than there may be.
     pub fn too_large(what: impl Into<String>, max_bytes: u64) -> Self {
         let (what, about) = (what.into(), None);
@@ -252,7 +264,7 @@ impl Fault {
                 }
             },
             Self::OutcomeUnknown { call } => json!({ "call": call }),
-            Self::RateLimited { retry_after } | Self::BreakerOpen { retry_after } => {
+            Self::RateLimited { retry_after, .. } | Self::BreakerOpen { retry_after } => {
                 json!({ "retry_after_ms": millis(*retry_after) })
             }
             Self::TooLarge {

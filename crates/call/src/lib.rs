@@ -24,6 +24,7 @@ mod shelf;
 mod slots;
 mod tool;
 mod topics;
+mod visible;
 mod watch;
 
 pub use call::{
@@ -62,4 +63,5 @@ pub use tool::{
     Face, Notification, RateLimit, Tasks, Tier, Tool, ToolName, aid_of_name, host_name, is_name,
 };
 pub use topics::{Audience, Event, Hearer, Subscription, Told, Topics};
+pub use visible::{visible, visible_lines};
 pub use watch::{RunEye, RunWatch};

@@ -85,9 +85,7 @@ impl Buckets {
         if buckets.len() >= CALLERS_MAX && !buckets.contains_key(caller) {
             buckets.retain(|_, bucket| bucket.refilled(now) < f64::from(bucket.rate.burst));
             if buckets.len() >= CALLERS_MAX {
-                return Err(Fault::RateLimited {
-                    retry_after: Duration::from_secs(1),
-                });
+                return Err(Fault::rate_limited(Duration::from_secs(1)));
             }
         }
         let full = Bucket {
@@ -108,9 +106,9 @@ impl Buckets {
             return Ok(());
         }
         let seconds = (1.0 - tokens) / rate.per_second;
-        Err(Fault::RateLimited {
-            retry_after: Duration::from_secs_f64(seconds.min(3600.0)),
-        })
+        Err(Fault::rate_limited(Duration::from_secs_f64(
+            seconds.min(3600.0),
+        )))
     }
 }
 
@@ -245,7 +243,7 @@ mod tests {
         let check = |caller: &Caller, ms| traffic.check_rate(caller, Timestamp(ms));
         assert!(check(&a, 0).is_ok() && check(&a, 0).is_ok());
         let wait = Duration::from_millis(200);
-        assert_eq!(check(&a, 0), Err(Fault::RateLimited { retry_after: wait }));
+        assert_eq!(check(&a, 0), Err(Fault::rate_limited(wait)));
         assert!(check(&b, 0).is_ok());
         assert!(check(&a, 199).is_err());
         assert!(check(&a, 200).is_ok());

@@ -1,13 +1,54 @@
 //! Approvals: a call that policy wants a person to see first becomes a pending ask; once it
-//! is granted the same call passes, once. Decision G-6.
+//! is granted the same call passes, once. A decision is on two digests: of the input, and of what
+//! was displayed of it. Decision G-6.
 
-use callgate_call::{Call, Fault};
-use callgate_store::{Approval, ApprovalId, ApprovalState, Start};
+use std::time::Duration;
+
+use callgate_call::{Call, Digest, Fault, Tool};
+use callgate_store::{Approval, ApprovalId, ApprovalState, DISPLAYED_BYTES_MAX, Start, StoreError};
 use serde_json::Value;
 
 use crate::clean::secrets_of;
-use crate::invoke::{Gate, Setup, internal};
-use crate::leases::not_found;
+use crate::errors::{internal, not_found};
+use crate::invoke::{Gate, Setup};
+use crate::policy::Decision;
+
+/// When a caller may try again for whom too many approvals wait: it takes a person.
+const ROOM_AFTER: Duration = Duration::from_secs(60);
+
+/// Returns the digest of what a person would see of this call, if one must approve it.
+pub(crate) fn digest_displayed(
+    setup: &Setup,
+    decision: Decision,
+    call: &Call,
+    tool: &Tool,
+) -> Result<Option<Digest>, Fault> {
+    match decision {
+        Decision::Allow | Decision::Deny => Ok(None),
+        Decision::Ask => {
+            let text = displayed(setup, call, tool)?;
+            Ok(Some(Digest::of_bytes(text.as_bytes())))
+        }
+    }
+}
+
+/// Returns the whole input as JSON without secrets, the text that a person decides on. An input
+/// that is longer than a person is shown is refused.
+fn displayed(setup: &Setup, call: &Call, tool: &Tool) -> Result<String, Fault> {
+    // By value, not by text: an escape must not hide a secret.
+    let mut value = call.input.value().clone();
+    secrets_of(&setup.secrets, call, Some(tool)).clean_value(&mut value);
+    hide(&tool.input_schema, &mut value);
+    let text = value.to_string();
+    if text.len() > DISPLAYED_BYTES_MAX {
+        let max = u64::try_from(DISPLAYED_BYTES_MAX).unwrap_or(u64::MAX);
+        return Err(Fault::too_large(
+            "the input that a person must approve",
+            max,
+        ));
+    }
+    Ok(text)
+}
 
 impl Gate {
     /// The fault of a call that was not approved, after seeing to it that somebody is asked.
@@ -15,34 +56,39 @@ impl Gate {
         &self,
         setup: &Setup,
         call: &Call,
+        tool: &Tool,
         start: &Start<'_>,
         latest: Option<Approval>,
     ) -> Fault {
-        match latest.as_ref().map(|approval| &approval.state) {
-            Some(ApprovalState::Denied { by, .. }) => {
-                return Fault::denied(format!("{by} denied approval for this input"));
-            }
-            Some(ApprovalState::Pending) => {}
-            None | Some(_) => {
-                // By value, not by text: an escape must not hide a secret.
-                let mut value = call.input.value().clone();
-                let tool = setup.catalog.find(&call.tool).ok().map(|entry| &entry.tool);
-                secrets_of(&setup.secrets, call, tool).clean_value(&mut value);
-                if let Some(tool) = tool {
-                    hide(&tool.input_schema, &mut value);
-                }
-                let shown = value.to_string();
-                let (caller, tool, input) = (start.caller, start.tool, start.input);
-                return match self.store.ask(caller, tool, input, start.tier, &shown) {
-                    Ok(asked) => Fault::NeedsApproval {
-                        approval: asked.id.to_string(),
-                    },
-                    Err(error) => internal(&error),
-                };
-            }
+        let needs = |asked: &Approval| Fault::NeedsApproval {
+            approval: asked.id.to_string(),
+        };
+        match &latest {
+            Some(Approval {
+                state: ApprovalState::Denied { by, .. },
+                ..
+            }) => return Fault::denied(format!("{by} denied approval for this input")),
+            Some(
+                asked @ Approval {
+                    state: ApprovalState::Pending,
+                    is_whole: true,
+                    ..
+                },
+            ) => return needs(asked),
+            None | Some(_) => {}
         }
-        Fault::NeedsApproval {
-            approval: latest.map(|a| a.id.to_string()).unwrap_or_default(),
+        let asked = displayed(setup, call, tool).map(|shown| {
+            let (caller, tool, input) = (start.caller, start.tool, start.input);
+            self.store.ask(caller, tool, input, start.tier, &shown)
+        });
+        match asked {
+            Ok(Ok(asked)) => needs(&asked),
+            Ok(Err(error @ StoreError::ManyApprovals { .. })) => Fault::RateLimited {
+                retry_after: ROOM_AFTER,
+                reason: format!("{error} (`callgate approvals`); "),
+            },
+            Ok(Err(error)) => internal(&error),
+            Err(fault) => fault,
         }
     }
 
@@ -51,11 +97,24 @@ impl Gate {
         self.store.approvals().map_err(|error| internal(&error))
     }
 
-    /// A person's word on a pending approval.
-    pub fn decide(&self, id: &str, granted: bool, by: &str) -> Result<Approval, Fault> {
+    /// One approval by its name.
+    pub fn approval(&self, id: &str) -> Result<Option<Approval>, Fault> {
+        let found = self.store.approval(&ApprovalId(id.to_owned()));
+        found.map_err(|error| internal(&error))
+    }
+
+    /// A person's decision on a pending approval. `displayed` is the digest of the text that the
+    /// person saw, where that is known; a decision on another text is refused.
+    pub fn decide(
+        &self,
+        id: &str,
+        granted: bool,
+        by: &str,
+        displayed: Option<&Digest>,
+    ) -> Result<Approval, Fault> {
         let id = ApprovalId(id.to_owned());
         self.store
-            .decide(&id, granted, by)
+            .decide(&id, granted, by, displayed)
             .map_err(|error| not_found(&error))
     }
 }

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 use callgate_call::{
-    Call, CallId, CallIds, Caller, Changes, Clock, Enforcement, Fault, Job, LeaseToken, NoSink,
-    Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp, Tool,
-    Topics, Wire, chain,
+    Call, CallId, CallIds, Caller, Changes, Clock, Digest, Enforcement, Fault, Job, LeaseToken,
+    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp,
+    Tool, Topics, Wire,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
@@ -20,9 +20,11 @@ use callgate_store::{
 };
 
 use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
+use crate::approvals::digest_displayed;
 use crate::catalog::{Catalog, Entries, Entry};
 use crate::clean::{clean, cleaned, trace_id_of};
 use crate::content;
+use crate::errors::internal;
 use crate::metrics::Tallies;
 use crate::oversize::kept;
 use crate::policy::{Decision, Policy};
@@ -242,11 +244,13 @@ impl Gate {
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
-            let start = start_of(call, tool, key, lease, decision, &plan, trace_id.as_deref());
+            let displayed = digest_displayed(setup, decision, call, tool)?;
+            let trace_id = trace_id.as_deref();
+            let start = start_of(call, tool, key, lease, displayed, &plan, trace_id);
             trace.enter(Stage::Begin);
             let lazy = self.may_start_lazily(&start, tool);
             // Boxed, as whatever only some calls go through: a future is moved as a whole.
-            if !lazy && Box::pin(self.begin(setup, call, &start)).await? == Begin::KeyTaken {
+            if !lazy && Box::pin(self.begin(setup, call, tool, &start)).await? == Begin::KeyTaken {
                 continue; // another call took the key since we looked
             }
             let began = self.clock.now();
@@ -316,7 +320,7 @@ impl Gate {
             None => runner.only_reads(),
             Some(_) => runner.is_pure() && self.store.writes_well(),
         };
-        goes && start.lease.is_none() && !start.needs_approval
+        goes && start.lease.is_none() && start.displayed.is_none()
     }
 
     /// What will hold the tool. One that is no child of ours is asked after by its runner.
@@ -329,7 +333,13 @@ impl Gate {
 
     /// Claims the key, spends lease and approval and records the start, as one change that is
     /// safe before the tool runs.
-    async fn begin(&self, setup: &Setup, call: &Call, start: &Start<'_>) -> Result<Begin, Fault> {
+    async fn begin(
+        &self,
+        setup: &Setup,
+        call: &Call,
+        tool: &Tool,
+        start: &Start<'_>,
+    ) -> Result<Begin, Fault> {
         failpoint("begin.before");
         let begun = match self.store.begin(*start) {
             Ok(begun) => begun,
@@ -347,7 +357,7 @@ impl Gate {
             }
             Begun::Seen(_) => Ok(Begin::KeyTaken),
             Begun::LeaseRefused(refusal) => Err(Fault::LeaseRejected { refusal }),
-            Begun::NotApproved(latest) => Err(self.ask(setup, call, start, latest)),
+            Begun::NotApproved(latest) => Err(self.ask(setup, call, tool, start, latest)),
             Begun::Full => Err(Fault::Unavailable {
                 reason: "too many unfinished keyed calls; wait for some to finish".to_owned(),
             }),
@@ -453,7 +463,7 @@ impl Gate {
         };
         let recorded = if lazy {
             Ok(self.store.record_pure(*start, finish))
-        } else if !keep && (start.lease.is_some() || start.needs_approval) {
+        } else if !keep && (start.lease.is_some() || start.displayed.is_some()) {
             Ok(self.store.finish_unrun(*start, finish))
         } else {
             self.store.finish(finish)
@@ -634,7 +644,7 @@ fn start_of<'a>(
     tool: &'a Tool,
     key: Option<KeyId>,
     lease: Option<&'a LeaseToken>,
-    decision: Decision,
+    displayed: Option<Digest>,
     plan: &Plan,
     trace_id: Option<&'a str>,
 ) -> Start<'a> {
@@ -649,7 +659,7 @@ fn start_of<'a>(
         key,
         view: view_of(call),
         lease,
-        needs_approval: decision == Decision::Ask,
+        displayed,
         idempotent: tool.idempotent,
         enforcement: plan.enforcement.level.as_str(),
         unsafe_override: plan.enforcement.is_override(),
@@ -669,7 +679,7 @@ fn kept_slots(start: &Start<'_>, result: &Result<Output, Fault>) -> Option<Strin
 fn needs_record(start: &Start<'_>) -> bool {
     start.key.is_some()
         || start.lease.is_some()
-        || start.needs_approval
+        || start.displayed.is_some()
         || start.wire != Wire::Toolhost.as_str()
 }
 
@@ -684,13 +694,5 @@ fn health_of(call: &Call, tool: &Tool, result: &Result<Output, Fault>) -> Health
         Err(fault) if fault.is_tool_trouble() => Health::Trouble,
         Err(Cancelled | Internal { .. } | Unavailable { .. }) => Health::Silent,
         Err(_) => Health::Works,
-    }
-}
-
-pub(crate) fn internal(error: &StoreError) -> Fault {
-    let message = chain(error);
-    match error {
-        StoreError::Full { .. } => Fault::Unavailable { reason: message },
-        _ => Fault::Internal { message },
     }
 }

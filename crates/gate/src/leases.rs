@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use callgate_call::{Caller, Digest, Fault, LeaseToken, Tier};
-use callgate_store::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, StoreError};
+use callgate_store::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId};
 
-use crate::invoke::{Gate, internal};
+use crate::errors::{internal, not_found};
+use crate::invoke::Gate;
 
 /// How long a lease lives that says nothing.
 const LIFE_DEFAULT: Duration = Duration::from_secs(60);
@@ -88,15 +89,5 @@ impl Gate {
     /// How many leases there are.
     pub fn lease_counts(&self) -> Result<LeaseCounts, Fault> {
         self.store.lease_counts().map_err(|error| internal(&error))
-    }
-}
-
-pub(crate) fn not_found(error: &StoreError) -> Fault {
-    match error {
-        StoreError::NotFound { .. } => Fault::NotFound {
-            message: error.to_string(),
-        },
-        StoreError::Refused { .. } => Fault::conflict(error.to_string()),
-        other => internal(other),
     }
 }

@@ -8,6 +8,7 @@ mod approvals;
 mod catalog;
 mod clean;
 pub mod content;
+mod errors;
 mod invoke;
 mod leases;
 mod metrics;

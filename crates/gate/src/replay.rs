@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use callgate_call::{Artifact, Call, CallId, Document, Fault, Output, SlotChange, Tool};
 use callgate_store::{KeyId, Recorded, Seen};
 
-use crate::invoke::{Gate, internal, view_of};
+use crate::errors::internal;
+use crate::invoke::{Gate, view_of};
 
 /// The recorded end of an earlier call with the same key.
 pub struct Earlier {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use callgate_call::{BearerToken, Fault, Timestamp};
 use callgate_store::Token;
 
-use crate::invoke::{Gate, internal};
+use crate::errors::internal;
+use crate::invoke::Gate;
 
 /// One record of refused strangers at most in so long; those between are counted in the next,
 /// so that a flood can not fill the disk.

@@ -10,7 +10,8 @@ use callgate_store::{Filter, Store};
 use serde_json::Value;
 
 use crate::catalog::{Catalog, Entry};
-use crate::invoke::{Gate, Setup, internal};
+use crate::errors::internal;
+use crate::invoke::{Gate, Setup};
 use crate::policy::Decision;
 
 impl Gate {

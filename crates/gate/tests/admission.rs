@@ -41,10 +41,7 @@ async fn a_token_allows_no_more_than_its_scope() {
     assert_eq!(b.result(&good).await, Ok(json!({})));
     assert_eq!(b.result(&good).await, Ok(json!({})));
     let wait = Duration::from_secs(1);
-    assert_eq!(
-        b.result(&good).await,
-        Err(Fault::RateLimited { retry_after: wait })
-    );
+    assert_eq!(b.result(&good).await, Err(Fault::rate_limited(wait)));
     assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));
     b.clock.advance(wait);
     assert_eq!(b.result(&good).await, Ok(json!({})));
@@ -96,12 +93,7 @@ async fn rate_limited() {
     );
     assert!(b.result(&b.call(json!({}))).await.is_ok());
     let refused = b.result(&b.call(json!({}))).await;
-    assert_eq!(
-        refused,
-        Err(Fault::RateLimited {
-            retry_after: Duration::from_secs(1)
-        })
-    );
+    assert_eq!(refused, Err(Fault::rate_limited(Duration::from_secs(1))));
     b.clock.advance(Duration::from_secs(1));
     assert!(b.result(&b.call(json!({}))).await.is_ok());
 }

@@ -135,7 +135,7 @@ fn record(b: &crate::support::Bench, key: &str, input: callgate_call::Digest) {
         key: Some(KeyId::new(&caller, key)),
         view: View::Full,
         lease: None,
-        needs_approval: false,
+        displayed: None,
         idempotent: false,
         enforcement: "none",
         unsafe_override: false,

@@ -55,7 +55,7 @@ async fn nothing_is_spent_by_what_is_not_waited_for() {
             let Err(Fault::NeedsApproval { approval }) = b.result(&call).await else {
                 panic!("an ask")
             };
-            b.gate.decide(&approval, true, "uid:0").unwrap();
+            b.gate.decide(&approval, true, "uid:0", None).unwrap();
         }
         let entry = b.gate.catalog().find("work").unwrap().clone();
         let answer = b.gate.invoke_at_once(&call, &entry);
@@ -198,7 +198,7 @@ async fn ask_and_approve() {
         panic!("the same ask")
     };
     assert_eq!(approval, again);
-    b.gate.decide(&approval, true, "uid:0").unwrap();
+    b.gate.decide(&approval, true, "uid:0", None).unwrap();
     let other = b.result(&b.call(json!({"n": 2}))).await;
     assert!(matches!(other, Err(Fault::NeedsApproval { .. })));
     assert_eq!(
@@ -209,13 +209,13 @@ async fn ask_and_approve() {
     let Err(Fault::NeedsApproval { approval }) = spent else {
         panic!("a new ask")
     };
-    b.gate.decide(&approval, false, "uid:0").unwrap();
+    b.gate.decide(&approval, false, "uid:0", None).unwrap();
     assert!(matches!(
         b.result(&b.call(json!({"n": 1}))).await,
         Err(Fault::Denied { .. })
     ));
     assert_eq!(b.ran(), 1);
-    assert!(b.gate.decide("nothing", true, "uid:0").is_err());
+    assert!(b.gate.decide("nothing", true, "uid:0", None).is_err());
 }
 
 /// A tool that has no worker the first time.
@@ -291,7 +291,7 @@ async fn no_worker_spends_no_approval() {
     let Err(Fault::NeedsApproval { approval }) = b.result(&b.call(json!({}))).await else {
         panic!("an ask")
     };
-    b.gate.decide(&approval, true, "uid:0").unwrap();
+    b.gate.decide(&approval, true, "uid:0", None).unwrap();
     let none = b.result(&b.call(json!({}))).await;
     assert!(matches!(none, Err(Fault::Unavailable { .. })), "{none:?}");
     assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));

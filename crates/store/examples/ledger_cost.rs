@@ -45,7 +45,7 @@ fn start<'a>(call: u64, key: Option<KeyId>, caller: &'a Caller) -> Start<'a> {
         key,
         view: View::TOOLHOST,
         lease: None,
-        needs_approval: false,
+        displayed: None,
         idempotent: false,
         enforcement: "none",
         unsafe_override: false,

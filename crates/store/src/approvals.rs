@@ -1,5 +1,6 @@
-//! Approvals: a call that policy wants a person to see first. An ask is bound to caller, tool
-//! and input; a granted one is good for one call, in the transaction that starts it.
+//! Approvals: a call that policy wants a person to see first. An ask is bound to caller, tool,
+//! input and the text that is displayed of it; a granted one is good for one call, in the
+//! transaction that starts it.
 
 use std::time::Duration;
 
@@ -11,8 +12,17 @@ use crate::leases::is_by;
 use crate::state::Inner;
 use crate::{Start, Store, StoreError, records};
 
-/// So much of an input is kept for the person who decides.
-const SHOWN_BYTES_MAX: usize = 2048;
+/// The longest text that is kept for the person who decides. G-6d.
+pub const DISPLAYED_BYTES_MAX: usize = 64 * 1024;
+
+/// Approvals that may wait for a decision, of one caller and of all. G-6e.
+pub const PENDING_OF_CALLER_MAX: usize = 64;
+/// See `PENDING_OF_CALLER_MAX`.
+pub const PENDING_MAX: usize = 1024;
+
+/// Release 0.1.0 kept at most 2,048 bytes of an input, cut at a character: a text of this size may
+/// be the beginning of a longer one.
+const EARLIER_WHOLE_BYTES_MAX: usize = 2044;
 
 /// Names an approval, short enough to type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,9 +45,13 @@ pub struct Approval {
     pub tool: String,
     /// With which input.
     pub input: Digest,
-    /// The beginning of that input, for the person who decides. Kept beside the chain, not
-    /// in it.
+    /// That input as it is displayed to the person who decides, without secrets. Kept beside the
+    /// chain, not in it.
     pub shown: String,
+    /// Digest of `shown`, which the chain has. `None` for approvals of release 0.1.0.
+    pub displayed: Option<Digest>,
+    /// `shown` is all of the input. Release 0.1.0 kept only the beginning of longer ones.
+    pub is_whole: bool,
     /// The tool's tier.
     pub tier: u8,
     /// When it was asked.
@@ -80,14 +94,17 @@ pub enum ApprovalState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ApprovalDoc {
     pub(crate) id: String,
-    /// Digest over caller, tool and input.
+    /// Digest over caller, tool, input and what is displayed.
     pub(crate) bond: String,
     pub(crate) caller: String,
     pub(crate) tool: String,
     pub(crate) input: String,
-    /// The beginning of the input's text.
+    /// The input's text, without secrets.
     #[serde(default)]
     pub(crate) shown: String,
+    /// Digest of `shown`; absent in documents of release 0.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) displayed: Option<String>,
     pub(crate) tier: u8,
     pub(crate) asked_at: u64,
     /// Tells asks of one millisecond apart: the chain's newest record at the time.
@@ -104,6 +121,20 @@ impl ApprovalDoc {
         self.decided
             .as_ref()
             .map_or(self.asked_at, |(_, _, at)| *at)
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.decided.is_none() && self.spent.is_none()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.displayed.is_some() || self.shown.len() <= EARLIER_WHOLE_BYTES_MAX
+    }
+
+    /// Returns whether the digest that a record has is the one of the text that is kept.
+    pub(crate) fn was_displayed_as(&self, digest: Option<Digest>) -> bool {
+        let own = self.displayed.as_deref().and_then(Digest::from_hex);
+        own == digest && own.is_none_or(|own| own == Digest::of_bytes(self.shown.as_bytes()))
     }
 
     pub(crate) fn approval(&self, now: Timestamp, life: Duration) -> Approval {
@@ -130,6 +161,8 @@ impl ApprovalDoc {
             tool: self.tool.clone(),
             input: Digest::from_hex(&self.input).unwrap_or(Digest([0; 32])),
             shown: self.shown.clone(),
+            displayed: self.displayed.as_deref().and_then(Digest::from_hex),
+            is_whole: self.is_whole(),
             tier: self.tier,
             asked_at: Timestamp(self.asked_at),
             state,
@@ -137,16 +170,20 @@ impl ApprovalDoc {
     }
 }
 
-fn bond_of(caller: &Caller, tool: &str, input: &Digest) -> String {
+/// What an ask is for. Approvals of release 0.1.0 are not bound to what is displayed.
+fn bond_of(caller: &Caller, tool: &str, input: &Digest, displayed: Option<&Digest>) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(caller.as_str().as_bytes()).update(&[0]);
     hasher.update(tool.as_bytes()).update(&[0]).update(&input.0);
+    if let Some(displayed) = displayed {
+        hasher.update(&displayed.0);
+    }
     hasher.finalize().to_hex()[..32].to_owned()
 }
 
 impl Store {
-    /// Asks, showing the beginning of `shown`. A pending or granted approval for the same caller, tool and input is returned
-    /// instead of a new one.
+    /// Asks, and keeps `shown` for the person who decides. A pending or granted approval for the
+    /// same caller, tool, input and text is returned instead of a new one.
     pub fn ask(
         &self,
         caller: &Caller,
@@ -155,31 +192,33 @@ impl Store {
         tier: Tier,
         shown: &str,
     ) -> Result<Approval, StoreError> {
-        let cut = (0..=SHOWN_BYTES_MAX.min(shown.len())).rev();
-        let shown = &shown[..cut
-            .into_iter()
-            .find(|&at| shown.is_char_boundary(at))
-            .unwrap_or(0)];
+        if shown.len() > DISPLAYED_BYTES_MAX {
+            return Err(StoreError::TooLarge {
+                what: "what a person must approve",
+                max_bytes: DISPLAYED_BYTES_MAX,
+            });
+        }
         let id = format!("a-{:012x}", crate::random_u64()? >> 16);
         let life = self.key_life;
         self.commit(|inner, now| {
-            let bond = bond_of(caller, tool, &input);
-            if let Some(doc) = inner.approval_by_bond(&bond)? {
+            let displayed = Digest::of_bytes(shown.as_bytes());
+            if let Some(doc) = inner.approval_of(caller, tool, &input, &displayed)? {
                 let known = doc.approval(now, life);
-                if matches!(
-                    known.state,
-                    ApprovalState::Pending | ApprovalState::Granted { .. }
-                ) {
-                    return Ok(known);
+                match known.state {
+                    ApprovalState::Pending if known.is_whole => return Ok(known),
+                    ApprovalState::Granted { .. } => return Ok(known),
+                    _ => {}
                 }
             }
+            inner.overlay.small.check_room(caller, now, life)?;
             let doc = ApprovalDoc {
                 id,
-                bond,
+                bond: bond_of(caller, tool, &input, Some(&displayed)),
                 caller: caller.to_string(),
                 tool: tool.to_owned(),
                 input: input.to_hex(),
                 shown: shown.to_owned(),
+                displayed: Some(displayed.to_hex()),
                 tier: tier.number(),
                 asked_at: now.0,
                 asked_seq: inner.journal.position().seq,
@@ -191,22 +230,15 @@ impl Store {
         })
     }
 
-    /// The newest approval for a caller, tool and input.
-    pub fn approval_for(
+    /// Records a person's decision on a pending approval. `displayed` is the digest of the text
+    /// that the person saw, where whoever asked knows it: a decision on another text is refused.
+    pub fn decide(
         &self,
-        caller: &Caller,
-        tool: &str,
-        input: Digest,
-    ) -> Result<Option<Approval>, StoreError> {
-        let life = self.key_life;
-        self.read(|inner, now| {
-            let doc = inner.approval_by_bond(&bond_of(caller, tool, &input))?;
-            Ok(doc.map(|doc| doc.approval(now, life)))
-        })
-    }
-
-    /// A person's word on a pending approval.
-    pub fn decide(&self, id: &ApprovalId, granted: bool, by: &str) -> Result<Approval, StoreError> {
+        id: &ApprovalId,
+        granted: bool,
+        by: &str,
+        displayed: Option<&Digest>,
+    ) -> Result<Approval, StoreError> {
         let life = self.key_life;
         self.commit(|inner, now| {
             let Some(mut doc) = inner.approval(&id.0)? else {
@@ -214,9 +246,22 @@ impl Store {
                     what: format!("approval {id}"),
                 });
             };
-            if doc.approval(now, life).state != ApprovalState::Pending {
-                let reason = format!("approval {id} is not pending any more");
-                return Err(StoreError::Refused { reason });
+            let refused = |reason: String| Err(StoreError::Refused { reason });
+            let approval = doc.approval(now, life);
+            if approval.state != ApprovalState::Pending {
+                return refused(format!("approval {id} is not pending any more"));
+            }
+            if displayed.is_some_and(|displayed| approval.displayed != Some(*displayed)) {
+                return refused(format!(
+                    "what was displayed is not what approval {id} is about: look at \
+                     `callgate approvals show {id}`"
+                ));
+            }
+            if granted && !approval.is_whole {
+                return refused(format!(
+                    "approval {id} was asked by an earlier release, which kept only the beginning \
+                     of the input: repeat the call to ask anew"
+                ));
             }
             doc.decided = Some((granted, by.to_owned(), now.0));
             records::approval_decide(&mut inner.pending, now, granted, by, doc.clone());
@@ -248,10 +293,11 @@ impl Inner {
     pub(crate) fn granted(
         &mut self,
         start: &Start<'_>,
+        displayed: &Digest,
         now: Timestamp,
     ) -> Result<Result<ApprovalDoc, Option<Approval>>, StoreError> {
-        let Some(doc) = self.approval_by_bond(&bond_of(start.caller, start.tool, &start.input))?
-        else {
+        let found = self.approval_of(start.caller, start.tool, &start.input, displayed)?;
+        let Some(doc) = found else {
             return Ok(Err(None));
         };
         let approval = doc.approval(now, self.options.key_life);
@@ -270,12 +316,13 @@ impl Inner {
         start: &Start<'_>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        if !start.needs_approval {
+        let Some(displayed) = &start.displayed else {
             return Ok(());
-        }
-        let bond = bond_of(start.caller, start.tool, &start.input);
+        };
+        let bonds = [Some(displayed), None]
+            .map(|displayed| bond_of(start.caller, start.tool, &start.input, displayed));
         let spent = self.all_approvals()?.into_iter();
-        let mut spent = spent.filter(|doc| doc.bond == bond && is_by(&doc.spent, start));
+        let mut spent = spent.filter(|doc| bonds.contains(&doc.bond) && is_by(&doc.spent, start));
         if let Some(mut doc) = spent.next() {
             doc.spent = None;
             records::approval_use(&mut self.pending, now, records::Use::Returned, start, doc);
@@ -294,6 +341,22 @@ impl Inner {
             .get(id)
             .map(|(_, doc)| doc.clone())
             .or(found))
+    }
+
+    /// The newest approval for a caller, tool, input and text, or else one of release 0.1.0 for the
+    /// first three.
+    fn approval_of(
+        &mut self,
+        caller: &Caller,
+        tool: &str,
+        input: &Digest,
+        displayed: &Digest,
+    ) -> Result<Option<ApprovalDoc>, StoreError> {
+        let bond = bond_of(caller, tool, input, Some(displayed));
+        match self.approval_by_bond(&bond)? {
+            Some(doc) => Ok(Some(doc)),
+            None => self.approval_by_bond(&bond_of(caller, tool, input, None)),
+        }
     }
 
     fn approval_by_bond(&mut self, bond: &str) -> Result<Option<ApprovalDoc>, StoreError> {
@@ -328,5 +391,72 @@ impl Inner {
             Some(mark) if mark.approvals => self.index(),
             _ => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use callgate_call::ManualClock;
+
+    use super::*;
+    use crate::Options;
+
+    /// An ask as release 0.1.0 recorded it.
+    fn ask_of_0_1_0(store: &Store, shown: &str) -> ApprovalId {
+        let (caller, input) = (Caller::uid(7), Digest::of_bytes(shown.as_bytes()));
+        let id = format!("a-{}", &input.to_hex()[..12]);
+        let doc = ApprovalDoc {
+            id: id.clone(),
+            bond: bond_of(&caller, "t", &input, None),
+            caller: caller.to_string(),
+            tool: "t".to_owned(),
+            input: input.to_hex(),
+            shown: shown.to_owned(),
+            displayed: None,
+            tier: 1,
+            asked_at: 0,
+            asked_seq: 0,
+            decided: None,
+            spent: None,
+        };
+        let asked = store.commit(|inner, now| {
+            records::approval_ask(&mut inner.pending, now, doc);
+            Ok(())
+        });
+        asked.expect("it is recorded");
+        ApprovalId(id)
+    }
+
+    /// G-6d: an approval of release 0.1.0 counts if all of its input was kept. One that may be cut
+    /// can be refused and not granted, and the call that is repeated asks anew.
+    #[test]
+    fn approvals_of_0_1_0() {
+        let folder = std::env::temp_dir().join(format!("callgate-asks-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let clock = Arc::new(ManualClock::at(Timestamp(1000)));
+        let store = Store::open(&folder, Options::default(), clock).expect("a state");
+        let caller = Caller::uid(7);
+        for length in [0, 10, 2044, 2045, 2048] {
+            let shown = "x".repeat(length);
+            let input = Digest::of_bytes(shown.as_bytes());
+            let id = ask_of_0_1_0(&store, &shown);
+            let again = store.ask(&caller, "t", input, Tier::Write, &shown);
+            let again = again.expect("it is asked");
+            let granted = store.decide(&id, true, "uid:0", None);
+            if length <= EARLIER_WHOLE_BYTES_MAX {
+                assert_eq!(again.id, id, "{length}");
+                assert!(granted.is_ok(), "{length}: {granted:?}");
+            } else {
+                assert_ne!(again.id, id, "{length}");
+                assert!(again.is_whole && again.displayed.is_some());
+                let words = granted.expect_err("it hides something").to_string();
+                assert!(words.contains("repeat the call"), "{words}");
+                assert!(store.decide(&id, false, "uid:0", None).is_ok());
+            }
+        }
+        drop(store);
+        let _ = std::fs::remove_dir_all(&folder);
     }
 }

@@ -154,8 +154,9 @@ pub struct Start<'a> {
     pub view: View,
     /// `Some`: must be redeemed, in the same transaction.
     pub lease: Option<&'a LeaseToken>,
-    /// A granted approval for this caller, tool and input must be there, and is spent.
-    pub needs_approval: bool,
+    /// `Some`: a granted approval for this caller, tool and input must be there, and is spent. It
+    /// must have been granted on the text with this digest.
+    pub displayed: Option<Digest>,
     /// The tool may run again where an earlier outcome is unknown.
     pub idempotent: bool,
     /// What the plan will enforce, in a word.

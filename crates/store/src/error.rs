@@ -102,6 +102,14 @@ pub enum StoreError {
         /// The bound.
         max_bytes: usize,
     },
+    /// As many approvals wait for a decision as may. G-6e.
+    #[error("{max} approvals {whose} wait for a decision")]
+    ManyApprovals {
+        /// How many.
+        max: usize,
+        /// Which are counted.
+        whose: &'static str,
+    },
     /// The system gave no randomness for a token, a key or an owner's name.
     #[error("no randomness from the system")]
     Random,

@@ -96,6 +96,9 @@ pub(crate) struct Mark {
     trust: BTreeMap<String, String>,
     #[serde(default)]
     tokens: BTreeMap<String, TokenDoc>,
+    /// Absent from marks of release 0.1.0: what was asked before is not counted then.
+    #[serde(default)]
+    asks: BTreeMap<String, (String, u64)>,
 }
 
 impl Mark {
@@ -121,6 +124,7 @@ impl Mark {
                 .collect(),
             trust: small.trust.clone(),
             tokens: small.tokens.clone(),
+            asks: small.asks.clone(),
         }
     }
 
@@ -148,6 +152,7 @@ impl Mark {
                 .collect(),
             trust: self.trust.clone(),
             tokens: self.tokens.clone(),
+            asks: self.asks.clone(),
             ordinal: self.ordinal,
             open: self.open,
         }

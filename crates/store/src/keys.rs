@@ -384,13 +384,12 @@ impl Inner {
                 Some(doc)
             }
         };
-        let approval = if start.needs_approval {
-            match self.granted(start, now)? {
+        let approval = match &start.displayed {
+            None => None,
+            Some(displayed) => match self.granted(start, displayed, now)? {
                 Ok(doc) => Some(doc),
                 Err(latest) => return Ok(Begun::NotApproved(latest)),
-            }
-        } else {
-            None
+            },
         };
         let claim = match start.key {
             None => None,

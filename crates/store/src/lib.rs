@@ -77,7 +77,9 @@ use callgate_call::Clock;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 
-pub use approvals::{Approval, ApprovalId, ApprovalState};
+pub use approvals::{
+    Approval, ApprovalId, ApprovalState, DISPLAYED_BYTES_MAX, PENDING_MAX, PENDING_OF_CALLER_MAX,
+};
 pub use artifacts::{ARTIFACTS_BYTES_MAX, ARTIFACTS_MAX, Spill};
 pub use calls::{
     Begun, BreakerState, End, Finish, Health, KeyId, Recorded, RecordedFault, Refusal, Replay,

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
 
-use callgate_call::{CallId, Digest, Timestamp};
+use callgate_call::{CallId, Caller, Digest, Timestamp};
 
-use crate::approvals::ApprovalDoc;
+use crate::approvals::{ApprovalDoc, PENDING_MAX, PENDING_OF_CALLER_MAX};
 use crate::journal::Place;
 use crate::leases::LeaseDoc;
 use crate::pilots::Pilots;
@@ -16,7 +17,7 @@ use crate::plans::Plans;
 use crate::run::RunStates;
 use crate::side::{Change, Claim, Ended};
 use crate::tokens::{TOKENS_MAX, TokenDoc};
-use crate::{BreakerState, Health, KeyId, OwnerId, Ticket};
+use crate::{BreakerState, Health, KeyId, OwnerId, StoreError, Ticket};
 
 /// The latest state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,9 @@ pub(crate) struct Small {
     pub(crate) trust: BTreeMap<String, String>,
     /// By name.
     pub(crate) tokens: BTreeMap<String, TokenDoc>,
+    /// Approvals that nobody has decided, by id: whose, and when they were asked. Those that
+    /// expired are dropped when there are too many.
+    pub(crate) asks: BTreeMap<String, (String, u64)>,
     /// Entries ever finished that count in a `View::Recent`.
     pub(crate) ordinal: u64,
     /// Unfinished keys.
@@ -79,6 +83,44 @@ pub(crate) struct Small {
 }
 
 impl Small {
+    /// Returns an error if as many approvals wait for a decision as may.
+    pub(crate) fn check_room(
+        &self,
+        caller: &Caller,
+        now: Timestamp,
+        life: Duration,
+    ) -> Result<(), StoreError> {
+        let alive = self.asks.values();
+        let alive = alive.filter(|(_, at)| now.since(Timestamp(*at)) < life);
+        let (mut own, mut all) = (0, 0);
+        for (whose, _) in alive {
+            all += 1;
+            own += usize::from(whose == caller.as_str());
+        }
+        let full = |max, whose| Err(StoreError::ManyApprovals { max, whose });
+        match () {
+            () if own >= PENDING_OF_CALLER_MAX => full(PENDING_OF_CALLER_MAX, "of this caller"),
+            () if all >= PENDING_MAX => full(PENDING_MAX, "in all"),
+            () => Ok(()),
+        }
+    }
+
+    fn approval(&mut self, doc: &ApprovalDoc) {
+        if !doc.is_pending() {
+            self.asks.remove(&doc.id);
+            return;
+        }
+        let ask = (doc.caller.clone(), doc.asked_at);
+        self.asks.insert(doc.id.clone(), ask);
+        // No more are asked while these wait, so the oldest of more has expired.
+        if self.asks.len() > PENDING_MAX {
+            let oldest = self.asks.iter().min_by_key(|(id, (_, at))| (*at, *id));
+            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
+                self.asks.remove(&oldest);
+            }
+        }
+    }
+
     fn token(&mut self, doc: TokenDoc) {
         self.tokens.insert(doc.name.clone(), doc);
         if self.tokens.len() <= TOKENS_MAX {
@@ -136,6 +178,7 @@ impl Overlay {
                 self.leases.insert(doc.hash.clone(), (seq, doc));
             }
             Change::Approval(doc) => {
+                self.small.approval(&doc);
                 self.approvals.insert(doc.id.clone(), (seq, doc));
             }
             Change::Trust(doc) => {

@@ -236,6 +236,7 @@ pub(crate) fn approval_ask(pending: &mut Pending, now: Timestamp, doc: ApprovalD
         body.text(key!("approval"), &doc.id)
             .number(key!("at"), now.0)
             .text(key!("caller"), &doc.caller)
+            .maybe(key!("displayed"), doc.displayed.as_deref())
             .text(key!("input"), &doc.input)
             .kind_and_seq("approval.ask")
             .number(key!("tier"), u64::from(doc.tier))
@@ -256,6 +257,8 @@ pub(crate) fn approval_decide(
         body.text(key!("approval"), &doc.id)
             .number(key!("at"), now.0)
             .text(key!("by"), by)
+            .maybe(key!("displayed"), doc.displayed.as_deref())
+            .text(key!("input"), &doc.input)
             .kind_and_seq(if granted {
                 "approval.grant"
             } else {

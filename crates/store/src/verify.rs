@@ -65,6 +65,8 @@ struct Body<'a> {
     output: Option<std::borrow::Cow<'a, str>>,
     #[serde(borrow, default)]
     digest: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow, default)]
+    displayed: Option<std::borrow::Cow<'a, str>>,
 }
 
 /// What is at hand of the change a record made.
@@ -338,7 +340,12 @@ impl<'a> Walk<'a> {
             Change::Claim(_) => body.kind == "start",
             Change::Unknown(_) => body.kind == "unknown",
             Change::Lease(_) => body.kind.starts_with("lease."),
-            Change::Approval(_) => body.kind.starts_with("approval."),
+            Change::Approval(doc) => match &*body.kind {
+                "approval.ask" | "approval.grant" | "approval.deny" => {
+                    doc.was_displayed_as(told(&body.displayed))
+                }
+                kind => kind.starts_with("approval."),
+            },
             Change::Trust(_) => body.kind == "trust" || body.kind == "untrust",
             Change::Token(_) => body.kind.starts_with("token."),
             Change::Plan(_) => body.kind == "plan.create",

@@ -170,7 +170,7 @@ impl World {
                     .find(|(_, s)| *s == "pending");
                 if let Some((id, state)) = pending {
                     let granted = number.is_multiple_of(2);
-                    self.stores[at].decide(id, granted, "uid:0").unwrap();
+                    self.stores[at].decide(id, granted, "uid:0", None).unwrap();
                     *state = if granted { "granted" } else { "denied" };
                 }
             }

@@ -251,7 +251,7 @@ fn approvals_are_spent_once() {
     let store = open_with(&folder, options, &clock);
     let me = me();
     let needs = |call| Start {
-        needs_approval: true,
+        displayed: Some(input("{}")),
         ..start(call, None, &me)
     };
     assert_eq!(store.begin(needs(1)).unwrap(), Begun::NotApproved(None));
@@ -267,9 +267,9 @@ fn approvals_are_spent_once() {
         store.begin(needs(1)).unwrap(),
         Begun::NotApproved(Some(asked.clone()))
     );
-    let granted = store.decide(&asked.id, true, "uid:0").unwrap();
+    let granted = store.decide(&asked.id, true, "uid:0", None).unwrap();
     assert!(matches!(
-        store.decide(&asked.id, false, "x"),
+        store.decide(&asked.id, false, "x", None),
         Err(StoreError::Refused { .. })
     ));
     store.close().unwrap();
@@ -295,13 +295,13 @@ fn approvals_are_spent_once() {
 
     let second = ask();
     assert_ne!(second.id, asked.id);
-    store.decide(&second.id, false, "uid:0").unwrap();
+    store.decide(&second.id, false, "uid:0", None).unwrap();
     let Begun::NotApproved(Some(latest)) = store.begin(needs(5)).unwrap() else {
         panic!()
     };
     assert!(matches!(latest.state, ApprovalState::Denied { .. }));
     let third = ask();
-    store.decide(&third.id, true, "uid:0").unwrap();
+    store.decide(&third.id, true, "uid:0", None).unwrap();
     clock.advance(Duration::from_secs(24 * 3600));
     let Begun::NotApproved(Some(latest)) = store.begin(needs(6)).unwrap() else {
         panic!()
@@ -396,7 +396,7 @@ fn an_approval_is_given_back_by_the_call_that_ran_nothing() {
     let store = open(&folder);
     let me = me();
     let needs = |call| Start {
-        needs_approval: true,
+        displayed: Some(input("x")),
         ..start(call, None, &me)
     };
     let ask = || {
@@ -405,7 +405,7 @@ fn an_approval_is_given_back_by_the_call_that_ran_nothing() {
             .unwrap()
     };
     let asked = ask();
-    store.decide(&asked.id, true, "uid:0").unwrap();
+    store.decide(&asked.id, true, "uid:0", None).unwrap();
     let _ = begun(&store, needs(1));
     assert!(matches!(
         store.begin(needs(2)).unwrap(),
@@ -420,7 +420,7 @@ fn an_approval_is_given_back_by_the_call_that_ran_nothing() {
     let _ = begun(&store, needs(3));
     let second = ask();
     assert_ne!(second.id, asked.id);
-    store.decide(&second.id, false, "uid:0").unwrap();
+    store.decide(&second.id, false, "uid:0", None).unwrap();
     settle(&store, store.finish_unrun(needs(3), unrun(3, None)));
     let Begun::NotApproved(Some(latest)) = store.begin(needs(4)).unwrap() else {
         panic!()

@@ -3,6 +3,7 @@
 
 mod common;
 
+mod approvals;
 mod artifacts;
 mod blobs;
 mod damage;

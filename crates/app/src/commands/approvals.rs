@@ -1,37 +1,60 @@
-//! `callgate approvals`: calls that wait for a person's word.
+//! `callgate approvals`: calls that wait for a person's decision.
 
 use std::process::ExitCode;
 
-use callgate_gate::{Approval, ApprovalState};
+use callgate_call::{Digest, visible, visible_lines};
+use callgate_gate::{Approval, ApprovalState, Gate};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::{Done, Place};
+use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
 use crate::environment::Environment;
 use crate::show;
 
 /// List calls that wait for a person, and decide.
 #[derive(Args)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Approvals {
     #[command(subcommand)]
     command: Option<ApprovalsCommand>,
 }
 
+const AFTER_HELP: &str = "\
+What is shown:
+  The whole input is kept, without secrets, up to 64 KiB; a call with a larger one is refused. The
+  list shows its beginning and says where it is cut, `show` shows all of it. Characters that are
+  invisible or change the order of text are written as JSON escapes (\\u202e).
+
+  A decision is on two digests, of the input and of what was displayed; both are in the chain. A
+  call that would be displayed otherwise needs an approval of its own.";
+
 #[derive(Subcommand)]
 enum ApprovalsCommand {
     /// The approvals of the last day
     List,
+    /// One approval with the whole input of its call
+    Show {
+        /// The approval's id
+        id: String,
+    },
     /// Let the call pass, once, when it is repeated
-    Grant {
-        /// The approval's id
-        id: String,
-    },
+    Grant(Decision),
     /// Refuse the call
-    Deny {
-        /// The approval's id
-        id: String,
-    },
+    Deny(Decision),
+}
+
+#[derive(Args)]
+struct Decision {
+    /// The approval's id
+    id: String,
+    /// Only if this is the digest of what is displayed, as `show` prints it
+    #[arg(long, value_name = "DIGEST", value_parser = digest)]
+    displayed: Option<Digest>,
+}
+
+fn digest(text: &str) -> Result<Digest, String> {
+    Digest::from_hex(text).ok_or_else(|| "a digest is 64 hex digits".to_owned())
 }
 
 pub fn run(environment: &Environment, place: &Place, approvals: &Approvals) -> Done {
@@ -39,25 +62,72 @@ pub fn run(environment: &Environment, place: &Place, approvals: &Approvals) -> D
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = parts.gate(setup);
     let by = format!("uid:{}", environment.uid);
-    let decide = |id: &str, granted| gate.decide(id, granted, &by);
-    let shown = match &approvals.command {
-        None | Some(ApprovalsCommand::List) => gate.approvals()?,
-        Some(ApprovalsCommand::Grant { id }) => vec![decide(id, true)?],
-        Some(ApprovalsCommand::Deny { id }) => vec![decide(id, false)?],
+    let decide = |decision: &Decision, granted| {
+        gate.decide(&decision.id, granted, &by, decision.displayed.as_ref())
     };
+    match &approvals.command {
+        None | Some(ApprovalsCommand::List) => list(place, &gate.approvals()?),
+        Some(ApprovalsCommand::Grant(decision)) => list(place, &[decide(decision, true)?]),
+        Some(ApprovalsCommand::Deny(decision)) => list(place, &[decide(decision, false)?]),
+        Some(ApprovalsCommand::Show { id }) => show_one(place, &find(&gate, id)?),
+    }
+    super::close(&parts);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn find(gate: &Gate, id: &str) -> Result<Approval, Failure> {
+    let found = gate.approval(id)?;
+    found.ok_or_else(|| {
+        let message = format!("approval {id} not found: `callgate approvals` lists them");
+        callgate_call::Fault::NotFound { message }.into()
+    })
+}
+
+fn list(place: &Place, approvals: &[Approval]) {
     if place.json {
-        let all: Vec<Value> = shown.iter().map(approval_json).collect();
+        let all: Vec<Value> = approvals.iter().map(approval_json).collect();
         show::json(&json!({ "approvals": all }));
     } else {
-        let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+        let rows: Vec<Vec<String>> = approvals.iter().map(row).collect();
         show::table_or(
             &["ID", "STATE", "TOOL", "TIER", "CALLER", "ASKED", "INPUT"],
             &rows,
             "nothing waits for approval",
         );
     }
-    super::close(&parts);
-    Ok(ExitCode::SUCCESS)
+}
+
+fn show_one(place: &Place, approval: &Approval) {
+    if place.json {
+        return show::json(&approval_json(approval));
+    }
+    let displayed = approval
+        .displayed
+        .map_or_else(|| "-".to_owned(), Digest::to_hex);
+    let mut text = String::new();
+    for (name, value) in [
+        ("approval", approval.id.to_string()),
+        ("state", state(approval).to_owned()),
+        ("tool", visible(&approval.tool).into_owned()),
+        ("tier", approval.tier.to_string()),
+        ("caller", visible(&approval.caller).into_owned()),
+        ("asked", show::time(approval.asked_at.0)),
+        ("input", approval.input.to_hex()),
+        ("displayed", displayed),
+    ] {
+        text.push_str(&format!("{name:<10}{value}\n"));
+    }
+    let input = match serde_json::from_str::<Value>(&approval.shown) {
+        Ok(value) => format!("{value:#}"),
+        Err(_) => approval.shown.clone(),
+    };
+    text.push_str(&format!("\n{}\n", visible_lines(&input)));
+    if !approval.is_whole {
+        text.push_str(
+            "… cut here by an earlier release: repeat the call to see all of its input\n",
+        );
+    }
+    show::data(&text);
 }
 
 fn state(approval: &Approval) -> &'static str {
@@ -71,6 +141,8 @@ fn state(approval: &Approval) -> &'static str {
 }
 
 fn approval_json(approval: &Approval) -> Value {
+    const BEGINS_BYTES: usize = 2048;
+    let begins = approval.shown.floor_char_boundary(BEGINS_BYTES);
     json!({
         "id": approval.id.to_string(),
         "state": state(approval),
@@ -78,7 +150,10 @@ fn approval_json(approval: &Approval) -> Value {
         "tier": approval.tier,
         "caller": approval.caller,
         "input": approval.input.to_hex(),
-        "input_begins": approval.shown,
+        "input_begins": &approval.shown[..begins],
+        "shown": approval.shown,
+        "whole": approval.is_whole,
+        "displayed": approval.displayed.map(Digest::to_hex),
         "asked_at_ms": approval.asked_at.0,
     })
 }
@@ -87,10 +162,23 @@ fn row(approval: &Approval) -> Vec<String> {
     vec![
         approval.id.to_string(),
         state(approval).to_owned(),
-        approval.tool.clone(),
+        visible(&approval.tool).into_owned(),
         approval.tier.to_string(),
-        approval.caller.clone(),
+        visible(&approval.caller).into_owned(),
         show::time(approval.asked_at.0),
-        approval.shown.chars().take(80).collect(),
+        beginning(approval),
     ]
+}
+
+/// The beginning of the input, and a mark where it is cut.
+fn beginning(approval: &Approval) -> String {
+    const SHOWN_CHARS: usize = 80;
+    let text = visible(&approval.shown);
+    let more = text.chars().count().saturating_sub(SHOWN_CHARS);
+    if more == 0 && approval.is_whole {
+        return text.into_owned();
+    }
+    let begins: String = text.chars().take(SHOWN_CHARS).collect();
+    let id = &approval.id;
+    format!("{begins} …cut, {more} characters more: callgate approvals show {id}")
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use callgate_call::visible;
 use clap::Args;
 use serde_json::json;
 
@@ -93,7 +94,9 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
             })).collect::<Vec<_>>(),
         }));
     } else {
-        show::table(&["TOOL", "TIER", "RUNS"], &summary);
+        let seen = |row: &Vec<String>| row.iter().map(|cell| visible(cell).into_owned()).collect();
+        let rows: Vec<Vec<String>> = summary.iter().map(seen).collect();
+        show::table(&["TOOL", "TIER", "RUNS"], &rows);
         if !trust.show {
             show::say(&format!(
                 "trusted {} ({})",

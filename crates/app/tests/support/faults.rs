@@ -43,7 +43,7 @@ fn after(fault: &Fault) -> Option<Fault> {
         },
         Fault::LeaseRejected { .. } => Fault::conflict(text()),
         Fault::Conflict { .. } => Fault::OutcomeUnknown { call: text() },
-        Fault::OutcomeUnknown { .. } => Fault::RateLimited { retry_after: time },
+        Fault::OutcomeUnknown { .. } => Fault::rate_limited(time),
         Fault::RateLimited { .. } => Fault::BreakerOpen { retry_after: time },
         Fault::BreakerOpen { .. } => Fault::Unavailable { reason: text() },
         Fault::Unavailable { .. } => Fault::Unenforceable {

@@ -416,12 +416,7 @@ mod tests {
                 Fault::OutcomeUnknown { call: text() },
                 "OutcomeUnknownError",
             ),
-            (
-                Fault::RateLimited {
-                    retry_after: D::ZERO,
-                },
-                "RateLimitError",
-            ),
+            (Fault::rate_limited(D::ZERO), "RateLimitError"),
             (
                 Fault::BreakerOpen {
                     retry_after: D::ZERO,

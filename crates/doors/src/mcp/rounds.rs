@@ -2,11 +2,12 @@
 //! modern client gets an `input_required` result and calls again with the answers, a legacy
 //! client gets requests of ours. What the client keeps for us in between is sealed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Answers, Call, Fault, Tool};
-use callgate_gate::Gate;
+use callgate_call::{Answers, Call, Digest, Fault, Tool, visible, visible_lines};
+use callgate_gate::{Approval, ApprovalState, Gate};
 use serde_json::{Map, Value, json};
 
 use super::dispatch::{Given, Refusal};
@@ -47,14 +48,16 @@ impl Server {
             }));
         };
         let (mut state, mut responses) = (state.unwrap_or(Value::Null), responses.clone());
-        if let (Some(id), Some(answer)) = (
-            state.get("approval").and_then(Value::as_str),
+        let text = |name: &str| state.get(name).and_then(Value::as_str);
+        if let (Some(id), Some(displayed), Some(answer)) = (
+            text("approval"),
+            text("displayed").and_then(Digest::from_hex),
             responses.remove(APPROVAL),
         ) {
             // Asked again, since what may be asked can have changed meanwhile.
             let tool = gate.catalog().find(&call.tool).cloned();
             if tool.is_ok_and(|entry| self.may_approve(call, &entry.tool)) {
-                self.decide(gate, request, id, &answer)?;
+                self.decide(gate, request, (id, &displayed), &answer)?;
             }
         }
         Ok(Some(Answers {
@@ -93,13 +96,18 @@ impl Server {
                     .and_then(|gate| gate.catalog().find(&call.tool).ok().cloned());
                 let may = tool.is_some_and(|entry| self.may_approve(call, &entry.tool));
                 let may = may && request.era.has("elicitation") && !was_left_open(request);
-                if !request.era.is_modern() || !may {
+                let question = match (self.gate(), request.era.is_modern() && may) {
+                    (Some(gate), true) => question(gate.approval(&id)),
+                    _ => None,
+                };
+                let Some((question, displayed)) = question else {
                     let fault = Fault::NeedsApproval { approval: id };
                     let result = told_fault_as_result(&fault, call, request.era.is_modern());
                     return Ok(Given::Written(result));
-                }
-                let asked = Map::from_iter([(APPROVAL.to_owned(), question(call))]);
-                Ok(self.input_required(call, asked, Some(&json!({ "approval": id }))))
+                };
+                let asked = Map::from_iter([(APPROVAL.to_owned(), question)]);
+                let state = json!({ "approval": id, "displayed": displayed.to_hex() });
+                Ok(self.input_required(call, asked, Some(&state)))
             }
         }
     }
@@ -124,7 +132,8 @@ impl Server {
         requests: Map<String, Value>,
     ) -> (Map<String, Value>, Map<String, Value>) {
         let (mut asked, mut missing) = (Map::new(), Map::new());
-        for (key, question) in requests {
+        for (key, mut question) in requests {
+            make_visible(&mut question);
             let needed = question
                 .get("method")
                 .and_then(Value::as_str)
@@ -149,14 +158,14 @@ impl Server {
         &self,
         gate: &Gate,
         request: &Request,
-        id: &str,
+        (id, displayed): (&str, &Digest),
         answer: &Value,
     ) -> Result<bool, Refusal> {
         let Some(granted) = decision(answer) else {
             return Ok(false);
         };
         let by = format!("{} by its MCP client", request.peer.caller);
-        match gate.decide(id, granted, &by) {
+        match gate.decide(id, granted, &by, Some(displayed)) {
             Ok(_) => Ok(true),
             // Somebody else was quicker; the call will find what they said.
             Err(Fault::Conflict { .. }) => Ok(true),
@@ -179,13 +188,15 @@ impl Server {
         let Era::Legacy(session) = &request.era else {
             return Ok(false);
         };
-        let question = question(call);
+        let Some((question, displayed)) = question(gate.approval(id)) else {
+            return Ok(false);
+        };
         let params = question.get("params").cloned().unwrap_or_default();
         let asked = session
             .ask(&request.out, &request.cancel, "elicitation/create", &params)
             .await;
         match asked {
-            Some(answer) => self.decide(gate, request, id, &answer),
+            Some(answer) => self.decide(gate, request, (id, &displayed), &answer),
             None => Ok(false),
         }
     }
@@ -205,6 +216,8 @@ impl Server {
             if !session.has(method.split('/').next()?) {
                 return None;
             }
+            let mut question = question.clone();
+            make_visible(&mut question);
             let params = question.get("params").cloned().unwrap_or_else(|| json!({}));
             let asked = session.ask(&request.out, &request.cancel, method, &params);
             responses.insert(key.clone(), asked.await?);
@@ -240,22 +253,38 @@ fn was_left_open(request: &Request) -> bool {
     answer.is_some_and(|answer| decision(answer).is_none())
 }
 
-/// May this call go on?
-fn question(call: &Call) -> Value {
-    const SHOWN_CHARS_MAX: usize = 2000;
-    let all = call.input.text().chars().count();
-    let mut shown: String = call.input.text().chars().take(SHOWN_CHARS_MAX).collect();
-    if all > SHOWN_CHARS_MAX {
-        shown.push_str(&format!(
-            " … and {} characters more, not shown,",
-            all - SHOWN_CHARS_MAX
-        ));
+/// Makes what could hide something in a tool's own question seen: its words may be a caller's.
+fn make_visible(question: &mut Value) {
+    if let Some(Value::String(message)) = question.pointer_mut("/params/message")
+        && let Cow::Owned(shown) = visible_lines(message)
+    {
+        *message = shown;
     }
+}
+
+/// Asks whether a call may go on, with its whole input; the digest of what is displayed comes
+/// along. `None` if nobody is to be asked by a client: the input is too long for the message, or
+/// the approval is not pending any more.
+fn question(approval: Result<Option<Approval>, Fault>) -> Option<(Value, Digest)> {
+    /// What clients show without cutting it.
+    const MESSAGE_CHARS_MAX: usize = 2000;
+    let approval = approval.ok()??;
+    let displayed = approval.displayed?;
+    let (tool, shown) = (visible(&approval.tool), visible(&approval.shown));
+    let message = format!("May `{tool}` be called with {shown}?");
+    let fits = message.chars().count() <= MESSAGE_CHARS_MAX;
+    if !fits || approval.state != ApprovalState::Pending {
+        return None;
+    }
+    Some((question_in(&message), displayed))
+}
+
+fn question_in(message: &str) -> Value {
     json!({
         "method": "elicitation/create",
         "params": {
             "mode": "form",
-            "message": format!("May `{}` be called with {shown}?", call.tool),
+            "message": message,
             "requestedSchema": {
                 "type": "object",
                 "properties": {
@@ -269,4 +298,18 @@ fn question(call: &Call) -> Value {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// G-6d: in a tool's own question too, line by line.
+    #[test]
+    fn questions_hide_nothing() {
+        let mut question = json!({ "params": { "message": "Delete\n\u{202e}txt.exe\u{200b}?" } });
+        make_visible(&mut question);
+        let wanted = "Delete\n\\u202etxt.exe\\u200b?";
+        assert_eq!(question["params"]["message"], wanted);
+    }
 }

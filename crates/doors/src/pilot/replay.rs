@@ -384,7 +384,7 @@ impl Pilot<'_> {
 /// How long a rate is waited for, if there is patience for it. One that gives no time to wait for
 /// is asked again a little later.
 fn rate_wait(fault: &Fault, patience: Duration) -> Option<Duration> {
-    let Fault::RateLimited { retry_after } = fault else {
+    let Fault::RateLimited { retry_after, .. } = fault else {
         return None;
     };
     let wait = RATE_WAIT_MIN.max(*retry_after);
@@ -596,7 +596,7 @@ mod tests {
             (RATE_WAIT_MAX, 1),
             (RATE_WAIT_MAX + RATE_WAIT_MIN, 0),
         ] {
-            let fault = Fault::RateLimited { retry_after };
+            let fault = Fault::rate_limited(retry_after);
             let next = |patience: &Duration| Some(*patience - rate_wait(&fault, *patience)?);
             let left = std::iter::successors(Some(RATE_WAIT_MAX), next);
             assert_eq!(left.take(waits + 2).count(), waits + 1, "{retry_after:?}");

@@ -152,9 +152,7 @@ impl Listeners {
 
     /// The answer to one listener too many.
     pub fn full(&self) -> Response {
-        let fault = Fault::RateLimited {
-            retry_after: Duration::from_millis(RETRY_MS),
-        };
+        let fault = Fault::rate_limited(Duration::from_millis(RETRY_MS));
         let mut response = answer(&error_of(&fault));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         let retry = HeaderValue::from(RETRY_MS.div_ceil(1000));

@@ -90,7 +90,7 @@ mod tests {
                 Fault::OutcomeUnknown { call: text() },
                 "OutcomeUnknownError",
             ),
-            (Fault::RateLimited { retry_after: time }, "RateLimitError"),
+            (Fault::rate_limited(time), "RateLimitError"),
             (
                 Fault::BreakerOpen { retry_after: time },
                 "ToolUnavailableError",

@@ -74,9 +74,7 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
         ),
         // F-12 to F-14
         (
-            Fault::RateLimited {
-                retry_after: second,
-            },
+            Fault::rate_limited(second),
             trip,
             "rate limited: try again in 1000 ms",
         ),

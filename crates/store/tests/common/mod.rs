@@ -93,7 +93,7 @@ pub fn start<'a>(call: u128, key: Option<KeyId>, caller: &'a Caller) -> Start<'a
         key,
         view: View::Full,
         lease: None,
-        needs_approval: false,
+        displayed: None,
         idempotent: false,
         enforcement: "none",
         unsafe_override: false,
