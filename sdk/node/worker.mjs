@@ -14,11 +14,12 @@
 // purpose: schemas, deadlines, size limits and confinement. Those are the gate's, which does
 // not trust this process. No dependencies; Node 18 and later.
 
+import { existsSync, realpathSync, writeSync } from "node:fs";
+import * as modules from "node:module";
 import { Socket } from "node:net";
-import { extname, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
+import { extname, isAbsolute, relative, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { inspect } from "node:util";
-import { existsSync, writeSync } from "node:fs";
 
 const MESSAGE_CHARS_MAX = 16 * 1024;
 const CAUSES_MAX = 64;
@@ -35,7 +36,71 @@ class Exit extends Error {
   }
 }
 
+/**
+ * Returns the check of a file that is about to be loaded: of the workspace only the code that
+ * the gate names may be, because callers can write the rest. Text is the workspace and a path
+ * for each further line. JSON is data. Stands alone, since hooks may run in a thread of theirs.
+ */
+function checkOf(text, { isAbsolute, realpathSync, relative, resolve }) {
+  const real = (path) => {
+    try {
+      return realpathSync(path);
+    } catch {
+      return resolve(path);
+    }
+  };
+  const within = (path, folder) => path === folder || path.startsWith(folder.endsWith("/") ? folder : folder + "/");
+  const [first, ...paths] = text.split("\n");
+  const root = real(first);
+  const code = paths.map((path) => real(resolve(root, path)));
+  return (file) => {
+    if (!isAbsolute(file) || file.endsWith(".json")) return;
+    const found = real(file);
+    if (!within(found, root) || code.some((path) => within(found, path))) return;
+    const name = relative(root, found);
+    const line = name.includes("/") ? name.split("/")[0] + "/**" : name;
+    const message = `${name} of the workspace is not code of this tool; to allow it, its configuration says code = ["${line}"]`;
+    throw Object.assign(new Error(message), { code: "ERR_MODULE_NOT_FOUND" });
+  };
+}
+
+/** Holds what this process loads to the code that the gate names. */
+function holdImports(text) {
+  const tools = { isAbsolute, realpathSync, relative, resolve };
+  const check = checkOf(text, tools);
+  const Module = modules.Module ?? modules.default;
+  const plain = Module._resolveFilename;
+  Module._resolveFilename = function (...words) {
+    const file = plain.apply(this, words);
+    check(file);
+    return file;
+  };
+  if (modules.registerHooks) {
+    modules.registerHooks({
+      resolve(specifier, context, next) {
+        const found = next(specifier, context);
+        if (found.url.startsWith("file:")) check(fileURLToPath(found.url));
+        return found;
+      },
+    });
+  } else if (modules.register) {
+    const hooks = `
+      import { realpathSync } from "node:fs";
+      import { isAbsolute, relative, resolve as join } from "node:path";
+      import { fileURLToPath } from "node:url";
+      const check = (${checkOf})(${JSON.stringify(text)}, { isAbsolute, realpathSync, relative, resolve: join });
+      export async function resolve(specifier, context, next) {
+        const found = await next(specifier, context);
+        if (found.url.startsWith("file:")) check(fileURLToPath(found.url));
+        return found;
+      }`;
+    modules.register("data:text/javascript," + encodeURIComponent(hooks));
+  }
+}
+
 async function main() {
+  const at = process.argv.indexOf("--imports");
+  if (at > 0) holdImports(process.argv[at + 1]);
   const fd = Number(process.env.CALLGATE_FD || NaN);
   delete process.env.CALLGATE_FD;
   let gate;

@@ -14,10 +14,11 @@ use callgate_runners::{
     ExecutorRunner, ExecutorSettings, Executors, NodeSettings, Pool, PoolRunner, PoolSettings,
     ProcessRunner, ProcessSettings, PythonSettings, interpreter, node, node_pool, python_pool,
 };
-use callgate_sandbox::{Limits, Spawner, Spec, resolve, scrubbed_env};
+use callgate_sandbox::{Limits, Spawner, Spec, real, resolve, scrubbed_env};
 use callgate_tools::runs::{RUN_TIMEOUT, RUN_TIMEOUT_CAP};
 use callgate_wires::toolhost::tier_of_side_effects;
 
+use crate::code::LoadedCode;
 use crate::config::{
     ExecutorRunnerConfig, IsolationConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig,
     SchemaSource, ToolConfig,
@@ -33,6 +34,15 @@ const CONCURRENCY_MAX_DEFAULT: usize = 64;
 
 /// Where the Python worker finds what to import once.
 const PRELOAD_VARIABLE: &str = "CALLGATE_PRELOAD";
+
+/// Tells the Python and the Node worker what they may import from the workspace.
+pub const IMPORTS_ARGUMENT: &str = "--imports";
+
+/// Tells other Python programs the same.
+const IMPORTS_VARIABLE: &str = "CALLGATE_IMPORTS";
+
+/// Where Python programs find what holds them to it.
+const PYTHON_PATH: &str = "PYTHONPATH";
 
 /// Makes tools out of their configuration.
 pub struct Workshop<'a> {
@@ -89,12 +99,13 @@ impl Workshop<'_> {
             None => Isolation::default(),
         };
         let code = self.code(config.bound.as_deref());
+        let loaded = self.ground.code_of(&config);
         let own = code.iter().flatten().take(1).cloned();
-        let own: Vec<PathBuf> = own.chain(self.worker_folder(&config)).collect();
+        let own: Vec<PathBuf> = own.chain(self.worker_folder(&config, &loaded)).collect();
         let needs = self.ground.needs(&config, isolation, own).map_err(about)?;
         let runner: Arc<dyn Runner> = match (&config.runner, &code) {
             (Some(runner), Ok(code)) => {
-                let made = self.runner(runner, isolation, code, needs.as_deref());
+                let made = self.runner(runner, isolation, (code, &loaded), needs.as_deref());
                 made.map_err(about)?
             }
             // A state that takes no files must not cost the other tools (T-12).
@@ -159,10 +170,11 @@ impl Workshop<'_> {
         &mut self,
         config: &RunnerConfig,
         isolation: Isolation,
-        code: &[PathBuf],
+        (code, loaded): (&[PathBuf], &LoadedCode),
         needs: Option<&Needs>,
     ) -> Result<Arc<dyn Runner>, String> {
         check_bounds(config)?;
+        let imports = loaded.imports_text(&self.root.to_string_lossy());
         match config {
             RunnerConfig::Process {
                 command,
@@ -170,7 +182,7 @@ impl Workshop<'_> {
                 limits,
             } => {
                 let secrets = self.secrets_of(env);
-                let env = child_env(self.environment, env)?;
+                let env = self.program_env(env, loaded)?;
                 let mut settings = ProcessSettings::new(words(command)?, env, self.root.clone());
                 settings.secrets = secrets;
                 settings.limits = child_limits(limits);
@@ -193,7 +205,7 @@ impl Workshop<'_> {
                     format!("{command:?} {env:?} {limits:?} {pool:?} {needs:?} {isolation:?}");
                 let declared = env;
                 let pool = self.shared(key, |shop| {
-                    let (command, env) = (words(command)?, child_env(shop.environment, env)?);
+                    let (command, env) = (words(command)?, shop.program_env(env, loaded)?);
                     let secrets = shop.secrets_of(declared);
                     let mut settings = PoolSettings::new(command, env, shop.root.clone());
                     settings.secrets = secrets;
@@ -214,19 +226,24 @@ impl Workshop<'_> {
                     return Err(format!("entry `{entry}` is not `module:function`"));
                 }
                 let key = format!(
-                    "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {code:?} {needs:?} {isolation:?}"
+                    "python {python:?} {preload:?} {env:?} {limits:?} {pool:?} {code:?} {imports:?} {needs:?} {isolation:?}"
                 );
                 let pool = self.shared(key, |shop| {
                     let secrets = shop.secrets_of(env);
                     let mut env = child_env(shop.environment, env)?;
+                    shop.leave_out_user_site(&mut env);
                     if !preload.is_empty() {
                         env.push((PRELOAD_VARIABLE.into(), preload.join(" ").into()));
                     }
                     let settings = PythonSettings {
                         workspace: shop.root.clone(),
                         interpreter: python.as_ref().map(PathBuf::from),
-                        worker: [(shop.worker)(), code.iter().map(OsString::from).collect()]
-                            .concat(),
+                        worker: [
+                            (shop.worker)(),
+                            vec![IMPORTS_ARGUMENT.into(), imports.clone().into()],
+                            code.iter().map(OsString::from).collect(),
+                        ]
+                        .concat(),
                         env,
                     };
                     let tune = |settings: &mut PoolSettings| {
@@ -257,13 +274,18 @@ impl Workshop<'_> {
                     Some(folder) => folder.join(entry).to_string_lossy().into_owned(),
                     None => entry.clone(),
                 };
-                let key =
-                    format!("node {node:?} {env:?} {limits:?} {pool:?} {needs:?} {isolation:?}");
+                let key = format!(
+                    "node {node:?} {env:?} {limits:?} {pool:?} {imports:?} {needs:?} {isolation:?}"
+                );
                 let pool = self.shared(key, |shop| {
                     let settings = NodeSettings {
                         workspace: shop.root.clone(),
                         interpreter: node.as_ref().map(PathBuf::from),
-                        worker: (shop.node_worker)(),
+                        worker: [
+                            (shop.node_worker)(),
+                            vec![IMPORTS_ARGUMENT.into(), imports.clone().into()],
+                        ]
+                        .concat(),
                         env: child_env(shop.environment, env)?,
                     };
                     let tune = |settings: &mut PoolSettings| {
@@ -274,24 +296,30 @@ impl Workshop<'_> {
                 })?;
                 Ok(Arc::new(PoolRunner::new(pool, Some(entry), "node")))
             }
-            RunnerConfig::Executor(executor) => self.executor(executor),
+            RunnerConfig::Executor(executor) => self.executor(executor, loaded),
             RunnerConfig::Service(service) => {
                 self.remotes()?
                     .service(self.environment, &self.root, service)
             }
             RunnerConfig::Container(container) => {
+                // In a container the workspace is this folder.
+                let imports = loaded.imports_text("/workspace");
                 self.remotes()?
-                    .container(self.environment, &self.root, container)
+                    .container(self.environment, &self.root, container, &imports)
             }
         }
     }
 
-    fn executor(&self, config: &ExecutorRunnerConfig) -> Result<Arc<dyn Runner>, String> {
+    fn executor(
+        &self,
+        config: &ExecutorRunnerConfig,
+        loaded: &LoadedCode,
+    ) -> Result<Arc<dyn Runner>, String> {
         let runs = self.runs.as_ref();
         let (executors, usual) = runs.ok_or("only a registered tool may be a streamed run")?;
         let settings = ExecutorSettings {
             command: words(&config.words())?,
-            env: child_env(self.environment, &config.env)?,
+            env: self.program_env(&config.env, loaded)?,
             secrets: self.secrets_of(&config.env),
             cwd: self.root.clone(),
             limits: child_limits(&config.limits),
@@ -306,11 +334,54 @@ impl Workshop<'_> {
         Ok(make())
     }
 
+    /// The environment of a program: one that is Python is held to the code of its tool.
+    fn program_env(
+        &self,
+        declared: &BTreeMap<String, String>,
+        loaded: &LoadedCode,
+    ) -> Result<Vec<(OsString, OsString)>, String> {
+        let mut env = child_env(self.environment, declared)?;
+        self.leave_out_user_site(&mut env);
+        if !loaded.is_python_program {
+            return Ok(env);
+        }
+        let worker = (self.worker)();
+        let folder = worker.first().map(Path::new).and_then(Path::parent);
+        // Without a state to lay it out in, there is none.
+        let Some(folder) = folder.filter(|folder| folder.is_absolute()) else {
+            return Ok(env);
+        };
+        let mut path = folder.join("guard").into_os_string();
+        if let Some(at) = env.iter().position(|(name, _)| name == PYTHON_PATH) {
+            path.push(":");
+            path.push(env.swap_remove(at).1);
+        }
+        env.push((PYTHON_PATH.into(), path));
+        let imports = loaded.imports_text(&self.root.to_string_lossy());
+        env.push((IMPORTS_VARIABLE.into(), imports.into()));
+        Ok(env)
+    }
+
+    /// Keeps Python from packages in a home that lies in the workspace, where callers write.
+    fn leave_out_user_site(&self, env: &mut Vec<(OsString, OsString)>) {
+        let home = env.iter().find(|(name, _)| name == "HOME");
+        if home.is_some_and(|(_, home)| real(Path::new(home)).starts_with(&self.root)) {
+            env.push(("PYTHONNOUSERSITE".into(), "1".into()));
+        }
+    }
+
     /// Where the worker stands that ships with us, where a tool runs it and it is a file.
-    fn worker_folder(&self, config: &ToolConfig) -> Option<PathBuf> {
+    fn worker_folder(&self, config: &ToolConfig, loaded: &LoadedCode) -> Option<PathBuf> {
         let command = match config.runner.as_ref()? {
             RunnerConfig::Python { .. } => (self.worker)(),
             RunnerConfig::Node { .. } => (self.node_worker)(),
+            RunnerConfig::Process { .. }
+            | RunnerConfig::Pool { .. }
+            | RunnerConfig::Executor(_)
+                if loaded.is_python_program =>
+            {
+                (self.worker)()
+            }
             RunnerConfig::Process { .. }
             | RunnerConfig::Pool { .. }
             | RunnerConfig::Executor(_)

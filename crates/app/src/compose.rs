@@ -259,10 +259,6 @@ impl<'a> Parts<'a> {
             let reason = format!("service.path: `{path}` is not a path of its own, such as /run");
             return Err(SetupError::Tools(reason));
         }
-        let entries = (!service.allow_entries.is_empty()).then(|| {
-            let (patterns, python) = (service.allow_entries.clone(), service.python.clone());
-            Arc::new(Functions::new(self, patterns, python)) as Arc<dyn Entries>
-        });
         let breaker = BreakerPolicy {
             failures_max: config.breaker.failures_max,
             open: Duration::from_millis(config.breaker.open_ms),
@@ -274,6 +270,15 @@ impl<'a> Parts<'a> {
         let mut catalog = Catalog::default();
         let mut ground = Ground::new(&self.paths, &config, files);
         ground.hide(exec::homes_folder(self));
+        let entries = (!config.service.allow_entries.is_empty()).then(|| {
+            let patterns = config.service.allow_entries.clone();
+            Arc::new(Functions::new(
+                self,
+                patterns,
+                config.service.clone(),
+                Some(&ground),
+            )) as Arc<dyn Entries>
+        });
         let printed = self.printed_secrets(&secrets);
         let executors = runs::executors(self, &printed);
         if builtins == Builtins::With {

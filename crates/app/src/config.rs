@@ -172,6 +172,9 @@ pub struct ToolConfig {
     /// Further paths it may read.
     #[serde(default)]
     pub reads: Vec<String>,
+    /// Files and folders of the workspace that it loads as code, beside those its runner names.
+    #[serde(default)]
+    pub code: Vec<String>,
     #[serde(default)]
     pub network: Option<NetworkConfig>,
     #[serde(default)]
@@ -538,6 +541,7 @@ idempotent = true
 slots = true
 writes = ["out"]
 reads = ["data"]
+code = ["lib/**"]
 network = { allow = ["h:1"] }
 guarantees = { no_subprocess = true, secrets_allowed = ["K"] }
 purity = "impure"

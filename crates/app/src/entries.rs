@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::catalog::Workshop;
 use crate::compose::Parts;
-use crate::config::{Config, ToolConfig};
+use crate::config::{Config, ServiceConfig, ToolConfig};
 use crate::environment::Environment;
 use crate::needs::Ground;
 use crate::node;
@@ -37,8 +37,10 @@ pub struct Functions {
     store: Arc<Store>,
     /// Patterns over `module:function`.
     patterns: Vec<String>,
-    /// The interpreter where there is no `.venv`.
-    python: Option<String>,
+    /// The interpreter where there is no `.venv`, and what entries load beside their package.
+    service: ServiceConfig,
+    /// What is closed to callers: where it is known, only functions in there are run.
+    closed: Option<Vec<PathBuf>>,
     made: Mutex<Made>,
 }
 
@@ -50,7 +52,12 @@ struct Made {
 
 impl Functions {
     /// Those of a workspace that fit one of `patterns`.
-    pub fn new(parts: &Parts<'_>, patterns: Vec<String>, python: Option<String>) -> Self {
+    pub fn new(
+        parts: &Parts<'_>,
+        patterns: Vec<String>,
+        service: ServiceConfig,
+        closed: Option<&Ground>,
+    ) -> Self {
         Self {
             environment: parts.environment.clone(),
             workspace: parts.paths.workspace.clone(),
@@ -58,7 +65,8 @@ impl Functions {
             spawner: Arc::clone(&parts.spawner),
             store: Arc::clone(&parts.store),
             patterns,
-            python,
+            service,
+            closed: closed.map(|ground| ground.kept().to_owned()),
             made: Mutex::default(),
         }
     }
@@ -86,8 +94,24 @@ impl Functions {
     /// Only what the workspace itself has: `os:system` is no tool of anybody's. TP-5.
     fn check_module(&self, function: &Function<'_>) -> Result<(), Fault> {
         let path = self.workspace.join(function.module.replace('.', "/"));
-        if path.with_extension("py").is_file() || path.join("__init__.py").is_file() {
-            return Ok(());
+        let is_closed = |path: &PathBuf| match &self.closed {
+            None => true,
+            Some(closed) => closed.iter().any(|own| path.starts_with(own)),
+        };
+        let places = [path.with_extension("py"), path.join("__init__.py")];
+        if let Some(found) = places.iter().find(|path| path.is_file()) {
+            if is_closed(found) {
+                return Ok(());
+            }
+            return Err(Fault::ToolFailed {
+                error_type: "ModuleNotFoundError".to_owned(),
+                message: format!(
+                    "No module named '{}': its file was not there when the configuration was \
+                     loaded, so callers may have written it; start the gate again",
+                    function.module
+                ),
+                content: None,
+            });
         }
         Err(Fault::ToolFailed {
             error_type: "ModuleNotFoundError".to_owned(),
@@ -104,13 +128,14 @@ impl Functions {
     ) -> Result<Entry, Fault> {
         let internal = |message: String| Fault::Internal { message };
         let mut runner = json!({ "kind": "python", "entry": entry });
-        if let Some(python) = &self.python {
+        if let Some(python) = &self.service.python {
             runner["python"] = python.as_str().into();
         }
         let config = json!({
             "name": function.tool_name(),
             "description": format!("The function {entry}, which is not registered."),
             "tier": TIER,
+            "code": self.service.code,
             "runner": runner,
         });
         let config: ToolConfig =

@@ -6,6 +6,7 @@ mod catalog;
 mod cli;
 mod client;
 mod clock;
+mod code;
 mod commands;
 mod compose;
 mod config;

@@ -1,6 +1,7 @@
 //! What a configured tool needs and is held to: its own words, and what holds for every tool
 //! that says nothing (P-10).
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use callgate_runners::Allowed;
 use callgate_sandbox::real;
 
 use crate::bridge::Place;
+use crate::code::LoadedCode;
 use crate::config::{
     Config, GuaranteesConfig, LimitsConfig, NetworkConfig, PurityConfig, RunnerConfig,
     SandboxConfig, StrictConfig, ToolConfig,
@@ -17,7 +19,7 @@ use crate::paths::Paths;
 use crate::workspace::{CONFIG_FILE, PACK_FILE, escapes, is_toolpack};
 
 /// Folders of a workspace that decide what runs, whether or not they are there.
-const RESERVED: [&str; 3] = [".venv", ".namel3ss", "packs"];
+const RESERVED: [&str; 2] = [".namel3ss", "packs"];
 
 /// Files that make up a configuration, or a plugin that a command line trusts by its folder
 /// (T-11). Callers cannot make them by `files/*` either. A child that may write the whole
@@ -41,6 +43,8 @@ pub struct Ground {
     hidden: Vec<PathBuf>,
     /// Names that are closed to tools of this process though nothing has them.
     absent: Vec<PathBuf>,
+    /// What the configured tools load, by their names.
+    codes: HashMap<String, Arc<LoadedCode>>,
 }
 
 impl Ground {
@@ -51,17 +55,25 @@ impl Ground {
         let planner = config.planner.tool();
         let pilot = config.pilot.tool();
         let tools = config.tools.iter().chain(&planner).chain(&pilot);
-        kept.extend(tools.flat_map(|tool| code(&root, tool)));
+        let codes: HashMap<String, Arc<LoadedCode>> = tools
+            .map(|tool| (tool.name.clone(), Arc::new(LoadedCode::of(&root, tool))))
+            .collect();
+        let others = [entries_code(&root, config), exec_code(&root, config)];
+        let mut names = configuration(&root);
+        for code in codes.values().map(AsRef::as_ref).chain(&others) {
+            kept.extend(code.paths.iter().cloned());
+            names.extend(code.names.iter().cloned());
+        }
         kept.extend(programs(&root, &config.exec.allow));
         kept.extend(programs(&root, &config.exec.kept));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
         hidden.extend(sockets(paths));
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
-        let (there, absent): (Vec<PathBuf>, Vec<PathBuf>) = configuration(&root)
+        let (there, mut absent): (Vec<PathBuf>, Vec<PathBuf>) = names
             .into_iter()
             .partition(|path| path.symlink_metadata().is_ok());
         kept.extend(there);
-        for list in [&mut kept, &mut hidden] {
+        for list in [&mut kept, &mut hidden, &mut absent] {
             list.sort_unstable();
             list.dedup();
         }
@@ -70,6 +82,20 @@ impl Ground {
             kept,
             hidden,
             absent,
+            codes,
+        }
+    }
+
+    /// What children cannot change.
+    pub fn kept(&self) -> &[PathBuf] {
+        &self.kept
+    }
+
+    /// What a tool loads from the workspace.
+    pub fn code_of(&self, config: &ToolConfig) -> Arc<LoadedCode> {
+        match self.codes.get(&config.name) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(LoadedCode::of(&self.root, config)),
         }
     }
 
@@ -152,7 +178,8 @@ impl Ground {
         }
         let limits = config.runner.as_ref().and_then(RunnerConfig::limits);
         let mut code: Vec<PathBuf> = own;
-        code.extend(self::code(&self.root, config));
+        let loaded = self.code_of(config);
+        code.extend(loaded.paths.iter().filter(|path| path.exists()).cloned());
         Ok(Some(Arc::new(Needs {
             guarantees: guarantees(config),
             reads,
@@ -322,41 +349,48 @@ fn network(config: &ToolConfig) -> Result<Network, String> {
     }
 }
 
-/// A tool's own code inside the workspace: the files its command names, the module or package
-/// its entry is in.
-fn code(root: &Path, config: &ToolConfig) -> Vec<PathBuf> {
-    let packed = config
-        .bound
-        .as_ref()
-        .is_some_and(|bound| bound.code.is_some());
-    let Some(runner) = &config.runner else {
-        return Vec::new();
+/// What functions that are not registered load.
+fn entries_code(root: &Path, config: &Config) -> LoadedCode {
+    let service = &config.service;
+    LoadedCode::of_entries(
+        root,
+        &service.allow_entries,
+        service.python.as_deref(),
+        &service.code,
+    )
+}
+
+/// What the programs load that callers may run.
+fn exec_code(root: &Path, config: &Config) -> LoadedCode {
+    let alike = ToolConfig {
+        code: config.exec.code.clone(),
+        ..ToolConfig::default()
     };
-    match runner {
-        // In the pack.
-        RunnerConfig::Node { .. } if packed => Vec::new(),
-        RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. } => {
-            files(root, command)
-        }
-        RunnerConfig::Executor(executor) => files(root, &executor.words()),
-        RunnerConfig::Service(_) => Vec::new(),
-        RunnerConfig::Container(container) => {
-            let entry = container.entry.as_deref();
-            module(root, entry.unwrap_or_default())
-        }
-        RunnerConfig::Node { entry, .. } => {
-            let file = entry
-                .rsplit_once(':')
-                .map_or(entry.as_str(), |(file, _)| file);
-            let path = root.join(file);
-            if escapes(file) {
-                Vec::new()
-            } else {
-                vec![path]
-            }
-        }
-        RunnerConfig::Python { entry, .. } => module(root, entry),
-    }
+    LoadedCode::of(root, &alike)
+}
+
+/// Why it is not known what tools load, and what to list: one line for each.
+pub fn unlisted_code(root: &Path, config: &Config) -> Vec<String> {
+    let about = |section: &str, code: LoadedCode| {
+        let section = section.to_owned();
+        let problems = code.problems.into_iter();
+        problems.map(move |problem| format!("{section}: {problem}"))
+    };
+    let sections = [
+        config.planner.tool().map(|tool| ("[planner]", tool)),
+        config.pilot.tool().map(|tool| ("[pilot]", tool)),
+    ];
+    let sections = sections.into_iter().flatten();
+    let mut all: Vec<String> = config
+        .tools
+        .iter()
+        .flat_map(|tool| about(&format!("tool `{}`", tool.name), LoadedCode::of(root, tool)))
+        .chain(sections.flat_map(|(section, tool)| about(section, LoadedCode::of(root, &tool))))
+        .chain(about("[service]", entries_code(root, config)))
+        .chain(about("[exec]", exec_code(root, config)))
+        .collect();
+    all.dedup();
+    all
 }
 
 /// The programs of the workspace among those that callers may run, whether or not they are there:
@@ -369,24 +403,4 @@ fn programs(root: &Path, allow: &[String]) -> Vec<PathBuf> {
         .flat_map(|path| [real(&path), path])
         .filter(|path| path.starts_with(root))
         .collect()
-}
-
-/// The files of the workspace among the words of a command.
-fn files(root: &Path, command: &[String]) -> Vec<PathBuf> {
-    command
-        .iter()
-        .filter(|word| !word.is_empty() && !escapes(word))
-        .map(|word| root.join(word))
-        .filter(|path| path.is_file())
-        .collect()
-}
-
-/// The folder or file of the workspace that an entry's module is in.
-fn module(root: &Path, entry: &str) -> Vec<PathBuf> {
-    let top = entry.split([':', '.']).next().unwrap_or_default();
-    if top.is_empty() || escapes(top) {
-        return Vec::new();
-    }
-    let places = [root.join(top), root.join(format!("{top}.py"))];
-    places.into_iter().filter(|path| path.exists()).collect()
 }

@@ -13,7 +13,8 @@ const WORKER: &str = include_str!("../../../sdk/node/worker.mjs");
 
 /// The worker as text, for whoever can not get at its file.
 pub fn worker_as_text() -> Vec<OsString> {
-    vec!["--input-type=module".into(), "-e".into(), WORKER.into()]
+    let words = ["--input-type=module", "-e", WORKER, "--"];
+    words.map(OsString::from).to_vec()
 }
 
 /// What Node is to run: the worker's file, after seeing to it that it is there. Where the state

@@ -28,6 +28,8 @@ const PACKAGE: &[(&str, &str)] = package![
     "convert.py",
     "dispatch.py",
     "docstring.py",
+    "guard/sitecustomize.py",
+    "imports.py",
     "prepared.py",
     "report.py",
     "schema.py",
@@ -40,6 +42,8 @@ const PACKAGE: &[(&str, &str)] = package![
 /// the last to be asked, as its folder would be the last on the path.
 const FROM_TEXT: &str = r#"
 import sys
+# Before the first import: the current folder is the workspace, where others may write.
+sys.path[:] = [folder for folder in sys.path if folder]
 from importlib.util import spec_from_loader
 
 class Shipped:
@@ -96,6 +100,7 @@ fn lay_out(store: &Store) -> Result<PathBuf, StoreError> {
 fn as_text() -> String {
     let files: Map<String, Value> = PACKAGE
         .iter()
+        .filter(|(file, _)| !file.contains('/'))
         .map(|(file, text)| {
             let name = match file.trim_end_matches(".py") {
                 "__init__" => "callgate".to_owned(),

@@ -16,7 +16,7 @@ use callgate_runners::{
 use callgate_sandbox::{Spec, resolve, scrubbed_env};
 use callgate_store::Store;
 
-use crate::catalog::{child_limits, words};
+use crate::catalog::{IMPORTS_ARGUMENT, child_limits, words};
 use crate::config::{
     ContainerRunnerConfig, ModeConfig, RuntimeConfig, SecretsConfig, ServiceRunnerConfig,
 };
@@ -139,6 +139,7 @@ impl Remotes {
         environment: &Environment,
         root: &Path,
         config: &ContainerRunnerConfig,
+        imports: &str,
     ) -> Result<Arc<dyn Runner>, String> {
         if config.image.is_empty() || config.image.starts_with('-') {
             return Err(format!("image: `{}` is no image", config.image));
@@ -150,7 +151,7 @@ impl Remotes {
             client_env(environment),
             root.to_owned(),
         );
-        let settings = self.settings(environment, root, config)?;
+        let settings = self.settings(environment, root, config, imports)?;
         let host = Arc::clone(&self.containers);
         Ok(ContainerRunner::new(host, client, settings))
     }
@@ -160,12 +161,13 @@ impl Remotes {
         environment: &Environment,
         root: &Path,
         config: &ContainerRunnerConfig,
+        imports: &str,
     ) -> Result<ContainerSettings, String> {
         let pool = &config.pool;
         let idle_ms = pool.idle_ms.unwrap_or(5 * 60 * 1000);
         Ok(ContainerSettings {
             image: config.image.clone(),
-            talking: talking(config)?,
+            talking: talking(config, imports)?,
             env: declared(environment, &config.env)?,
             secrets: Arc::clone(&self.secrets),
             user: config.user.clone(),
@@ -181,7 +183,7 @@ impl Remotes {
     }
 }
 
-fn talking(config: &ContainerRunnerConfig) -> Result<Talking, String> {
+fn talking(config: &ContainerRunnerConfig, imports: &str) -> Result<Talking, String> {
     let ContainerRunnerConfig { entry, command, .. } = config;
     match config.mode {
         ModeConfig::Oneshot => Ok(Talking::OneShot {
@@ -204,7 +206,9 @@ fn talking(config: &ContainerRunnerConfig) -> Result<Talking, String> {
             let interpreter = config.python.as_deref().unwrap_or("python3");
             let text = python::worker_over_stdio();
             Ok(Talking::Worker {
-                command: [interpreter, "-u", "-c", &text].map(Into::into).to_vec(),
+                command: [interpreter, "-u", "-c", &text, IMPORTS_ARGUMENT, imports]
+                    .map(Into::into)
+                    .to_vec(),
                 entry: Some(entry.clone()),
             })
         }

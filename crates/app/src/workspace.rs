@@ -130,9 +130,13 @@ impl Source {
             false => return Err(SourceError::Missing(root)),
         };
         if project {
-            config
-                .tools
-                .extend(project::read(&mut reader, environment)?);
+            let mut tools = project::read(&mut reader, environment)?;
+            for tool in &mut tools {
+                if tool.bound.as_ref().is_none_or(|bound| bound.code.is_none()) {
+                    tool.code.clone_from(&config.service.code);
+                }
+            }
+            config.tools.extend(tools);
         }
         let copied = reader.copied.take().unwrap_or_default();
         let file = if has_file { file } else { root };
@@ -499,9 +503,10 @@ impl Reader {
 }
 
 /// The keys of a `[[tool]]` that say what a child may reach. A pack has them in one field.
-const CONFINEMENT: [&str; 9] = [
+const CONFINEMENT: [&str; 10] = [
     "writes",
     "reads",
+    "code",
     "network",
     "guarantees",
     "purity",

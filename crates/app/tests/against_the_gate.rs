@@ -20,11 +20,13 @@ failures_max = 0
 [[tool]]
 name = "other"
 writes = ["out"]
+code = ["other.sh"]
 runner = { kind = "process", command = ["/bin/sh", "other.sh"] }
 
 [[tool]]
 name = "storer"
 writes = ["spare"]
+code = ["storer.sh"]
 runner = { kind = "process", command = ["/bin/sh", "storer.sh"] }
 
 [[tool]]

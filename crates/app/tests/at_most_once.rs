@@ -20,6 +20,7 @@ name = "append"
 aid = "AID.TEST.APPEND.v1"
 tier = 1
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
@@ -28,6 +29,7 @@ aid = "AID.TEST.AGAIN.v1"
 tier = 1
 idempotent = true
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
@@ -35,6 +37,7 @@ name = "slow"
 aid = "AID.TEST.SLOW.v1"
 tier = 1
 writes = ["effects.log"]
+code = ["slow.sh"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 
 [[tool]]
@@ -48,6 +51,7 @@ runner = { kind = "python", entry = "worker:append" }
 name = "big"
 aid = "AID.TEST.BIG.v1"
 writes = ["effects.log"]
+code = ["big.sh"]
 runner = { kind = "process", command = ["/bin/sh", "big.sh"] }
 "#;
 

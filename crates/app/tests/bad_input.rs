@@ -20,6 +20,7 @@ aid = "AID.TEST.APPEND.v1"
 tier = 1
 input_schema = { type = "object", properties = { text = { type = "string" }, n = { type = "integer", minimum = 0 }, pad = {}, deep = {} }, required = ["text"], additionalProperties = false }
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 

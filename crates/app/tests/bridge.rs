@@ -23,6 +23,7 @@ const ONE: &str = r#"
 name = "one"
 tier = 1
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
 

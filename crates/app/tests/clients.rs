@@ -36,6 +36,7 @@ runner = { kind = "python", entry = "tools:steps" }
 name = "shell/hang"
 description = "Makes the file `mark` and hangs"
 writes = ["."]
+code = ["hang.sh"]
 runner = { kind = "process", command = ["/bin/sh", "hang.sh"] }
 "#;
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 fn workspace(more: &str) -> Folder {
     let config = format!(
         "[[tool]]\nname = \"one\"\n{more}\n\
-         runner = {{ kind = \"process\", command = [\"/bin/sh\", \"tool.sh\"] }}\n"
+         code = [\"tool.sh\"]\nrunner = {{ kind = \"process\", command = [\"/bin/sh\", \"tool.sh\"] }}\n"
     );
     let tool = "echo x >effect.log; echo '{}'\n";
     trusted_with(&[("callgate.toml", &config), ("tool.sh", tool)])

@@ -32,6 +32,7 @@ runner = { kind = "process", command = COMMAND }
 [[tool]]
 name = "reach"
 network = { allow = ["api.localhost:API"] }
+code = ["net.py"]
 runner = { kind = "process", command = ["PYTHON", "-I", "net.py"] }
 
 [[tool]]
@@ -53,29 +54,34 @@ runner = { kind = "node", entry = "net.mjs:run", node = "NODE" }
 [[tool]]
 name = "open"
 network = true
+code = ["net.py"]
 runner = { kind = "process", command = ["PYTHON", "-I", "net.py"] }
 
 [[tool]]
 name = "free"
 sandbox = false
+code = ["net.py"]
 runner = { kind = "process", command = ["PYTHON", "-I", "net.py"] }
 
 [[tool]]
 name = "bold"
 network = { allow = ["api.localhost:API"] }
 allow_unsafe_execution = true
+code = ["net.py"]
 runner = { kind = "process", command = ["PYTHON", "-I", "net.py"] }
 
 [[tool]]
 name = "shut"
 network = { allow = ["api.localhost:API"] }
 guarantees = { no_network = true }
+code = ["net.py"]
 runner = { kind = "process", command = ["PYTHON", "-I", "net.py"] }
 
 [[tool]]
 name = "hold"
 concurrency_max = 64
 network = { allow = ["api.localhost:API"] }
+code = ["hold.sh"]
 runner = { kind = "process", command = ["/bin/sh", "hold.sh"] }
 "#;
 

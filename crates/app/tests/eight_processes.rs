@@ -25,6 +25,7 @@ name = "append"
 aid = "AID.TEST.APPEND.v1"
 tier = 1
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 

@@ -81,10 +81,14 @@ const TRIES: &str =
 /// Tools of one runner that differ in what they are allowed.
 fn config() -> String {
     let tool = |name: &str, more: &str, command: &str| {
+        let code = match command.contains("work.sh") {
+            true => "code = [\"work.sh\"]\n",
+            false => "",
+        };
         format!(
             "[[tool]]\nname = \"{name}\"\ntags = [\"tag.wire\"]\n{more}\nwrites = [\"effects.log\"]\n\
              input_schema = {{ type = \"object\", properties = {{ do = {{ type = \"string\" }} }} }}\n\
-             runner = {{ kind = \"process\", command = {command}, limits = {{ output_bytes = 1000 }} }}\n"
+             {code}runner = {{ kind = \"process\", command = {command}, limits = {{ output_bytes = 1000 }} }}\n"
         )
     };
     let work = r#"["/bin/sh", "work.sh"]"#;

@@ -21,6 +21,7 @@ name = "hold"
 concurrency_max = 128
 timeout_ms = 3600000
 writes = ["out"]
+code = ["hold.sh"]
 runner = { kind = "process", command = ["/bin/sh", "hold.sh"] }
 "#;
 

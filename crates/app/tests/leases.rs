@@ -18,6 +18,7 @@ name = "append"
 aid = "AID.TEST.APPEND.v1"
 tier = 1
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
@@ -25,6 +26,7 @@ name = "other"
 aid = "AID.TEST.OTHER.v1"
 tier = 1
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
@@ -32,6 +34,7 @@ name = "system"
 aid = "AID.TEST.SYSTEM.v1"
 tier = 2
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 
 [[tool]]
@@ -39,6 +42,7 @@ name = "free"
 aid = "AID.TEST.FREE.v1"
 tier = 0
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 

@@ -56,6 +56,7 @@ mod http_leases;
 mod isolation;
 mod leases;
 mod limits_t12;
+mod loaded_code;
 mod mcp;
 mod mcp_http;
 mod mcp_relay;

@@ -514,10 +514,12 @@ time.sleep(1000)
 #[test]
 fn a_streamed_legacy_call_is_cancelled() {
     let python = crate::support::drive::python();
-    let config = ONE.replace(
-        r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
-        &format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]"),
-    );
+    let config = ONE
+        .replace(
+            r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
+            &format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]"),
+        )
+        .replace("code = [\"tool.sh\"]", "code = [\"tool.py\"]");
     let folder = trusted_with(&[("callgate.toml", &config), ("tool.py", REPORTS)]);
     let (serve, port) = serve_http(&folder);
     let begun = post_mcp(port, &initialize(1), &[]);
@@ -599,10 +601,12 @@ gate.recv(1)
 #[test]
 fn an_unread_stream_does_not_hold_up_the_end() {
     let python = crate::support::drive::python();
-    let config = ONE.replace(
-        r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
-        &format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]"),
-    );
+    let config = ONE
+        .replace(
+            r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
+            &format!("kind = \"pool\", command = [\"{python}\", \"tool.py\"]"),
+        )
+        .replace("code = [\"tool.sh\"]", "code = [\"tool.py\"]");
     let folder = trusted_with(&[("callgate.toml", &config), ("tool.py", SAYS_MUCH)]);
     let serve = Serve::start(&folder);
     // By the socket, which holds less than a port would.

@@ -435,6 +435,7 @@ fn progress_extends_a_call_up_to_its_cap() {
             r#"kind = "process", command = ["/bin/sh", "tool.sh"]"#,
             &pool,
         )
+        .replace("code = [\"tool.sh\"]", "code = [\"tool.py\"]")
         .replace(
             "tier = 1",
             "tier = 1\ntimeout_ms = 2500\ntimeout_max_ms = 5000",

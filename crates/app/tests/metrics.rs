@@ -16,6 +16,7 @@ runner = { kind = "python", entry = "fail:run" }
 [[tool]]
 name = "slow"
 writes = ["."]
+code = ["slow.sh"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 "#;
 

@@ -43,6 +43,7 @@ fn folder(port: u16) -> Folder {
 [[tool]]
 name = "one"
 writes = ["."]
+code = ["tool.sh"]
 runner = {{ kind = "process", command = ["/bin/sh", "tool.sh"] }}
 
 [telemetry]

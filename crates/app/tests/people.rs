@@ -338,7 +338,7 @@ fn rules_without_tools_are_told() {
 #[test]
 fn crashes_bring_their_last_words() {
     let config = "[[tool]]\nname = \"dies\"\n\
-        runner = { kind = \"process\", command = [\"/bin/sh\", \"dies.sh\"] }\n\
+        code = [\"dies.sh\"]\nrunner = { kind = \"process\", command = [\"/bin/sh\", \"dies.sh\"] }\n\
         [[tool]]\nname = \"leaves\"\n\
         runner = { kind = \"pool\", command = [\"/bin/sh\", \"-c\", \"read -r line <&3\"] }\n";
     let script = "for n in 1 2 3 4 5; do echo line $n >&2; done; exit 3\n";

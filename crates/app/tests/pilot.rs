@@ -50,6 +50,7 @@ failures_max = 0
 
 [pilot]
 policy = ["/bin/sh", "policy.sh"]
+code = ["policy.sh"]
 timeout_ms = 60000
 reads = ["answers"]
 
@@ -64,6 +65,7 @@ slots = true
 tier = 0
 writes = ["effects.log"]
 input_schema = { type = "object", additionalProperties = false, properties = { n = { type = "integer" } } }
+code = ["collect.sh"]
 runner = { kind = "process", command = ["/bin/sh", "collect.sh"] }
 
 [[tool]]
@@ -73,12 +75,14 @@ tags = ["tag.run", "tag.count"]
 tier = 1
 writes = ["effects.log"]
 input_schema = { type = "object", required = ["text"], properties = { text = { type = "string" } } }
+code = ["count.sh"]
 runner = { kind = "process", command = ["/bin/sh", "count.sh"] }
 
 [[tool]]
 name = "fail"
 aid = "AID.TEST.FAIL.v1"
 tags = ["tag.fail"]
+code = ["fail.sh"]
 runner = { kind = "process", command = ["/bin/sh", "fail.sh"] }
 
 [[tool]]
@@ -86,6 +90,7 @@ name = "asks"
 aid = "AID.TEST.ASKS.v1"
 tags = ["tag.asks"]
 writes = ["effects.log"]
+code = ["count.sh"]
 runner = { kind = "process", command = ["/bin/sh", "count.sh"] }
 
 [[policy]]

@@ -19,6 +19,7 @@ name = "one"
 aid = "AID.TEST.ONE.v1"
 tags = ["tag.one"]
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 
 [[tool]]
@@ -26,6 +27,7 @@ name = "slow"
 aid = "AID.TEST.SLOW.v1"
 tags = ["tag.slow"]
 writes = ["effects.log"]
+code = ["slow.sh"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 "#;
 
@@ -35,6 +37,7 @@ name = "asks"
 aid = "AID.TEST.ASKS.v1"
 tags = ["tag.asks"]
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 
 [[policy]]

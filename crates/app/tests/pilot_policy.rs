@@ -17,6 +17,7 @@ open_ms = 3600000
 
 [pilot]
 policy = ["/bin/sh", "policy.sh"]
+code = ["policy.sh"]
 timeout_ms = 60000
 
 [[tool]]
@@ -24,6 +25,7 @@ name = "append"
 aid = "AID.TEST.APPEND.v1"
 tags = ["tag.run"]
 writes = ["effects.log"]
+code = ["append.sh"]
 runner = { kind = "process", command = ["/bin/sh", "append.sh"] }
 "#;
 

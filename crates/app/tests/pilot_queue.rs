@@ -34,26 +34,26 @@ fn config() -> String {
         config.push_str(&format!(
             "[[tool]]\nname = \"step{letter}\"\naid = \"AID.TEST.STEP_{letter}.v1\"\n\
              tags = [\"tag.steps\", \"tag.flaky\"]\ntier = 1\nslots = true\nwrites = [\"effects.log\"]\n\
-             runner = {{ kind = \"process\", command = [\"/bin/sh\", \"step.sh\", \"{letter}\", \"{slot}\"] }}\n"
+             code = [\"step.sh\"]\nrunner = {{ kind = \"process\", command = [\"/bin/sh\", \"step.sh\", \"{letter}\", \"{slot}\"] }}\n"
         ));
     }
     config.push_str(
-        "[pilot]\npolicy = [\"/bin/sh\", \"policy.sh\"]\ntimeout_ms = 60000\n\
+        "[pilot]\npolicy = [\"/bin/sh\", \"policy.sh\"]\ncode = [\"policy.sh\"]\ntimeout_ms = 60000\n\
          [pilot.goals]\n\"goal.b\" = [1]\n\
          [[tool]]\nname = \"strict\"\naid = \"AID.TEST.STRICT.v1\"\ntags = [\"tag.strict\"]\n\
          input_schema = { type = \"object\", required = [\"n\"] }\n\
-         runner = { kind = \"process\", command = [\"/bin/sh\", \"flaky.sh\"] }\n",
+         code = [\"flaky.sh\"]\nrunner = { kind = \"process\", command = [\"/bin/sh\", \"flaky.sh\"] }\n",
     );
     config.push_str(
         "[[tool]]\nname = \"asks\"\naid = \"AID.TEST.ASKS.v1\"\ntags = [\"tag.asks\"]\ntier = 1\n\
          writes = [\"effects.log\"]\n\
-         runner = { kind = \"process\", command = [\"/bin/sh\", \"flaky.sh\"] }\n\
+         code = [\"flaky.sh\"]\nrunner = { kind = \"process\", command = [\"/bin/sh\", \"flaky.sh\"] }\n\
          [[policy]]\ntools = [\"asks\"]\ndecision = \"ask\"\n",
     );
     config.push_str(
         "[[tool]]\nname = \"flaky\"\naid = \"AID.TEST.FLAKY.v1\"\ntags = [\"tag.flaky\"]\ntier = 1\n\
          writes = [\"effects.log\"]\n\
-         runner = { kind = \"process\", command = [\"/bin/sh\", \"flaky.sh\"] }\n",
+         code = [\"flaky.sh\"]\nrunner = { kind = \"process\", command = [\"/bin/sh\", \"flaky.sh\"] }\n",
     );
     config
 }

@@ -29,7 +29,7 @@ fn workspace() -> Folder {
         config.push_str(&format!(
             "[[tool]]\nname = \"t{n}\"\naid = \"AID.TEST.T{n}.v1\"\ntags = [\"tag.run\"]\ntier = 0\n\
              slots = {}\ndeterministic = {}\n\
-             runner = {{ kind = \"process\", command = [\"/bin/sh\", \"{kind}\", \"{n}\"] }}\n",
+             code = [\"{kind}\"]\nrunner = {{ kind = \"process\", command = [\"/bin/sh\", \"{kind}\", \"{n}\"] }}\n",
             !random, !random
         ));
     }
@@ -276,7 +276,7 @@ const PACK: &str = r#"{"toolpack_id":"toolpack.kit","toolpack_version":"1","trus
    "inputs_schema":{},"outputs_schema":{},"runner":{"kind":"python","entry":"kit:same"}},
   {"aid":"AID.KIT.SHELL.v1","name":"kit_shell","tags":["tag.kit"],
    "inputs_schema":{},"outputs_schema":{},
-   "runner":{"kind":"process","command":["/bin/sh","shell.sh"]}}]}"#;
+   "confinement": { "code": ["shell.sh"] }, "runner":{"kind":"process","command":["/bin/sh","shell.sh"]}}]}"#;
 
 const KIT: &str = r#"
 import os
@@ -310,6 +310,7 @@ failures_max = 0
 
 [pilot]
 policy = ["/bin/sh", "policy.sh"]
+code = ["policy.sh"]
 timeout_ms = 60000
 
 [[tool]]

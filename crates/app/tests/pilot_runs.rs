@@ -23,6 +23,7 @@ name = "first"
 aid = "AID.TEST.FIRST.v1"
 tags = ["tag.both", "tag.slow"]
 slots = true
+code = ["step.sh"]
 runner = { kind = "process", command = ["/bin/sh", "step.sh", "0"] }
 
 [[tool]]
@@ -30,12 +31,14 @@ name = "second"
 aid = "AID.TEST.SECOND.v1"
 tags = ["tag.both"]
 slots = true
+code = ["step.sh"]
 runner = { kind = "process", command = ["/bin/sh", "step.sh", "1"] }
 
 [[tool]]
 name = "slow"
 aid = "AID.TEST.SLOW.v1"
 tags = ["tag.slow"]
+code = ["slow.sh"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 
 [[tool]]

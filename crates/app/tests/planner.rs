@@ -402,6 +402,7 @@ fn rates() {
 name = "one"
 input_schema = { type = "object" }
 rate_limit = { per_second = 0.001, burst = 2 }
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#,
     );
@@ -548,7 +549,7 @@ esac
 /// R-12: another program plans, confined and bounded as any tool of its kind.
 #[test]
 fn a_program_plans() {
-    let config = "[planner]\ncommand = [\"/bin/sh\", \"plan.sh\"]\ntimeout_ms = 20000\n";
+    let config = "[planner]\ncommand = [\"/bin/sh\", \"plan.sh\"]\ncode = [\"plan.sh\"]\ntimeout_ms = 20000\n";
     let folder = folder_of(&[("callgate.toml", config), ("plan.sh", PLANNER)]);
     cli(&folder, &["trust"]).good();
     let mut client = rpc(&folder);
@@ -586,7 +587,8 @@ fn a_program_plans() {
 /// R-12: a program that does not answer is ended at its timeout.
 #[test]
 fn a_program_that_hangs() {
-    let config = "[planner]\ncommand = [\"/bin/sh\", \"plan.sh\"]\ntimeout_ms = 500\n";
+    let config =
+        "[planner]\ncommand = [\"/bin/sh\", \"plan.sh\"]\ncode = [\"plan.sh\"]\ntimeout_ms = 500\n";
     let folder = folder_of(&[("callgate.toml", config), ("plan.sh", PLANNER)]);
     cli(&folder, &["trust"]).good();
     let mut client = rpc(&folder);

@@ -412,7 +412,7 @@ fn how_long_a_client_waits() {
     let word = format!("98765.{:07}", std::process::id());
     let hang = format!("cat > /dev/null\nexec sleep {word}\n");
     let config = "[[tool]]\nname = \"hangs\"\n\
-                  runner = { kind = \"process\", command = [\"/bin/sh\", \"hang.sh\"] }\n";
+                  code = [\"hang.sh\"]\nrunner = { kind = \"process\", command = [\"/bin/sh\", \"hang.sh\"] }\n";
     let folder = trusted_with(&[("callgate.toml", config), ("hang.sh", &hang)]);
     let mut host = rpc(&folder);
     let found = host.ask(&request(json!(1), "rpc/discover", json!({})));

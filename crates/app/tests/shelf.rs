@@ -29,6 +29,7 @@ name = "day"
 tool = "give"
 [[tool]]
 name = "give"
+code = ["give.sh"]
 runner = { kind = "process", command = ["/bin/sh", "give.sh"] }
 "#;
 

@@ -388,7 +388,7 @@ fn secrets_need_both() {
             "[[tool]]\nname = \"own{number}\"\nguarantees = {{ {said} }}\n\
              runner = {{ kind = \"python\", entry = \"look:look\", {env} }}\n\
              [[tool]]\nname = \"sh{number}\"\nguarantees = {{ {said} }}\n\
-             runner = {{ kind = \"process\", command = [\"/bin/sh\", \"look.sh\"], {env} }}\n"
+             code = [\"look.sh\"]\nrunner = {{ kind = \"process\", command = [\"/bin/sh\", \"look.sh\"], {env} }}\n"
         ));
     }
     let script = "is() { if [ -n \"$1\" ]; then echo true; else echo false; fi; }\n\

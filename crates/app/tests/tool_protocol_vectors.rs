@@ -37,9 +37,11 @@ input_schema = { type = "object", properties = { n = { type = "number" }, label 
 runner = { kind = "python", entry = "tools.more:half" }
 [[tool]]
 name = "program"
+code = ["work.sh"]
 runner = { kind = "process", command = ["/bin/sh", "work.sh"] }
 [[tool]]
 name = "forbidden"
+code = ["work.sh"]
 runner = { kind = "process", command = ["/bin/sh", "work.sh"] }
 [[tool]]
 name = "slow"

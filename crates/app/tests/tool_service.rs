@@ -268,6 +268,7 @@ const DAEMON_CONFIG: &str = r#"
 [[tool]]
 name = "daemon"
 writes = ["."]
+code = ["daemon.sh"]
 runner = { kind = "process", command = ["/bin/sh", "daemon.sh"] }
 "#;
 

@@ -610,7 +610,7 @@ fn has_room(pipe: &std::io::PipeWriter) -> bool {
 fn an_oversize_output_is_kept() {
     const FLOOD: &str = "cat > /dev/null\nprintf '{\"x\":\"'\nhead -c 1100000 /dev/zero | tr '\\0' x\nprintf '\"}'\n";
     let config = "[[tool]]\nname = \"flood\"\naid = \"AID.TEST.FLOOD.v1\"\n\
-                  runner = { kind = \"process\", command = [\"/bin/sh\", \"flood.sh\"], limits = { output_bytes = 2000000 } }\n";
+                  code = [\"flood.sh\"]\nrunner = { kind = \"process\", command = [\"/bin/sh\", \"flood.sh\"], limits = { output_bytes = 2000000 } }\n";
     let folder = trusted_with(&[("callgate.toml", config), ("flood.sh", FLOOD)]);
     let mut host = Host::start(&folder, ".");
     let request = json!({ "aid": "AID.TEST.FLOOD.v1", "idempotency_key": "k" });

@@ -11,11 +11,13 @@ use serde_json::{Value, json};
 const CONFIG: &str = r#"
 [[tool]]
 name = "talk"
+code = ["talk.sh"]
 runner = { kind = "process", command = ["/bin/sh", "talk.sh"] }
 
 [[tool]]
 name = "slow"
 writes = ["."]
+code = ["slow.sh"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 
 [[tool]]

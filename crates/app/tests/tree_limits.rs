@@ -17,28 +17,34 @@ off = true
 
 [[tool]]
 name = "plain"
+code = ["many.sh"]
 runner = { kind = "process", command = ["/bin/sh", "many.sh"] }
 
 [[tool]]
 name = "limited"
+code = ["many.sh"]
 runner = { kind = "process", command = ["/bin/sh", "many.sh"], limits = { processes = 400, memory_bytes = 268435456, cpu_seconds = 60 } }
 
 [[tool]]
 name = "whole"
+code = ["many.sh"]
 runner = { kind = "process", command = ["/bin/sh", "many.sh"], limits = { processes = 4, whole_tree = true } }
 
 [[tool]]
 name = "bold"
 allow_unsafe_execution = true
+code = ["many.sh"]
 runner = { kind = "process", command = ["/bin/sh", "many.sh"], limits = { processes = 400, whole_tree = true } }
 
 [[tool]]
 name = "share"
+code = ["many.sh"]
 runner = { kind = "process", command = ["/bin/sh", "many.sh"], limits = { cpu_percent = 50 } }
 
 [[tool]]
 name = "hold"
 concurrency_max = 16
+code = ["hold.sh"]
 runner = { kind = "process", command = ["/bin/sh", "hold.sh"], limits = { memory_bytes = 268435456 } }
 "#;
 

@@ -12,6 +12,7 @@ const TWO: &str = r#"
 [[tool]]
 name = "two"
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
 
@@ -149,7 +150,7 @@ fn files_it_refers_to_are_trusted_with_it() {
     let pack = json!({
         "toolpack_id": "toolpack.test", "toolpack_version": "1", "trust_tier": "tier2_untrusted",
         "tools": [{ "aid": "AID.PACK.THREE.v1", "name": "three", "tags": ["x"],
-                    "runner": { "kind": "process", "command": ["/bin/sh", "tool.sh"] } }],
+                    "confinement": { "code": ["tool.sh"] }, "runner": { "kind": "process", "command": ["/bin/sh", "tool.sh"] } }],
     });
     for (name, text) in [
         ("in.json", schema.to_owned()),

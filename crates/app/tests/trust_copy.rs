@@ -348,13 +348,13 @@ fn removal_and_revocation() {
 fn the_copy_is_whole() {
     let config = format!(
         "toolpacks = [\"packs.json\"]\n{ONE}[[tool]]\nname = \"two\"\ninput_schema = \"in/two.json\"\n\
-         writes = [\"effects.log\"]\nrunner = {{ kind = \"process\", command = [\"/bin/sh\", \"tool.sh\"] }}\n\
+         writes = [\"effects.log\"]\ncode = [\"tool.sh\"]\nrunner = {{ kind = \"process\", command = [\"/bin/sh\", \"tool.sh\"] }}\n\
          [[resource]]\nuri = \"notes://a\"\nname = \"a\"\nfile = \"a.md\"\n"
     );
     let pack = json!({
         "toolpack_id": "toolpack.test", "toolpack_version": "1", "trust_tier": "tier2_untrusted",
         "tools": [{ "aid": "AID.PACK.THREE.v1", "name": "three", "tags": ["x"],
-                    "runner": { "kind": "process", "command": ["/bin/sh", "tool.sh"] } }],
+                    "confinement": { "code": ["tool.sh"] }, "runner": { "kind": "process", "command": ["/bin/sh", "tool.sh"] } }],
     });
     let folder = folder_of(&[
         ("callgate.toml", &config),

@@ -22,6 +22,7 @@ const TALKS: &str = r#"
 [[tool]]
 name = "talks"
 tier = 1
+code = ["talks.py"]
 runner = { kind = "pool", command = ["PYTHON", "talks.py"], pool = { workers_max = 1, idle_ms = 1000 } }
 "#;
 

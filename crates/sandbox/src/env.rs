@@ -46,8 +46,12 @@ pub fn held_env(
 ) -> Vec<(OsString, OsString)> {
     if needs.guarantees.requires(Guarantee::NoEnvRead) {
         // Those of ours are how a worker is told its part.
+        let is_held = env.iter().any(|(name, _)| name == "CALLGATE_IMPORTS");
         let needed = |(name, _): &&(OsString, OsString)| {
-            NEEDED.iter().any(|word| name == word) || name.as_bytes().starts_with(b"CALLGATE_")
+            NEEDED.iter().any(|word| name == word)
+                || name.as_bytes().starts_with(b"CALLGATE_")
+                // Where Python finds what holds it to the code of its tool.
+                || (is_held && name == "PYTHONPATH")
         };
         let mut env: Vec<_> = env.iter().filter(needed).cloned().collect();
         env.push(("PATH".into(), DEFAULT_PATH.into()));

@@ -36,6 +36,8 @@ READ_BYTES = 64 * 1024
 MESSAGE_CHARS_MAX = 16 * 1024
 SLOT_MAX = 255
 
+code: "Any" = None  # what may be imported from the workspace, as `imports.Code`
+
 
 def main() -> "int":
     try:
@@ -45,11 +47,13 @@ def main() -> "int":
     except (ValueError, OSError):
         print("callgate worker: %s must name an open descriptor" % FD_VARIABLE, file=sys.stderr)
         return 2
+    everywhere = narrow_path()
+    hold_imports()
     if os.environ.pop(ISOLATION_VARIABLE, "") == "call":
-        everywhere = narrow_path()
         from callgate import zygote
 
         return zygote.main(sys.modules[__name__], fd, everywhere)
+    sys.path[:] = everywhere
     arrange_path()
     serve(fd)
     return 0
@@ -193,6 +197,9 @@ def load(entry: "str", bring: "Callable[[str], Any]") -> "Callable[..., Any]":
     if not (module_name and colon and path):
         raise ValueError("not of the form module:function")
     bring(module_name)
+    hidden = code.misses(module_name) if code is not None else None
+    if hidden:
+        raise ImportError(hidden)
     found: "Any" = sys.modules[module_name]
     for name in path.split("."):
         found = getattr(found, name)
@@ -293,57 +300,51 @@ def leave(wire: "list[int]") -> "None":
 
 
 def arrange_path() -> "None":
-    """Workspace first, this SDK last; never this file's own folder.
+    """The workspace last, so that nothing in it hides a module of the standard library or an
+    installed one; this SDK before it, and never this file's own folder.
 
-    Before the workspace come the folders we were started with: those of a pack,
-    whose modules may have the names of the workspace's, and which nobody writes.
-    Started as a file, Python puts that folder first, and a tool's
-    `import client` would then find ours.
+    Before all come the folders of a pack, whose modules may have the names of others', and
+    which nobody writes. Started as a file, Python puts the folder of this one first, and a
+    tool's `import client` would then find ours.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     workspace, sdk = os.getcwd(), os.path.dirname(here)
-    pack = sys.argv[1:]
+    pack = arguments()[1]
     others = [folder for folder in sys.path if folder not in ("", here, workspace, sdk)]
-    sys.path[:] = [*pack, workspace, *others, sdk]
+    sys.path[:] = [*pack, *others, sdk, workspace]
     sys.dont_write_bytecode = sys.dont_write_bytecode or bool(pack)
-    if not may_list(workspace):
-        search_by_name(workspace)
 
 
-def may_list(folder: "str") -> "bool":
-    try:
-        os.scandir(folder).close()
-        return True
-    except PermissionError:
-        return False
-    except OSError:
-        return True
+def arguments() -> "tuple[Optional[str], list[str]]":
+    """The code that may be imported from the workspace, where the gate names it; the folders of
+    a pack."""
+    if sys.argv[1:2] == ["--imports"]:
+        return sys.argv[2], sys.argv[3:]
+    return None, sys.argv[1:]
 
 
-class Readable:
-    """The names in a folder that can be read, for whoever may not ask for all of them."""
-
-    def __init__(self, folder: "str") -> "None":
-        self.folder = folder
-
-    def __contains__(self, name: "str") -> "bool":
-        try:
-            os.close(os.open(os.path.join(self.folder, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-            return True
-        except OSError:
-            return False
-
-
-def search_by_name(folder: "str") -> "None":
-    """Let modules be found in a folder that can not be listed.
-
-    A tool that may read nothing but its own code (`no_filesystem_read`) has that in the
-    workspace, and Python looks for modules by listing a folder.
-    """
-    finder: "Any" = sys.path_hooks[-1](folder)
-    finder._path_cache = finder._relaxed_path_cache = Readable(folder)
-    finder._fill_cache = lambda: None
-    sys.path_importer_cache[folder] = finder
+def hold_imports() -> "None":
+    """Import no more of the workspace than the gate names, here and in interpreters that tools
+    start."""
+    global code
+    named, pack = arguments()
+    if named is None:
+        return
+    here = os.path.dirname(os.path.abspath(__file__))
+    place = os.path.join(here, "imports.py")
+    text = globals().get("FILES", {}).get("callgate.imports")
+    if text is None:
+        with open(place, encoding="utf-8") as file:
+            text = file.read()
+    imports: "Any" = type(sys)("callgate_imports")
+    exec(compile(text, place, "exec"), imports.__dict__)
+    code = imports.install(named, [os.path.dirname(here), *pack])
+    guard = os.path.join(here, "guard")
+    # Where our text came with the command, `here` is a folder of the workspace.
+    if os.path.isabs(__file__) and os.path.isdir(guard):
+        earlier = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([guard, earlier] if earlier else [guard])
+        os.environ[imports.VARIABLE] = named
 
 
 def narrow_path() -> "list[str]":

@@ -59,6 +59,7 @@ def main(worker: "Any", fd: "int", path: "list[str]") -> "int":
     for name in PRELOAD:
         __import__(name)
     sys.path[:] = path
+    worker.arrange_path()
     for name in os.environ.pop(PRELOAD_VARIABLE, "").split():
         __import__(name)
     try:
@@ -66,7 +67,6 @@ def main(worker: "Any", fd: "int", path: "list[str]") -> "int":
     except (OSError, ValueError) as error:
         print("callgate zygote: %r" % error, file=sys.stderr)
         return 2
-    worker.arrange_path()
     # A child that collects garbage would else copy every page it looks at.
     gc.collect()
     gc.freeze()

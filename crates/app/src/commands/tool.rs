@@ -17,6 +17,7 @@ use clap::Args;
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose::Parts;
+use crate::config::ServiceConfig;
 use crate::entries::Functions;
 use crate::environment::Environment;
 
@@ -83,7 +84,12 @@ fn carry_out(
     };
     let mut setup = super::setup(&parts)?;
     let everything = vec!["*".to_owned()];
-    setup.entries = Some(Arc::new(Functions::new(&parts, everything, python(&parts))));
+    setup.entries = Some(Arc::new(Functions::new(
+        &parts,
+        everything,
+        service(&parts),
+        None,
+    )));
     let gate = parts.gate(setup);
     let cancel = Cancel::new();
     let owner = Owner {
@@ -129,9 +135,13 @@ fn roots(workspace: &Path, request: &LocalRequest) -> Result<Option<Roots>, Faul
     Ok(Some(Roots { root, reads }))
 }
 
-/// The interpreter the configuration names for functions that are not registered.
-fn python(parts: &Parts<'_>) -> Option<String> {
-    parts.in_force().ok()?.into_config().service.python
+/// What the configuration says of functions that are not registered.
+fn service(parts: &Parts<'_>) -> ServiceConfig {
+    let in_force = parts.in_force();
+    in_force.map_or_else(
+        |_| ServiceConfig::default(),
+        |found| found.into_config().service,
+    )
 }
 
 /// One line; a reader that went away is no success.

@@ -10,6 +10,7 @@ use crate::cli::{Done, Place};
 use crate::compose::{Builtins, Parts, chain, warnings};
 use crate::config::RunnerConfig;
 use crate::environment::Environment;
+use crate::needs::unlisted_code;
 use crate::project::{Code, code_home};
 use crate::show;
 use crate::trust::{Basis, is_trusted, revoke, trust_as};
@@ -62,6 +63,12 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         }
         Err(error) => return Err(chain(&error).into()),
     };
+    let unlisted = unlisted_code(&parts.paths.workspace, &source.config);
+    if !unlisted.is_empty() && !trust.show {
+        let lines: String = unlisted.iter().map(|line| format!("\n  {line}")).collect();
+        return Err(format!("not trusted:{lines}").into());
+    }
+    unlisted.iter().for_each(|line| show::warn(line));
     let (digest, file) = (source.digest, source.file.clone());
     let summary = summary(&source);
     let codes = codes(&source);

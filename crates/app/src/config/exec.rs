@@ -18,6 +18,9 @@ pub struct ExecConfig {
     /// stands for any rest.
     #[serde(default)]
     pub allow_env: Vec<String>,
+    /// What programs of the workspace in `allow` load: closed to callers as they are.
+    #[serde(default)]
+    pub code: Vec<String>,
     /// How dangerous it is; 2 if nothing is said.
     #[serde(default)]
     pub tier: Option<u64>,

@@ -37,6 +37,9 @@ pub struct ServiceConfig {
     /// The interpreter of such entries where there is no `.venv`.
     #[serde(default)]
     pub python: Option<String>,
+    /// What such entries, and tools of bindings, load beside the package of their entry.
+    #[serde(default)]
+    pub code: Vec<String>,
 }
 
 /// `[http.jwt]`: an issuer whose tokens count.

@@ -13,6 +13,9 @@ pub struct PilotConfig {
     /// A program that chooses; it gets the path of its question as last argument.
     #[serde(default)]
     pub policy: Vec<String>,
+    /// What the program loads beside its script.
+    #[serde(default)]
+    pub code: Vec<String>,
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// What it may read beside its own code.
@@ -34,6 +37,7 @@ impl PilotConfig {
         (!self.policy.is_empty()).then(|| ToolConfig {
             name: callgate_tools::policy::NAME.to_owned(),
             reads: self.reads.clone(),
+            code: self.code.clone(),
             network: self.network.clone(),
             timeout_ms: self.timeout_ms,
             runner: Some(RunnerConfig::Process {

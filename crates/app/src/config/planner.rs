@@ -17,6 +17,9 @@ pub struct PlannerConfig {
     pub env: BTreeMap<String, String>,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// What the program loads beside its script.
+    #[serde(default)]
+    pub code: Vec<String>,
 }
 
 impl PlannerConfig {
@@ -34,6 +37,7 @@ impl PlannerConfig {
         self.runner().map(|runner| ToolConfig {
             name: "planner/create_plan".to_owned(),
             timeout_ms: self.timeout_ms,
+            code: self.code.clone(),
             runner: Some(runner),
             ..ToolConfig::default()
         })

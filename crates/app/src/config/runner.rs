@@ -84,6 +84,19 @@ impl RunnerConfig {
         }
     }
 
+    /// The variables that are declared for its children.
+    pub fn env(&self) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Self::Process { env, .. }
+            | Self::Pool { env, .. }
+            | Self::Python { env, .. }
+            | Self::Node { env, .. } => Some(env),
+            Self::Executor(executor) => Some(&executor.env),
+            Self::Container(container) => Some(&container.env),
+            Self::Service(_) => None,
+        }
+    }
+
     /// The code it names, where it names any.
     pub fn entry(&self) -> Option<String> {
         match self {

@@ -399,22 +399,26 @@ const TOOLS: &str = r#"
 name = "papers/read"
 tier = 0
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 [[tool]]
 name = "papers/write"
 tier = 1
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 [[tool]]
 name = "deploy"
 tier = 2
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 [[tool]]
 name = "slow"
 tier = 0
 timeout_ms = 60000
 writes = ["effects.log"]
+code = ["slow.sh"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 "#;
 

@@ -54,6 +54,7 @@ description = "The first"
 tier = 1
 input_schema = { type = "object", properties = { n = { type = "integer" }, text = { type = "string" } } }
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
 

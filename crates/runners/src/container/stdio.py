@@ -1,6 +1,10 @@
 # Before the worker's own text: makes the one stream it wants out of a container's standard
 # input and output, and leaves those to the tool as an empty file and standard error.
 import os
+import sys
+
+# The current folder is the workspace, where others may write.
+sys.path[:] = [folder for folder in sys.path if folder]
 from _socket import socketpair
 from _thread import start_new_thread
 
