@@ -274,6 +274,9 @@ impl Workshop<'_> {
                     Some(folder) => folder.join(entry).to_string_lossy().into_owned(),
                     None => entry.clone(),
                 };
+                // A pack's code may be below the workspace, in the state.
+                let folders = code.iter().map(|folder| format!("\n{}", folder.display()));
+                let imports = imports + &folders.collect::<String>();
                 let key = format!(
                     "node {node:?} {env:?} {limits:?} {pool:?} {imports:?} {needs:?} {isolation:?}"
                 );

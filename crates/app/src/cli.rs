@@ -104,6 +104,8 @@ enum Command {
     Replay(commands::replay::Replay),
     /// Make, check, sign, verify, install, list and remove packs of tools
     Pack(commands::pack::Pack),
+    /// Print what the functions of a Python module declare with @tool
+    Describe(commands::describe::Describe),
     /// Trust this workspace's configuration as it is now
     Trust(commands::trust::Trust),
     /// Show, verify and export the chain of what happened
@@ -226,6 +228,7 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Pilot(pilot) => commands::pilot::run(environment, place, &pilot),
         Command::Replay(replay) => commands::replay::run(environment, place, &replay),
         Command::Pack(pack) => commands::pack::run(environment, place, &pack),
+        Command::Describe(describe) => commands::describe::run(environment, place, &describe),
         Command::Trust(trust) => commands::trust::run(environment, place, &trust),
         Command::Audit(audit) => commands::audit::run(environment, place, &audit),
         Command::Trace(trace) => commands::trace::run(environment, place, &trace),

@@ -95,6 +95,8 @@ pub struct LoadedCode {
     pub is_python_program: bool,
     /// Why it is not known what it loads, and what to list.
     pub problems: Vec<String>,
+    /// What is listed and not there.
+    pub missing: Vec<String>,
 }
 
 impl LoadedCode {
@@ -243,7 +245,7 @@ impl Search<'_> {
                 continue;
             };
             if !path.exists() {
-                self.problem(format!("code: there is no `{name}` in the workspace"));
+                self.found.missing.push(name.to_owned());
             }
             self.found.imports.push(self.name(&path));
             self.listed.extend(self.both(path.clone()));
@@ -323,6 +325,10 @@ impl Search<'_> {
         let Some(path) = self.inside(word).filter(|_| word.contains('/')) else {
             return;
         };
+        if !path.exists() {
+            // Whoever makes it decides what runs.
+            return self.found.names.push(path);
+        }
         for path in self.both(path) {
             let folder = path.parent().unwrap_or(self.root).to_owned();
             let above = folder.parent().filter(|above| above.starts_with(self.root));
@@ -424,6 +430,8 @@ impl Search<'_> {
             }
             return;
         }
+        // Whoever makes it decides what runs.
+        self.found.names.extend(self.inside(word));
     }
 
     /// The files of the workspace among words, each by itself.

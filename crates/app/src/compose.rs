@@ -27,7 +27,7 @@ use crate::catalog::Workshop;
 use crate::clock::SystemClock;
 use crate::config::{
     Config, DecisionConfig, DurabilityConfig, LimitConfig, PolicyConfig, Restrictions,
-    SecretsConfig, StoreConfig, TracesConfig,
+    SecretsConfig, StoreConfig, ToolConfig, TracesConfig,
 };
 use crate::entries::Functions;
 use crate::environment::Environment;
@@ -347,6 +347,25 @@ impl<'a> Parts<'a> {
             note,
             doubt: None,
         })
+    }
+
+    /// One tool by itself, beside no others.
+    pub fn tool_alone(&self, config: &Config, tool: ToolConfig) -> Result<Tool, String> {
+        let ground = Ground::new(&self.paths, config, &[]);
+        let mut workshop = Workshop {
+            environment: self.environment,
+            root: self.paths.workspace.clone(),
+            spawner: Arc::clone(&self.spawner),
+            ground: &ground,
+            secrets: &[],
+            worker: &|| self.worker(false),
+            node_worker: &|| self.worker(true),
+            lay_out: &|code| code.lay_out(&self.store, None),
+            remotes: None,
+            runs: None,
+            pools: HashMap::new(),
+        };
+        workshop.tool(tool)
     }
 
     /// The workspace's files as the configuration in force lets them be reached, and what of them

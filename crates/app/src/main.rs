@@ -10,6 +10,7 @@ mod code;
 mod commands;
 mod compose;
 mod config;
+mod declared;
 mod entries;
 mod environment;
 mod exec;

@@ -369,6 +369,16 @@ fn exec_code(root: &Path, config: &Config) -> LoadedCode {
     LoadedCode::of(root, &alike)
 }
 
+/// Listed code that is not there: a line for each.
+pub fn missing_code(root: &Path, config: &Config) -> Vec<String> {
+    let tools = config.tools.iter();
+    let missing = tools.flat_map(|tool| {
+        let missing = LoadedCode::of(root, tool).missing.into_iter();
+        missing.map(|name| format!("tool `{}`: code: there is no `{name}` here", tool.name))
+    });
+    missing.collect()
+}
+
 /// Why it is not known what tools load, and what to list: one line for each.
 pub fn unlisted_code(root: &Path, config: &Config) -> Vec<String> {
     let about = |section: &str, code: LoadedCode| {

@@ -106,10 +106,26 @@ fn as_text() -> String {
                 "__init__" => "callgate".to_owned(),
                 module => format!("callgate.{module}"),
             };
-            (name, Value::from(*text))
+            (name, Value::from(compact(text)))
         })
         .collect();
     format!("FILES = {}\n{FROM_TEXT}", Value::Object(files))
+}
+
+/// The text of a module with one blank for each level of indentation and without its lines of
+/// comment, because the kernel bounds an argument.
+fn compact(text: &str) -> String {
+    let mut compact = String::with_capacity(text.len());
+    for line in text.lines() {
+        let rest = line.trim_start_matches(' ');
+        if !rest.starts_with('#') {
+            let indentation = line.len() - rest.len();
+            compact.push_str(&" ".repeat(indentation.div_ceil(4)));
+            compact.push_str(rest);
+        }
+        compact.push('\n');
+    }
+    compact
 }
 
 /// The same for where there is only standard input and output: inside a container.

@@ -8,6 +8,7 @@ use callgate_store::{Store, StoreError};
 
 use crate::compose::chain;
 use crate::config::{self, Config, Restrictions};
+use crate::declared::Declarations;
 use crate::environment::Environment;
 use crate::paths::Paths;
 use crate::workspace::{CONFIG_FILE, CopiedFiles, Source, SourceError, hint_above};
@@ -63,7 +64,7 @@ impl InForce {
     ) -> Result<Self, StoreError> {
         let root = &paths.workspace;
         let trusted = store.trusted(CONFIG_FILE)?;
-        let present = match Source::of_workspace(environment, root) {
+        let present = match Source::of_workspace(environment, root, declared(paths, store)?) {
             Ok(source) if trusted == Some(source.digest) => {
                 return Ok(Self {
                     basis: Basis::Files(Box::new(source)),
@@ -208,6 +209,16 @@ impl InForce {
 /// Returns whether a word that was given was given in this workspace: a state may serve several.
 fn is_of_workspace(paths: &Paths, store: &Store) -> bool {
     !store.has_copies_of_others(&paths.id())
+}
+
+/// What functions declared when the configuration was trusted. A copy of which that cannot be
+/// read declares nothing, and is found to be damaged where it is put in force.
+pub fn declared(paths: &Paths, store: &Store) -> Result<Declarations, StoreError> {
+    let trusted = store.trusted(CONFIG_FILE)?;
+    let copy = trusted.map(|digest| store.trusted_copy(&paths.id(), digest));
+    Ok(copy.map_or_else(Declarations::default, |copy| {
+        Declarations::of_copy(&copy).unwrap_or_default()
+    }))
 }
 
 /// Returns whether a configuration of this workspace is trusted.
@@ -355,7 +366,7 @@ pub fn keep_copy(
         return Ok(());
     }
     let lock = store.lock_trust()?;
-    match Source::to_copy(environment, &paths.workspace) {
+    match Source::to_copy(environment, &paths.workspace, Declarations::default()) {
         Ok((source, files)) if source.digest == digest => {
             store.put_trusted_copy(&lock, &paths.id(), digest, &files.list())
         }

@@ -10,7 +10,7 @@ use callgate_store::StoreError;
 use crate::compose::{Parts, chain, warnings};
 use crate::config::Restrictions;
 use crate::show;
-use crate::trust::{Basis, InForce};
+use crate::trust::{Basis, InForce, declared};
 use crate::workspace::{CONFIG_FILE, Memo, digest_now};
 
 /// How often the configuration is looked at.
@@ -38,7 +38,9 @@ impl Seen {
             .ok()
             .and_then(|meta| meta.modified().ok().map(|at| (at, meta.len())));
         // The digest covers the files it refers to as well; they are few and small, or packs.
-        let digest = digest_now(parts.environment, &parts.paths.workspace, memo);
+        let declared = declared(&parts.paths, &parts.store)?;
+        let root = &parts.paths.workspace;
+        let digest = digest_now(parts.environment, root, declared, memo);
         let trusted = parts.store.trusted(CONFIG_FILE)?;
         Ok(Self {
             config,

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use serde_json::{Map, Value};
 
 use crate::config::{self, Config, RunnerConfig, SchemaSource, ToolConfig};
+use crate::declared::{DECLARED_FILE, Declarations, entry_of};
 use crate::environment::Environment;
 use crate::pack::{OwnerError, Refusal};
 use crate::project;
@@ -83,17 +84,29 @@ impl Source {
 
     /// Reads the configuration of a workspace folder, and with it the tools of the project
     /// that is there.
-    pub fn of_workspace(environment: &Environment, root: &Path) -> Result<Self, SourceError> {
-        Self::read(Reader::new(root), environment).map(|(source, _)| source)
+    /// The tools have what their functions declared when the configuration was trusted.
+    pub fn of_workspace(
+        environment: &Environment,
+        root: &Path,
+        declared: Declarations,
+    ) -> Result<Self, SourceError> {
+        let mut reader = Reader::new(root);
+        reader.declared = declared;
+        Self::read(reader, environment).map(|(source, _)| source)
     }
 
     /// The same, with the files that a copy of it consists of.
     pub fn to_copy(
         environment: &Environment,
         root: &Path,
+        declared: Declarations,
     ) -> Result<(Self, CopiedFiles), SourceError> {
         let mut reader = Reader::new(root);
         reader.copied = Some(CopiedFiles::default());
+        if !declared.is_empty() {
+            reader.copy(DECLARED_FILE, &declared.bytes());
+        }
+        reader.declared = declared;
         Self::read(reader, environment)
     }
 
@@ -104,8 +117,13 @@ impl Source {
         root: &Path,
         base: &Path,
     ) -> Result<Self, SourceError> {
+        let declared = Declarations::of_copy(base).map_err(|reason| SourceError::Wrong {
+            path: base.to_owned(),
+            reason,
+        })?;
         let reader = Reader {
             base: base.to_owned(),
+            declared,
             ..Reader::new(root)
         };
         Self::read(reader, environment).map(|(source, _)| source)
@@ -194,10 +212,16 @@ pub struct Memo(Option<(Digest, Option<Vec<u8>>)>);
 
 /// The digest of a workspace's configuration, for whoever asks every second: the packs of a
 /// project are only read when something about them changed. `None` if it does not load.
-pub fn digest_now(environment: &Environment, root: &Path, memo: &mut Memo) -> Option<Digest> {
+pub fn digest_now(
+    environment: &Environment,
+    root: &Path,
+    declared: Declarations,
+    memo: &mut Memo,
+) -> Option<Digest> {
     let file = root.join(CONFIG_FILE);
     let project = project::exists(root);
     let mut reader = Reader::new(root);
+    reader.declared = declared;
     match file.is_file() {
         true => drop(reader.config(&file).ok()?),
         false if project => {}
@@ -240,6 +264,8 @@ pub struct Reader {
     /// Where the files are: `root`, or a copy of it.
     base: PathBuf,
     copied: Option<CopiedFiles>,
+    /// What functions of the configuration's tools declare.
+    declared: Declarations,
     text: Option<String>,
     files: Vec<PathBuf>,
     hasher: Vec<u8>,
@@ -252,6 +278,7 @@ impl Reader {
             root: root.to_owned(),
             base: root.to_owned(),
             copied: None,
+            declared: Declarations::default(),
             text: None,
             files: Vec::new(),
             hasher: Vec::new(),
@@ -363,6 +390,8 @@ impl Reader {
         };
         let text = self.read(file)?;
         let mut config = config::parse(&text).map_err(|error| wrong(file, error))?;
+        self.declare(&text, &mut config)
+            .map_err(|reason| wrong(file, reason))?;
         self.text = Some(text);
         let mut aids = config.tools.iter().filter_map(|tool| tool.aid.as_deref());
         if let Some(aid) = aids.find(|aid| !is_aid(aid)) {
@@ -395,6 +424,28 @@ impl Reader {
             self.load_text(&mut resource.file, &mut resource.text)?;
         }
         Ok(config)
+    }
+
+    /// Gives tools what their functions declare, and makes that a part of the digest.
+    fn declare(&mut self, text: &str, config: &mut Config) -> Result<(), String> {
+        if self.declared.is_empty() {
+            return Ok(());
+        }
+        let mut tables: Value = toml::from_str(text).map_err(|error| error.to_string())?;
+        for (index, tool) in config.tools.iter_mut().enumerate() {
+            let Some(entry) = entry_of(tool).map(str::to_owned) else {
+                continue;
+            };
+            let root = (!self.is_copy()).then(|| self.root.clone());
+            let Some(noted) = self.declared.noted(&entry, root.as_deref()) else {
+                continue;
+            };
+            self.note(&entry, &noted);
+            if let Value::Object(written) = tables["tool"][index].take() {
+                *tool = self.declared.merge(&entry, written)?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts a schema file's content in place of its path.
@@ -462,7 +513,12 @@ impl Reader {
                         },
                     )?),
                 };
-                let confined = confinement(&tool.name, tool.confinement);
+                let more = tool.callgate.keys();
+                if let Some(key) = more.into_iter().find(|key| !MORE.contains(&key.as_str())) {
+                    let reason = format!("tool {}: callgate: unknown field `{key}`", tool.aid);
+                    return Err(wrong(reason));
+                }
+                let confined = confinement(&tool.name, tool.confinement, tool.callgate);
                 let confined = confined.map_err(|reason| {
                     let reason = config::explain(&reason, None);
                     wrong(format!("tool {}: confinement: {reason}", tool.aid))
@@ -516,8 +572,22 @@ const CONFINEMENT: [&str; 10] = [
     "isolation",
 ];
 
-/// A tool of which only its name and its confinement are known.
-fn confinement(name: &str, fields: Map<String, Value>) -> Result<ToolConfig, String> {
+/// The keys of a `[[tool]]` that a pack has in its field `callgate`.
+const MORE: [&str; 6] = [
+    "title",
+    "timeout_max_ms",
+    "rate_limit",
+    "concurrency_max",
+    "tasks",
+    "gives_content",
+];
+
+/// A tool of which only its name, its confinement and what is ours besides are known.
+fn confinement(
+    name: &str,
+    fields: Map<String, Value>,
+    more: Map<String, Value>,
+) -> Result<ToolConfig, String> {
     if let Some(unknown) = fields
         .keys()
         .find(|key| !CONFINEMENT.contains(&key.as_str()))
@@ -528,6 +598,7 @@ fn confinement(name: &str, fields: Map<String, Value>) -> Result<ToolConfig, Str
         ));
     }
     let mut table = fields;
+    table.extend(more);
     table.insert("name".to_owned(), name.into());
     serde_json::from_value(Value::Object(table)).map_err(|error| error.to_string())
 }

@@ -30,6 +30,10 @@ code = ["storer.sh"]
 runner = { kind = "process", command = ["/bin/sh", "storer.sh"] }
 
 [[tool]]
+name = "interpreted"
+runner = { kind = "python", entry = "attacks.tool:main", python = "PYTHON" }
+
+[[tool]]
 name = "open"
 sandbox = false
 runner = { kind = "process", command = COMMAND }

@@ -257,7 +257,7 @@ const HELPER: &str = "def help():\n    return 'yes'\n";
 
 /// TP-32, P-17: a tool that may read nothing but its own code has that, as a package and as a
 /// module, in whatever process it runs; what else it imports of the workspace is named by
-/// `reads`. A process that serves many calls keeps no `no_env_write`, so that a pure tool gets
+/// `code`. A process that serves many calls keeps no `no_env_write`, so that a pure tool gets
 /// another unless it insists.
 #[test]
 fn a_pure_tool_has_its_own_code() {
@@ -268,7 +268,7 @@ fn a_pure_tool_has_its_own_code() {
     };
     let pure = "purity = \"pure\"\n";
     let blind = "guarantees = { no_filesystem_read = true }\n";
-    let reads = "reads = [\"helper.py\"]\n";
+    let reads = "code = [\"helper.py\"]\n";
     let mut config = String::new();
     for (name, said) in [
         ("usual", pure.to_owned()),

@@ -462,7 +462,9 @@ fn tokens_are_not_on_disk() {
 #[test]
 fn a_missing_program_spends_nothing() {
     let folder = Folder::new();
-    let config = CONFIG.replace("[\"/bin/sh\", \"append.sh\"]", "[\"./late.sh\"]");
+    let config = CONFIG
+        .replace("[\"/bin/sh\", \"append.sh\"]", "[\"./late.sh\"]")
+        .replace("code = [\"append.sh\"]\n", "");
     folder.write("callgate.toml", &config);
     cli(&folder, &["trust"]).good();
     let token = grant(&folder, &["append"]);

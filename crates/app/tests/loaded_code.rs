@@ -326,7 +326,6 @@ fn trust_asks_for_the_code_of_scripts_in_the_root() {
     for (line, word) in [
         ("code = [\"*.py\"]", "*.py"),
         ("code = [\"../x\"]", "../x"),
-        ("code = [\"absent/**\"]", "absent"),
         ("code = [\".\"]", "`.`"),
     ] {
         let config = runner("[\"/bin/cat\"]").replace("LINE", line);

@@ -34,6 +34,7 @@ mod clients;
 mod confinement;
 mod conformance;
 mod daemon;
+mod declared;
 mod degraded;
 mod documents;
 mod earlier_state;

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::support::drive::{Serve, cli, run, run_with};
-use crate::support::workspace::{ONE, effects, trusted, trusted_with, workspace};
+use crate::support::workspace::{ONE, TOOL, effects, trusted, trusted_with, workspace};
 use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
 
@@ -271,7 +271,8 @@ fn doctor_looks_for_programs() {
             "absent",
             "kind = \"process\", command = [\"no-such-program\"]",
         ),
-        runs("plain", "kind = \"pool\", command = [\"./plain.txt\"]"),
+        runs("plain", "kind = \"pool\", command = [\"./plain.txt\"]")
+            .replace("runner", "code = [\"plain.txt\"]\nrunner"),
         runs(
             "snake",
             "kind = \"python\", entry = \"a:b\", python = \"./no-python\"",
@@ -279,7 +280,11 @@ fn doctor_looks_for_programs() {
         "[planner]\ncommand = [\"no-such-planner\"]\n".to_owned(),
     ]
     .concat();
-    let bad = trusted_with(&[("callgate.toml", &config), ("plain.txt", "text")]);
+    let bad = trusted_with(&[
+        ("callgate.toml", &config),
+        ("plain.txt", "text"),
+        ("tool.sh", TOOL),
+    ]);
     assert_eq!(cli(&bad, &["doctor"]).code(), 1);
     let found = findings(&bad, "program");
     for (index, (whose, reason)) in [

@@ -281,6 +281,7 @@ fn it_reaches_nobody() {
     assert!(said.contains(r#"{"reaches":"yes"}"#), "{said}");
     let config = CONFIG
         .replace(r#"["/bin/sh", "policy.sh"]"#, r#"["python3", "policy.py"]"#)
+        .replace(r#"code = ["policy.sh"]"#, r#"code = ["policy.py"]"#)
         .replace(
             "timeout_ms = 60000",
             &format!("timeout_ms = 60000\nenv = {{ PORT = \"{port}\" }}"),

@@ -23,7 +23,6 @@ name = "first"
 aid = "AID.TEST.FIRST.v1"
 tags = ["tag.both", "tag.slow"]
 slots = true
-code = ["step.sh"]
 runner = { kind = "process", command = ["/bin/sh", "step.sh", "0"] }
 
 [[tool]]
@@ -31,14 +30,12 @@ name = "second"
 aid = "AID.TEST.SECOND.v1"
 tags = ["tag.both"]
 slots = true
-code = ["step.sh"]
 runner = { kind = "process", command = ["/bin/sh", "step.sh", "1"] }
 
 [[tool]]
 name = "slow"
 aid = "AID.TEST.SLOW.v1"
 tags = ["tag.slow"]
-code = ["slow.sh"]
 runner = { kind = "process", command = ["/bin/sh", "slow.sh"] }
 
 [[tool]]

@@ -282,12 +282,13 @@ fn containers_get_nothing_of_the_gates_own() {
         "writes = [\".\"]",
         "writes = [\"tools\"]",
         "writes = [\"tools/out\"]",
-        "writes = [\".venv\"]",
         "reads = [\".\"]",
         "reads = [\"state\"]",
     ] {
         let ran = trust(bad);
-        assert!(ran.err.contains("is the gate's own"), "{bad}: {ran:?}");
+        let is_told = ["is the gate's own", "code of this tool"];
+        let is_told = is_told.iter().any(|words| ran.err.contains(words));
+        assert!(is_told, "{bad}: {ran:?}");
     }
     let ran = trust("network = { allow = [\"a.example:443\"] }");
     assert!(ran.err.contains("everybody or nobody"), "{ran:?}");

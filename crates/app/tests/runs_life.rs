@@ -521,7 +521,6 @@ fn a_tool_that_is_a_run() {
 name = "crawl"
 input_schema = { type = "object", properties = { acts = { type = "array" } } }
 writes = ["out"]
-code = ["misbehave"]
 runner = { kind = "executor", command = ["./misbehave", "executor"], script = "crawl.js", dataset = "pages", policy = { name = "streaming", count = 10 }, artifact_max = 100 }
 "#;
     let mut stage = Stage::new(misbehave(), config);

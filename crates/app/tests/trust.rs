@@ -201,11 +201,11 @@ fn hot_reload() {
 
     folder.write("callgate.toml", &format!("{ONE}\n[[tool]]\nname = 7\n"));
     serve.wait_said("kept the old configuration: configuration not loaded");
-    serve.wait_said("line 12, column 8");
+    serve.wait_said("line 13, column 8");
     assert!(has("one") && has("two"));
     let refused = cli(&folder, &["trust"]);
     assert_eq!(refused.code(), 1);
-    assert!(refused.err.contains("line 12, column 8"), "{}", refused.err);
+    assert!(refused.err.contains("line 13, column 8"), "{}", refused.err);
     assert_eq!(
         serve.call(&json!({ "tool": "two", "input": {} }))["ok"],
         true

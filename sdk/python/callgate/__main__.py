@@ -18,6 +18,13 @@ from typing import Any, Optional
 from .tool import ToolSpec
 
 
+_OURS = ("title", "timeout_max_ms", "rate_limit", "concurrency_max", "tasks", "gives_content")
+_CONFINEMENT = (
+    *("writes", "reads", "code", "network", "guarantees", "purity", "sandbox", "ipc"),
+    *("allow_unsafe_execution", "isolation"),
+)
+
+
 class NotDescribable(Exception):
     """There is no tool where one was asked for."""
 
@@ -41,6 +48,19 @@ def main(arguments: Optional[list[str]] = None) -> int:
 
 def describe(target: str) -> dict[str, Any]:
     """The manifest of the tools in `module`, or of the one at `module:name`."""
+    module_name = target.partition(":")[0]
+    specs = specs_of(target)
+    version = getattr(sys.modules[module_name], "__version__", None)
+    return {
+        "toolpack_id": f"toolpack.{module_name.lower()}",
+        "toolpack_version": version if isinstance(version, str) else "0.1.0",
+        "trust_tier": "tier2_untrusted",
+        "tools": [_entry(spec) for spec in specs],
+    }
+
+
+def specs_of(target: str) -> list[ToolSpec]:
+    """The definitions of the tools in `module`, or of the one at `module:name`."""
     module_name, _, name = target.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -49,13 +69,18 @@ def describe(target: str) -> dict[str, Any]:
     specs = [_spec_at(module, name)] if name else _specs_in(module)
     if not specs:
         raise NotDescribable(f"`{module_name}` declares no tool with @tool")
-    version = getattr(module, "__version__", None)
-    return {
-        "toolpack_id": f"toolpack.{module_name.lower()}",
-        "toolpack_version": version if isinstance(version, str) else "0.1.0",
-        "trust_tier": "tier2_untrusted",
-        "tools": [_entry(spec) for spec in specs],
-    }
+    return specs
+
+
+def answer(payload: dict[str, Any]) -> dict[str, Any]:
+    """What the gate asks for: `{"target": "module"}` for a manifest, with `"specs"` for what
+    was declared. The module is imported as a tool's is, by a process that may do nothing."""
+    try:
+        if payload.get("specs"):
+            return {"specs": specs_of(payload["target"])}
+        return {"manifest": describe(payload["target"])}
+    except NotDescribable as error:
+        return {"error": str(error)}
 
 
 def _spec_at(module: ModuleType, name: str) -> ToolSpec:
@@ -92,9 +117,14 @@ def _entry(spec: ToolSpec) -> dict[str, Any]:
         "side_effects": spec.get("side_effects") or ["none"],
         "replay_inputs": [],
     }
-    for key in ("tier", "idempotent", "timeout_ms", "slots"):
-        if key in spec:
-            entry[key] = spec[key]
+    said: dict[str, Any] = {**spec}
+    for key in ("tier", "idempotent", "timeout_ms", "slots", "aliases", "replay_inputs"):
+        if key in said:
+            entry[key] = said[key]
+    for place, keys in (("confinement", _CONFINEMENT), ("callgate", _OURS)):
+        found = {key: said[key] for key in keys if key in said}
+        if found:
+            entry[place] = found
     entry["runner"] = spec["runner"]
     return entry
 

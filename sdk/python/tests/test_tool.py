@@ -385,5 +385,34 @@ class DocstringTest(unittest.TestCase):
                 self.assertEqual(tuple(parse(text)), (summary, params))
 
 
+
+class GrantsTest(unittest.TestCase):
+    """What `@tool` asks for, under the names of `callgate.toml`."""
+
+    def test_what_is_asked_for(self) -> None:
+        @tool(writes=["out"], reads=[], network=["h:1"], env={"A": "${A}"}, code=["lib/**"], sandbox=False, preload=("json",))
+        def f(a: int) -> int:
+            return a
+
+        said = {key: f.spec[key] for key in ("writes", "reads", "network", "code", "sandbox")}  # type: ignore[literal-required]
+        wanted = {"writes": ["out"], "reads": [], "network": {"allow": ["h:1"]}, "code": ["lib/**"], "sandbox": False}
+        self.assertEqual(said, wanted)
+        self.assertEqual((f.spec["runner"]["env"], f.spec["runner"]["preload"]), ({"A": "${A}"}, ["json"]))
+        self.assertNotIn("guarantees", f.spec)
+
+    def test_what_makes_no_sense_is_refused(self) -> None:
+        for options, kind in [
+            ({"writes": "out"}, TypeError),
+            ({"env": {"A": 1}}, TypeError),
+            ({"network": 5}, TypeError),
+            ({"sandbox": "loose"}, ValueError),
+            ({"ipc": 1}, TypeError),
+            ({"timeout_max_ms": 0}, ValueError),
+            ({"levitates": True}, TypeError),
+        ]:
+            with self.assertRaises(kind, msg=str(options)):
+                tool(**options)(lambda: None)  # type: ignore[call-overload]
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod bridge;
 pub mod bridge_config;
 pub mod call;
+pub mod describe;
 pub mod doctor;
 pub mod index;
 pub mod lease;

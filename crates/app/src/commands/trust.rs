@@ -1,5 +1,6 @@
 //! `callgate trust`: the owner's word that the configuration counts as it is now.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use callgate_call::visible;
@@ -7,10 +8,12 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Done, Place};
+use crate::commands::describe::declarations;
 use crate::compose::{Builtins, Parts, chain, warnings};
-use crate::config::RunnerConfig;
+use crate::config::{IpcConfig, NetworkConfig, RunnerConfig, SandboxConfig, ToolConfig};
+use crate::declared::Declarations;
 use crate::environment::Environment;
-use crate::needs::unlisted_code;
+use crate::needs::{missing_code, unlisted_code};
 use crate::project::{Code, code_home};
 use crate::show;
 use crate::trust::{Basis, is_trusted, revoke, trust_as};
@@ -44,7 +47,8 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         untrusted(place, &parts, was, words);
         return Ok(ExitCode::SUCCESS);
     }
-    let read = Source::to_copy(environment, &parts.paths.workspace);
+    let root = &parts.paths.workspace;
+    let read = Source::to_copy(environment, root, Declarations::default());
     let (source, files) = match read {
         Ok(read) => read,
         Err(SourceError::Missing(_))
@@ -63,12 +67,25 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         }
         Err(error) => return Err(chain(&error).into()),
     };
-    let unlisted = unlisted_code(&parts.paths.workspace, &source.config);
+    let (declared, doubts) = declarations(&parts, &source);
+    doubts.iter().for_each(|doubt| show::warn(doubt));
+    let (source, files) = match declared.is_empty() {
+        true => (source, files),
+        false => Source::to_copy(environment, root, declared).map_err(|error| chain(&error))?,
+    };
+    let unlisted = unlisted_code(root, &source.config);
     if !unlisted.is_empty() && !trust.show {
         let lines: String = unlisted.iter().map(|line| format!("\n  {line}")).collect();
         return Err(format!("not trusted:{lines}").into());
     }
-    unlisted.iter().for_each(|line| show::warn(line));
+    let missing = missing_code(root, &source.config);
+    let lines = unlisted.iter().chain(&missing);
+    lines.for_each(|line| show::warn(line));
+    for tool in unchecked(&source) {
+        show::warn(&format!(
+            "tool `{tool}` has no input_schema: whatever its caller sends reaches it"
+        ));
+    }
     let (digest, file) = (source.digest, source.file.clone());
     let summary = summary(&source);
     let codes = codes(&source);
@@ -98,12 +115,13 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
             "trusted": trusted,
             "tools": summary.iter().map(|row| json!({
                 "name": row[0], "tier": row[1].parse::<u8>().ok(), "runs": row[2],
+                "grants": row[3],
             })).collect::<Vec<_>>(),
         }));
     } else {
         let seen = |row: &Vec<String>| row.iter().map(|cell| visible(cell).into_owned()).collect();
         let rows: Vec<Vec<String>> = summary.iter().map(seen).collect();
-        show::table(&["TOOL", "TIER", "RUNS"], &rows);
+        show::table(&["TOOL", "TIER", "RUNS", "GRANTS"], &rows);
         if !trust.show {
             show::say(&format!(
                 "trusted {} ({})",
@@ -169,7 +187,45 @@ fn summary(source: &Source) -> Vec<Vec<String>> {
             let tier = tool
                 .tier
                 .map_or_else(|| "-".to_owned(), |tier| tier.to_string());
-            vec![tool.name.clone(), tier, runs]
+            vec![tool.name.clone(), tier, runs, grants(tool)]
         })
         .collect()
+}
+
+/// The tools that take any input.
+fn unchecked(source: &Source) -> Vec<&str> {
+    let tools = source.config.tools.iter();
+    let tools = tools.filter(|tool| tool.input_schema.is_none() && tool.bound.is_none());
+    tools.map(|tool| tool.name.as_str()).collect()
+}
+
+/// What a tool may do beyond what any may, by its `[[tool]]` or its function.
+fn grants(tool: &ToolConfig) -> String {
+    let list = |word: &str, list: &[String]| {
+        (!list.is_empty()).then(|| format!("{word} {}", list.join(" ")))
+    };
+    let network = match &tool.network {
+        Some(NetworkConfig::All(true)) => Some("network".to_owned()),
+        Some(NetworkConfig::Some(hosts)) => list("network", &hosts.allow),
+        Some(NetworkConfig::All(false)) | None => None,
+    };
+    let env = tool.runner.as_ref().and_then(RunnerConfig::env);
+    let env: Vec<String> = env.into_iter().flat_map(BTreeMap::keys).cloned().collect();
+    let flag = |is: bool, word: &str| is.then(|| word.to_owned());
+    let open = matches!(tool.sandbox, Some(SandboxConfig::Is(false)));
+    let all = [
+        list("writes", &tool.writes),
+        list("reads", &tool.reads),
+        network,
+        list("env", &env),
+        list("code", &tool.code),
+        flag(tool.ipc == IpcConfig::Local, "ipc"),
+        flag(open, "no sandbox"),
+        flag(tool.allow_unsafe_execution, "unsafe execution"),
+    ];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    match all.is_empty() {
+        true => "-".to_owned(),
+        false => all.join("; "),
+    }
 }

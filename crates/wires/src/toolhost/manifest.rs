@@ -81,6 +81,9 @@ pub struct ManifestTool {
     /// Ours: what its child may reach and is held to.
     #[serde(default)]
     pub confinement: Map<String, Value>,
+    /// Ours: what else `callgate.toml` says of a tool.
+    #[serde(default)]
+    pub callgate: Map<String, Value>,
 }
 
 fn yes() -> bool {
