@@ -1,6 +1,7 @@
 //! The binary: arguments, environment, configuration and composition. The only crate that
 //! reads any of the three, and the only one that knows all the others.
 
+mod bounds;
 mod bridge;
 mod catalog;
 mod cli;

@@ -217,6 +217,7 @@ enforce_from_tier = 3
 name = "exact"
 tier = 1
 writes = ["effects.log"]
+code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
 

@@ -234,10 +234,10 @@ fn helpers_beside_a_script_are_closed() {
             ". jobs/helper.sh; . jobs/linked.sh; . jobs/second.sh; cat > /dev/null; echo '\"'$a$b$c'\"'\n",
         ),
         ("jobs/helper.sh", "a=mine\n"),
-        ("shared/linked.sh", "b=mine\n"),
+        ("common/linked.sh", "b=mine\n"),
         ("other/second.sh", "c=mine\n"),
     ]);
-    symlink("../shared/linked.sh", folder.join("jobs/linked.sh")).expect("a link");
+    symlink("../common/linked.sh", folder.join("jobs/linked.sh")).expect("a link");
     std::fs::hard_link(
         folder.join("other/second.sh"),
         folder.join("jobs/second.sh"),
@@ -247,7 +247,7 @@ fn helpers_beside_a_script_are_closed() {
     for path in [
         "jobs/helper.sh",
         "jobs/new.sh",
-        "shared/linked.sh",
+        "common/linked.sh",
         "other/second.sh",
     ] {
         closed(&folder, path);
@@ -255,7 +255,7 @@ fn helpers_beside_a_script_are_closed() {
     for (from, to) in [
         ("jobs", "gone"),
         ("jobs/helper.sh", "gone"),
-        ("shared", "gone"),
+        ("common", "gone"),
     ] {
         let ran = call(&folder, "files/move", &json!({ "from": from, "to": to }));
         assert_ne!(ran.code(), 0, "{from} was moved");
@@ -263,7 +263,7 @@ fn helpers_beside_a_script_are_closed() {
     if can_mount(&folder) {
         shell(
             &folder,
-            "echo a=x > jobs/helper.sh; echo b=x > shared/linked.sh; echo c=x > other/second.sh; mv jobs gone; mv shared gone; ln jobs/helper.sh h; echo a=x > h",
+            "echo a=x > jobs/helper.sh; echo b=x > common/linked.sh; echo c=x > other/second.sh; mv jobs gone; mv common gone; ln jobs/helper.sh h; echo a=x > h",
         );
     }
     assert_eq!(
