@@ -25,6 +25,7 @@ mod approvals;
 mod asking;
 mod at_most_once;
 mod attacks;
+mod audit;
 mod bad_input;
 mod bridge;
 mod bridge_sdk;

@@ -51,7 +51,9 @@ struct Named<'a> {
 }
 
 impl Filter {
-    fn fits(&self, record: &Record<'_>) -> bool {
+    /// Returns whether a record is one of those that are wanted, `last` apart.
+    #[must_use]
+    pub fn fits(&self, record: &Record<'_>) -> bool {
         if self.from_seq.is_some_and(|from| record.seq < from) {
             return false;
         }

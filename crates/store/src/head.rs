@@ -161,6 +161,13 @@ pub(crate) fn kept(state: &Path) -> Result<KeptHead, StoreError> {
     Ok(KeptHead::Good(head))
 }
 
+/// Returns the public key of a workspace's heads, if its state has one. Nothing is made or locked.
+#[must_use]
+pub fn public_key_of(state: &Path) -> Option<[u8; 32]> {
+    let text = read_path_text(state.join("head.pub"), SMALL_FILE_BYTES_MAX).ok()?;
+    unhex(text.trim_end())
+}
+
 impl crate::state::Inner {
     /// True if many records are not covered by a head.
     pub(crate) fn head_is_due(&mut self) -> bool {

@@ -92,7 +92,7 @@ pub use folders::{
     NewFolder, Passing, give_file_with, keep_newest, remove_folder, sweep_folders, write_file,
     write_file_with, write_owner_file,
 };
-pub use head::Head;
+pub use head::{Head, public_key_of};
 pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseState};
 pub use memory::{NOTE_BYTES_MAX, Note};
 pub use nonces::{NONCES_MAX, Nonce};
@@ -116,7 +116,7 @@ pub use running::{GateLock, RunningGate, running_gate};
 pub use tokens::{TOKENS_MAX, Token, TokenGrant, TokenState};
 pub use traces::{TRACE_BYTES_MAX, TRACES_BYTES_MIN};
 pub use trust::TrustLock;
-pub use verify::{Bad, Verdict, verify_file};
+pub use verify::{Bad, Verdict, show_file, verify_file};
 
 use journal::{Journal, Position, SEGMENT_BYTES_MAX};
 use state::Inner;

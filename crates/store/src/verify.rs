@@ -16,7 +16,7 @@ use crate::frame::{
 use crate::head::{self, KeptHead};
 use crate::journal::{SEGMENT_BYTES_MAX, segment_name, segment_numbers};
 use crate::side::{Change, Kept};
-use crate::{Head, Store, StoreError, blobs};
+use crate::{Head, Record, Store, StoreError, blobs};
 
 /// What verifying found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -395,6 +395,12 @@ fn is_digest_of(digest: Option<Digest>, text: &str) -> bool {
         || serde_json::from_str(text).is_ok_and(|value| digest.is_of_json(&value))
 }
 
+/// A line of an export that is as it was written.
+enum Checked<'a> {
+    Record(Record<'a>),
+    Head(Head),
+}
+
 /// One line of an export.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -414,6 +420,15 @@ const LINE_BYTES_MAX: u64 = 2 * SEGMENT_BYTES_MAX;
 
 /// Checks an exported chain. `public_key`: whose heads count; else the one in the file.
 pub fn verify_file(lines: &mut dyn BufRead, public_key: Option<&[u8; 32]>) -> io::Result<Verdict> {
+    show_file(lines, public_key, &mut |_| {})
+}
+
+/// The same, and hands every record to `each` that follows from those before it.
+pub fn show_file(
+    lines: &mut dyn BufRead,
+    public_key: Option<&[u8; 32]>,
+    each: &mut dyn FnMut(Record<'_>),
+) -> io::Result<Verdict> {
     let mut walk = Walk::new(None, None);
     let mut head = None;
     let mut line = String::new();
@@ -437,7 +452,8 @@ pub fn verify_file(lines: &mut dyn BufRead, public_key: Option<&[u8; 32]>) -> io
             break Some(walk.bad("a line follows the head"));
         }
         match walk.line(&line, public_key) {
-            Ok(found) => head = found,
+            Ok(Checked::Record(record)) => each(record),
+            Ok(Checked::Head(found)) => head = Some(found),
             Err(bad) => break Some(bad),
         }
     };
@@ -454,8 +470,12 @@ pub fn verify_file(lines: &mut dyn BufRead, public_key: Option<&[u8; 32]>) -> io
 }
 
 impl Walk<'_> {
-    /// Checks one line; the head, if it is that.
-    fn line(&mut self, text: &str, public_key: Option<&[u8; 32]>) -> Result<Option<Head>, Bad> {
+    /// Checks one line.
+    fn line<'a>(
+        &mut self,
+        text: &'a str,
+        public_key: Option<&[u8; 32]>,
+    ) -> Result<Checked<'a>, Bad> {
         let Some(Ok(line)) = text
             .strip_suffix('\n')
             .map(serde_json::from_str::<Line<'_>>)
@@ -478,7 +498,8 @@ impl Walk<'_> {
                     return Err(self.bad("the line is not as it was written"));
                 };
                 self.record(body.as_bytes(), &hash.0, &Beside::Digest(side.0))?;
-                Ok(None)
+                let seq = self.seq;
+                Ok(Checked::Record(Record { seq, hash, body }))
             }
             Line {
                 hash: None,
@@ -488,7 +509,6 @@ impl Walk<'_> {
             } => {
                 let head = Head::from_json(raw.get())
                     .filter(Head::is_signed)
-                    .filter(|head| public_key.is_none_or(|key| *key == head.public_key))
                     .filter(|_| format!("{{\"head\":{}}}\n", raw.get()) == text);
                 let Some(head) = head else {
                     return Err(self.bad("the head is not rightly signed"));
@@ -496,7 +516,10 @@ impl Walk<'_> {
                 if head.seq != self.seq || head.hash.0 != self.hash {
                     return Err(self.bad("the head is that of another chain"));
                 }
-                Ok(Some(head))
+                if public_key.is_some_and(|key| *key != head.public_key) {
+                    return Err(self.bad("the head is signed by a foreign key"));
+                }
+                Ok(Checked::Head(head))
             }
             _ => Err(self.bad("the line is not as it was written")),
         }

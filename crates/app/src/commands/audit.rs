@@ -1,12 +1,14 @@
 //! `callgate audit`: the chain of what happened.
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Write as _};
+mod exported;
+
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use callgate_call::Digest;
-use callgate_store::{Filter, Head, Verdict, give_file_with, verify_file};
+use callgate_call::{Digest, bounded, canonical_json};
+use callgate_store::{Filter, Head, Verdict, give_file_with};
+use callgate_wires::json::{self, DEPTH_MAX};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -25,6 +27,10 @@ pub struct Audit {
 #[derive(Subcommand)]
 enum AuditCommand {
     /// Check every record; names the first bad one and exits 1
+    ///
+    /// Of an exported chain the key that signed it is named. Without --public-key it is compared
+    /// with this workspace's; if it is another, or there is none, the export proves only that it
+    /// agrees with itself. With --public-key a foreign key is an error.
     Verify {
         /// An exported chain, instead of this workspace's
         file: Option<PathBuf>,
@@ -34,6 +40,8 @@ enum AuditCommand {
     },
     /// Show records, newest last
     Show {
+        /// An exported chain, instead of this workspace's
+        file: Option<PathBuf>,
         /// So many of the newest
         #[arg(long, default_value_t = 50)]
         last: usize,
@@ -54,20 +62,42 @@ enum AuditCommand {
     },
     /// Sign and print the present head, for safekeeping elsewhere
     Head,
+    /// Print the digest that records have as `input` of a call with this input
+    ///
+    /// BLAKE3 of the JSON in canonical form: RFC 8785, and whole numbers of 64 bits from 2^53 on
+    /// as their digits and `e0`. With --canonical that form is printed instead, for `b3sum`.
+    Digest {
+        /// The call's input as JSON; `-` is standard input
+        input: String,
+        /// Print the canonical form, without a line end
+        #[arg(long)]
+        canonical: bool,
+    },
 }
 
 pub fn run(environment: &Environment, place: &Place, audit: &Audit) -> Done {
-    if let AuditCommand::Verify {
-        file: Some(file),
-        public_key,
-    } = &audit.command
-    {
-        let key = public_key.as_deref().map(read_key).transpose()?;
-        let opened =
-            File::open(file).map_err(|error| format!("open {}: {error}", file.display()))?;
-        let verdict = verify_file(&mut BufReader::new(opened), key.as_ref())
-            .map_err(|error| format!("read {}: {error}", file.display()))?;
-        return Ok(report(place, &verdict));
+    match &audit.command {
+        AuditCommand::Verify {
+            file: Some(file),
+            public_key,
+        } => {
+            let key = public_key.as_deref().map(read_key).transpose()?;
+            return Ok(exported::verify(environment, place, file, key.as_ref())?);
+        }
+        AuditCommand::Show {
+            file: Some(file),
+            last,
+            kind,
+            tool,
+            call,
+        } => {
+            let filter = filter(*last, kind, tool, call);
+            return Ok(exported::show(place, file, &filter)?);
+        }
+        AuditCommand::Digest { input, canonical } => {
+            return Ok(digest(place, input, *canonical)?);
+        }
+        _ => {}
     }
     let parts = super::open(environment, place)?;
     let store = &parts.store;
@@ -77,38 +107,22 @@ pub fn run(environment: &Environment, place: &Place, audit: &Audit) -> Done {
             return Ok(report(place, &verdict));
         }
         AuditCommand::Show {
+            file: _,
             last,
             kind,
             tool,
             call,
         } => {
-            let filter = Filter {
-                last: Some(*last),
-                kind: kind.clone(),
-                tool: tool.clone(),
-                call: call.clone(),
-                from_seq: None,
-            };
-            let mut rows = Vec::new();
-            let mut lines = String::new();
+            let mut bodies = Vec::new();
             store
-                .show(&filter, &mut |record| {
-                    if place.json {
-                        lines.push_str(record.body);
-                        lines.push('\n');
-                    } else {
-                        rows.push(row(record.body));
-                    }
+                .show(&filter(*last, kind, tool, call), &mut |record| {
+                    bodies.push(record.body.to_owned());
                     true
                 })
                 .map_err(|error| chain(&error))?;
-            if place.json {
-                show::data(&lines);
-            } else {
-                let head = ["SEQ", "AT", "KIND", "TOOL", "CALL", "DETAIL"];
-                show::table_or(&head, &rows, "no such records");
-            }
+            show_records(place, bodies.iter().map(String::as_str));
         }
+        AuditCommand::Digest { .. } => unreachable!("done without the state"),
         AuditCommand::Export { file } => {
             show::say(&match export(store, file)? {
                 Some(head) => format!("{} records, head {}", head.seq, head.hash),
@@ -121,6 +135,66 @@ pub fn run(environment: &Environment, place: &Place, audit: &Audit) -> Done {
         },
     }
     super::close(&parts);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn filter(
+    last: usize,
+    kind: &Option<String>,
+    tool: &Option<String>,
+    call: &Option<String>,
+) -> Filter {
+    Filter {
+        last: Some(last),
+        kind: kind.clone(),
+        tool: tool.clone(),
+        call: call.clone(),
+        from_seq: None,
+    }
+}
+
+/// Prints bodies of records: a line of JSON each, or a table for people.
+fn show_records<'a>(place: &Place, bodies: impl Iterator<Item = &'a str>) {
+    if place.json {
+        let lines: String = bodies.map(|body| format!("{body}\n")).collect();
+        return show::data(&lines);
+    }
+    let rows: Vec<Vec<String>> = bodies.map(row).collect();
+    let head = ["SEQ", "AT", "KIND", "TOOL", "CALL", "DETAIL"];
+    show::table_or(&head, &rows, "no such records");
+}
+
+/// `audit digest`.
+fn digest(place: &Place, input: &str, canonical: bool) -> Result<ExitCode, String> {
+    const INPUT_BYTES_MAX: u64 = 16 * 1024 * 1024;
+    let bytes = match input {
+        "-" => bounded::read_all(std::io::stdin().lock(), INPUT_BYTES_MAX)
+            .map_err(|error| format!("read standard input: {error}"))?,
+        text => text.as_bytes().to_vec(),
+    };
+    let value = json::parse(&bytes, DEPTH_MAX)
+        .map_err(|error| format!("the input is not JSON: {error}"))?;
+    let mut form = Vec::new();
+    canonical_json(&value, &mut form);
+    let form = String::from_utf8_lossy(&form);
+    let digest = Digest::of_json(&value);
+    let earlier = Digest::of_json_as_doubles(&value);
+    if place.json {
+        let mut body = json!({ "digest": digest.to_hex(), "canonical": form });
+        if let Some(earlier) = earlier {
+            body["digest_of_0_1_0"] = json!(earlier.to_hex());
+        }
+        show::json(&body);
+    } else if canonical {
+        show::data(&form);
+    } else {
+        show::data(&format!("{digest}\n"));
+        if let Some(earlier) = earlier {
+            show::say(&format!(
+                "release 0.1.0, which rounded such integers, recorded {earlier}"
+            ));
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -151,17 +225,21 @@ fn read_key(text: &str) -> Result<[u8; 32], String> {
         .ok_or_else(|| "a public key is 64 hex digits".to_owned())
 }
 
+fn verdict_json(verdict: &Verdict) -> Value {
+    json!({
+        "ok": verdict.is_good(),
+        "records": verdict.records,
+        "torn_bytes": verdict.torn_bytes,
+        "head": verdict.head.as_ref().map(head_json),
+        "bad": verdict.bad.as_ref().map(|bad| json!({
+            "seq": bad.seq, "segment": bad.segment, "offset": bad.offset, "reason": bad.reason,
+        })),
+    })
+}
+
 fn report(place: &Place, verdict: &Verdict) -> ExitCode {
     if place.json {
-        show::json(&json!({
-            "ok": verdict.is_good(),
-            "records": verdict.records,
-            "torn_bytes": verdict.torn_bytes,
-            "head": verdict.head.as_ref().map(head_json),
-            "bad": verdict.bad.as_ref().map(|bad| json!({
-                "seq": bad.seq, "segment": bad.segment, "offset": bad.offset, "reason": bad.reason,
-            })),
-        }));
+        show::json(&verdict_json(verdict));
     } else if let Some(bad) = &verdict.bad {
         show::complain(&format!(
             "record {} is bad: {} (segment {}, offset {}); {} records before it are good",
@@ -181,13 +259,11 @@ fn report(place: &Place, verdict: &Verdict) -> ExitCode {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn head_json(head: &Head) -> Value {
-    let hex = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    };
     json!({
         "seq": head.seq,
         "hash": head.hash.to_hex(),
