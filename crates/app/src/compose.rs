@@ -248,6 +248,7 @@ impl<'a> Parts<'a> {
     ) -> Result<Setup, SetupError> {
         let secrets = self.secrets(&config);
         let policy = policy(self.environment, &config).map_err(SetupError::Tools)?;
+        config.builtins.check().map_err(SetupError::Tools)?;
         if let Some(jwt) = &config.http.jwt {
             // Only checked, so that nothing is trusted that could not be served.
             issuer::issuer(jwt, Arc::clone(&self.clock), Vec::new()).map_err(SetupError::Tools)?;
@@ -298,11 +299,7 @@ impl<'a> Parts<'a> {
             tools.extend(sessions.map_err(SetupError::Tools)?);
             let runs = runs::tools(self, &config, &ground, &executors);
             tools.extend(runs.map_err(SetupError::Tools)?);
-            for tool in tools {
-                catalog
-                    .add_builtin(limited(tool, &limits))
-                    .map_err(|error| SetupError::Tools(error.to_string()))?;
-            }
+            add_builtins(&mut catalog, tools, &config, &limits)?;
         }
         let tools = std::mem::take(&mut config.tools);
         let (remotes, worker) = (OnceCell::new(), OnceCell::new());
@@ -324,11 +321,8 @@ impl<'a> Parts<'a> {
         if builtins == Builtins::With {
             let program = config.planner.tool().map(|tool| workshop.tool(tool));
             let program = program.transpose().map_err(SetupError::Tools)?;
-            for tool in self.planner(&secrets, program) {
-                catalog
-                    .add_builtin(limited(tool, &limits))
-                    .map_err(|error| SetupError::Tools(error.to_string()))?;
-            }
+            let tools = self.planner(&secrets, program);
+            add_builtins(&mut catalog, tools, &config, &limits)?;
         }
         for tool in tools {
             let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
@@ -616,6 +610,27 @@ fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> 
         restrictions,
         leases,
     })
+}
+
+/// Adds the built-in tools that `[builtins]` leaves, that of forms that are not trusted included.
+fn add_builtins(
+    catalog: &mut Catalog,
+    tools: Vec<Tool>,
+    config: &Config,
+    limits: &[(&[String], RateLimit)],
+) -> Result<(), SetupError> {
+    let restricted = config.restricted.iter().map(|words| &words.builtins);
+    let words: Vec<_> = restricted.chain([&config.builtins]).collect();
+    for mut tool in tools {
+        if words.iter().any(|words| !words.allows(&tool)) {
+            continue;
+        }
+        tool.hidden_over_mcp = config.builtins.hides_over_mcp(&tool);
+        catalog
+            .add_builtin(limited(tool, limits))
+            .map_err(|error| SetupError::Tools(error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// What loads and can still hardly be meant: rules that no tool ever meets. A denial that is

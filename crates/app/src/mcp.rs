@@ -38,25 +38,27 @@ pub fn server(parts: &Parts<'_>, gate: Arc<Gate>, task_after: Duration) -> Arc<S
     Arc::new(Server::new(Behind::Gate(gate), settings, seal))
 }
 
-/// Serves the owner of standard input and output until it hangs up or we are told to stop.
-pub async fn serve_stdio(server: &Arc<Server>, uid: u32) -> Result<(), String> {
+/// Serves the owner of standard input and output until it hangs up or we are told to stop: all tools,
+/// or only those that fit a pattern.
+pub async fn serve_stdio(server: &Arc<Server>, uid: u32, only: &[String]) -> Result<(), String> {
     let stdin = PipeReader::new(io::stdin().as_fd())
         .map_err(|error| format!("read standard input: {error}"))?;
     let stdout = PipeWriter::new(io::stdout().as_fd())
         .map_err(|error| format!("write standard output: {error}"))?;
-    let left = serve_ends(server, uid, Stdio { stdin, stdout }).await?;
+    let left = serve_ends(server, uid, only, Stdio { stdin, stdout }).await?;
     say_given_up(left, GRACE);
     Ok(())
 }
 
 /// The same over other ends. How many requests were given up at the end of what is asked.
-pub async fn serve_ends(server: &Arc<Server>, uid: u32, ends: impl Ends) -> Result<usize, String> {
+pub async fn serve_ends(
+    server: &Arc<Server>,
+    uid: u32,
+    only: &[String],
+    ends: impl Ends,
+) -> Result<usize, String> {
     let mut signals = StopSignals::watch()?;
-    let peer = Peer {
-        caller: Caller::uid(uid),
-        wire: Wire::Mcp,
-        scope: None,
-    };
+    let peer = Peer::new(Caller::uid(uid), Wire::Mcp, None, only);
     let stop = Cancel::new();
     let told = async {
         signals.next().await;

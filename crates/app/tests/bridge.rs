@@ -14,8 +14,8 @@ use crate::support::bridge::{
 };
 use crate::support::drive::{Host, Serve, chain, cli, lines_of, python, run, verified};
 use crate::support::processes::{descendants, words_of};
-use crate::support::workspace::builtins;
 use crate::support::{Folder, callgate, unused_uid, wait_for};
+use callgate_tools::MCP_DEFAULT;
 use serde_json::{Value, json};
 
 const ONE: &str = r#"
@@ -212,37 +212,12 @@ fn the_schema_file_follows_the_catalog() {
         names(),
         [
             "artifacts_read",
-            "builtin_echo",
-            "exec_run",
-            "files_delete",
-            "files_edit",
             "files_list",
-            "files_move",
             "files_read",
             "files_search",
             "files_stat",
-            "files_write",
-            "memory_append",
-            "memory_query",
             "one",
-            "planner_create_plan",
-            "planner_delete_plan",
-            "planner_get_plan",
-            "planner_list_plans",
-            "planner_update_task",
             "runs_get",
-            "runs_list",
-            "runs_start",
-            "terminals_attach",
-            "terminals_create",
-            "terminals_kill",
-            "terminals_list",
-            "terminals_read_logs",
-            "terminals_resize",
-            "terminals_write",
-            "vector_delete",
-            "vector_search",
-            "vector_upsert",
         ]
     );
     let asked = cli(&folder, &["bridge-config", "one", "builtin/echo"]);
@@ -550,7 +525,7 @@ fn the_client_entry_works() {
             .map(|tool| tool["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(listed(&["bridge-config"]).len(), builtins() + 1);
+    assert_eq!(listed(&["bridge-config"]).len(), MCP_DEFAULT.len() + 1);
     assert_eq!(listed(&["bridge-config", "one"]), ["one"]);
     let named = [
         "bridge-config",

@@ -14,6 +14,8 @@ use crate::support::{Folder, program};
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"
+[builtins]
+allow = ["*"]
 [[tool]]
 name = "text/greet"
 description = "Greets"

@@ -15,7 +15,7 @@ use crate::support::seen::Seen;
 use crate::support::stage::Stage;
 use crate::support::wait_for;
 use crate::support::wires::{WIRES, Wires, recorded_as};
-use crate::support::workspace::{effects, trusted_with};
+use crate::support::workspace::{EVERY_BUILTIN, effects, trusted_with};
 use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, Job, ManualClock, RunFuture, Runner,
     Timestamp, Tool, Wire,
@@ -25,6 +25,8 @@ use callgate_store::{Options, Store};
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"
+[builtins]
+allow = ["*"]
 [leases]
 enforce_from_tier = 3
 [breaker]
@@ -540,7 +542,7 @@ fn internal_on_every_wire() {
 #[test]
 fn searched_on_every_wire() {
     let folder = trusted_with(&[
-        ("callgate.toml", ""),
+        ("callgate.toml", EVERY_BUILTIN),
         (
             "src/sheep.rs",
             "/// Counts the sheep.\npub fn count_sheep() {}\n",
@@ -595,7 +597,10 @@ fn searched_on_every_wire() {
 /// and the fault of one that crashes.
 #[test]
 fn run_on_every_wire() {
-    let folder = trusted_with(&[("callgate.toml", "[leases]\nenforce_from_tier = 3\n")]);
+    let folder = trusted_with(&[(
+        "callgate.toml",
+        &format!("[leases]\nenforce_from_tier = 3\n{EVERY_BUILTIN}"),
+    )]);
     crate::support::copy_program(misbehave(), &folder.join("misbehave"));
     let mut wires = Wires::open(&folder);
     let [chunk, commit] = artifact("a", "hello");

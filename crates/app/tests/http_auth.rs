@@ -7,8 +7,8 @@ use crate::support::drive::{chain, cli, lines_of, signal, verified};
 use crate::support::web::{
     Request, Web, assert_refused, code, hear, hear_one, modern, owner, read_until, token, trusted,
 };
-use crate::support::workspace::builtins;
 use crate::support::{Folder, wait_for};
+use callgate_tools::MCP_DEFAULT;
 use serde_json::{Value, json};
 
 /// G-10: what a token does not allow does not exist for who brings it; its rate holds; a
@@ -32,7 +32,7 @@ fn a_token_opens_its_own_tools() {
             "papers_write"
         ]
     );
-    assert_eq!(web.tools(&owner(&folder)).len(), builtins() + 4);
+    assert_eq!(web.tools(&owner(&folder)).len(), MCP_DEFAULT.len() + 4);
     let got = web.call(&reader, "papers_read", json!({ "n": 1 }));
     assert_eq!(got.text(), r#"{"got":{"n":1}}"#);
     let outside = web.call(&reader, "papers_write", json!({}));

@@ -12,6 +12,7 @@ use crate::support::web::{
 };
 use crate::support::workspace::builtins;
 use crate::support::{Folder, wait_for};
+use callgate_tools::MCP_DEFAULT;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use ring::signature::KeyPair as _;
 use serde_json::{Value, json};
@@ -284,7 +285,7 @@ fn a_silent_issuer_is_no_reason_to_throw_a_token_away() {
     }
     assert_eq!(
         web.tools(&owner(&folder)).len(),
-        builtins() + 4,
+        MCP_DEFAULT.len() + 4,
         "the others are let in"
     );
     assert!(web.serve.stop().success());

@@ -30,6 +30,7 @@ mod bad_input;
 mod bridge;
 mod bridge_sdk;
 mod bridge_vectors;
+mod builtins;
 mod chroma;
 mod clients;
 mod confinement;

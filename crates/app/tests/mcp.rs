@@ -9,7 +9,9 @@ use crate::support::mcp::{
 };
 use crate::support::processes::descendants;
 use crate::support::wait_for;
-use crate::support::workspace::{HANGS, ONE, SLOW, TOOL, effects, started, trusted, trusted_with};
+use crate::support::workspace::{
+    EVERY_BUILTIN, HANGS, ONE, SLOW, TOOL, effects, started, trusted, trusted_with,
+};
 use serde_json::{Value, json};
 
 const ASKED: &str = r#"
@@ -142,7 +144,7 @@ fn round(id: u64, n: u64, more: Value) -> Value {
 /// elicitation where not. A decline is a denial, recorded as that user's.
 #[test]
 fn a_client_s_user_approves() {
-    let folder = trusted(&format!("{ONE}{ASKED}"));
+    let folder = trusted(&format!("{ONE}{ASKED}{EVERY_BUILTIN}"));
     let mut host = mcp(&folder, &["--standalone"]);
     let accept = json!({ "action": "accept", "content": { "approve": true } });
 
@@ -416,7 +418,7 @@ fn changes_are_told() {
         .filter_map(|tool| tool["name"].as_str())
         .collect();
     assert!(
-        names.contains(&"two") && names.contains(&"builtin_echo"),
+        names.contains(&"two") && names.contains(&"files_read"),
         "{names:?}"
     );
     assert!(serve.stop().success());

@@ -7,7 +7,7 @@ use crate::support::mcp::{
 };
 use crate::support::wait_for;
 use crate::support::web::{Request, Web, modern, owner};
-use crate::support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
+use crate::support::workspace::{EVERY_BUILTIN, HANGS, ONE, SLOW, effects, trusted, trusted_with};
 use serde_json::{Value, json};
 
 /// Refusals that are the protocol's own, and a session that outlives the gate's restart.
@@ -170,7 +170,7 @@ fn what_the_chain_has_of_http() {
     let shelf = "[[prompt]]\nname = \"p\"\ntext = \"x\"\n\
                  [[resource]]\nuri = \"n://x\"\nname = \"n\"\ntext = \"x\"\n\
                  [[resource]]\nuri = \"n://tool\"\nname = \"t\"\ntool = \"papers/read\"\n";
-    let folder = crate::support::web::trusted(shelf);
+    let folder = crate::support::web::trusted(&format!("{shelf}{EVERY_BUILTIN}"));
     let web = Web::start(&folder, &[]);
     let mine = owner(&folder);
     let before = chain(&folder).len();

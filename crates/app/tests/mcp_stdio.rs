@@ -94,7 +94,7 @@ fn eras_interleave() {
 #[test]
 fn what_tools_are_said_to_do() {
     let folder = trusted(&ONE.replace("tier = 1", "tier = 1\ntasks = \"required\""));
-    let mut host = mcp(&folder, &["--standalone"]);
+    let mut host = mcp(&folder, &["--standalone", "--only", "*"]);
     let new = by_name(&host.ask(&modern(json!(1), "tools/list")));
     for (name, reads, destroys) in [
         ("files_read", true, false),

@@ -9,6 +9,8 @@ use crate::support::{Folder, wait_for};
 use serde_json::json;
 
 const CONFIG: &str = r#"
+[builtins]
+allow = ["*"]
 [[tool]]
 name = "fail"
 runner = { kind = "python", entry = "fail:run" }

@@ -571,7 +571,8 @@ fn webhooks_of_a_lone_mcp_server() {
     let (url, asked) = hook(&[200]);
     let config = format!("[runs]\nwebhook = {{ url = \"{url}\" }}\n");
     let theatre = Theatre::new(misbehave(), &config);
-    let mut mcp = Host::spawn(callgate(&theatre.folder).args(["mcp", "--standalone"]));
+    let mut mcp =
+        Host::spawn(callgate(&theatre.folder).args(["mcp", "--standalone", "--only", "*"]));
     let input = json!({
         "command": ["./misbehave", "executor"], "job": { "acts": [done()] }, "job_id": "alone",
     });

@@ -431,7 +431,7 @@ fn the_same_by_every_wire() {
         } } }),
     ]);
     let order = Stage::order(&acts, &json!({ "job_id": "j" }));
-    let mut mcp = Host::spawn(callgate(&stage.folder).arg("mcp"));
+    let mut mcp = Host::spawn(callgate(&stage.folder).args(["mcp", "--only", "*"]));
     let mut all = Vec::new();
     for wire in ["task", "rpc", "mcp", "call", "run"] {
         let before = chain(&stage.folder).len();
@@ -552,7 +552,7 @@ runner = { kind = "executor", command = ["./misbehave", "executor"], script = "c
         "{answer}"
     );
 
-    let mut mcp = Host::spawn(callgate(&stage.folder).arg("mcp"));
+    let mut mcp = Host::spawn(callgate(&stage.folder).args(["mcp", "--only", "*"]));
     mcp.ask(&initialize(1));
     mcp.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     let reply = mcp.ask(&legacy_call(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::desk::Desk;
 use crate::support::drive::{Ran, Serve, cli, run_with, verified};
-use crate::support::mcp::initialize;
+use crate::support::mcp::{initialize, mcp, modern_call, modern_meta};
 use crate::support::workspace::{ONE, TOOL, folder_of, trusted, workspace};
 use crate::support::{Folder, callgate, wait_for};
 
@@ -558,4 +558,62 @@ fn names_of_configuration_are_closed() {
     );
     folder.write("callgate.toml", "");
     assert_eq!(write("manifest.json"), Value::Null, "it would not be read");
+}
+
+/// T-12, G-9: a workspace whose configuration was never trusted says so where a tool is missing: over
+/// MCP in `instructions` of both eras and in the error, for `tool_exec` on standard error. A plugin
+/// that is named on the command line is trusted by that, and silent.
+#[test]
+fn an_untrusted_workspace_says_so() {
+    let folder = workspace(ONE);
+    let words = "is not trusted yet";
+    let discover = json!({
+        "jsonrpc": "2.0", "id": 2, "method": "server/discover", "params": { "_meta": modern_meta() },
+    });
+    let serve = Serve::start(&folder);
+    for args in [&["--standalone"][..], &[]] {
+        let mut host = mcp(&folder, args);
+        let begun = host.ask(&initialize(1));
+        let found = host.ask(&discover);
+        for said in [&begun, &found] {
+            let instructions = said["result"]["instructions"].as_str();
+            assert!(
+                instructions.is_some_and(|text| text.contains(words)),
+                "{said}"
+            );
+        }
+        let missing = host.ask(&modern_call(3, "one", &json!({}), &json!({})));
+        let message = missing["error"]["message"].as_str().unwrap_or_default();
+        assert!(
+            message.starts_with("tool not found: one: ") && message.contains(words),
+            "{missing}"
+        );
+        assert!(host.end().success());
+    }
+    assert!(serve.stop().success());
+
+    let exec = |aid: &str| run_with(callgate(&folder).args(["tool_exec", aid]), b"{}").good();
+    let missing = exec("AID.TEST.ONE.v1");
+    assert_eq!(missing.json()["error"], "MISSING_TOOL: AID.TEST.ONE.v1");
+    assert!(
+        missing.err.contains(words) && missing.err.contains("callgate trust"),
+        "{}",
+        missing.err
+    );
+    let named = run_with(
+        callgate(&folder).args(["toolhost", "--run", ".", "AID.TEST.ONE.v1"]),
+        b"{}",
+    );
+    let named = named.good();
+    assert_eq!(
+        (&named.json()["status"], named.err.as_str()),
+        (&json!("OK"), "")
+    );
+
+    cli(&folder, &["trust"]).good();
+    let found = exec("AID.TEST.ONE.v1");
+    assert_eq!(
+        (&found.json()["status"], found.err.as_str()),
+        (&json!("OK"), "")
+    );
 }

@@ -13,7 +13,7 @@ use crate::support::mcp::{
     serve_http,
 };
 use crate::support::processes::{descendants, descriptors, own_bytes, zombies};
-use crate::support::workspace::{HANGS, ONE, effects, trusted_with};
+use crate::support::workspace::{EVERY_BUILTIN, HANGS, ONE, effects, trusted_with};
 use crate::support::{Folder, callgate, is_alive, wait_for};
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ for line in gate.makefile():
 "#;
 
 fn workspace() -> Folder {
-    let config = format!("{ONE}{}", TALKS.replace("PYTHON", &python()));
+    let config = format!("{ONE}{}{EVERY_BUILTIN}", TALKS.replace("PYTHON", &python()));
     trusted_with(&[
         ("callgate.toml", &config),
         ("tool.sh", HANGS),

@@ -37,13 +37,35 @@ pub struct Scope {
     pub tier_max: Tier,
     /// Calls a second, over all tools.
     pub rate: Option<RateLimit>,
+    /// The caller came by MCP, where some built-in tools must be named to be there. G-14.
+    pub is_mcp: bool,
+}
+
+impl Default for Scope {
+    /// A scope that allows everything.
+    fn default() -> Self {
+        Self {
+            tools: Vec::new(),
+            tier_max: Tier::Dangerous,
+            rate: None,
+            is_mcp: false,
+        }
+    }
 }
 
 impl Scope {
     /// True if `tool` is within it. What is not does not exist for this caller.
     #[must_use]
     pub fn allows(&self, tool: &Tool) -> bool {
-        tool.tier <= self.tier_max && fits_any(&self.tools, &[&tool.name, &tool.aid])
+        tool.tier <= self.tier_max
+            && fits_any(&self.tools, &[&tool.name, &tool.aid])
+            && !self.hides(tool)
+    }
+
+    /// Returns whether `tool` is missing only because no pattern of this scope names it.
+    #[must_use]
+    pub fn hides(&self, tool: &Tool) -> bool {
+        self.is_mcp && tool.hidden_over_mcp && self.tools.is_empty() && tool.tier <= self.tier_max
     }
 }
 

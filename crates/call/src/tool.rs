@@ -61,6 +61,8 @@ pub struct Tool {
     /// Its output lists what can be read further, as `resources` and `run`; wires that have links
     /// show them.
     pub gives_resources: bool,
+    /// A built-in tool that is not served over MCP unless a client's scope names it. G-14.
+    pub hidden_over_mcp: bool,
     /// It runs what its caller names, so that how a call ends says nothing of the tool: no breaker
     /// counts it. G-7.
     pub runs_callers_code: bool,
@@ -105,6 +107,7 @@ impl Tool {
             face: Face::default(),
             gives_content: false,
             gives_resources: false,
+            hidden_over_mcp: false,
             runs_callers_code: false,
             tasks: Tasks::default(),
             needs: None,

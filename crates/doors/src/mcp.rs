@@ -23,11 +23,11 @@ pub mod stdio;
 mod tasks;
 mod tools;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use callgate_call::{Caller, Cancel, LogLevel, Scope, Wire};
+use callgate_call::{Caller, Cancel, LogLevel, Scope, Tool, Wire};
 use callgate_gate::Gate;
 use callgate_wires::jsonrpc::Id;
 use callgate_wires::mcp::RequestMeta;
@@ -171,6 +171,43 @@ pub(crate) enum Era {
     },
     /// It was said in the handshake.
     Legacy(Arc<Session>),
+}
+
+/// The scope of callers without a token's. Made once, not for each request.
+static OWNERS_SCOPE: LazyLock<Arc<Scope>> = LazyLock::new(|| {
+    Arc::new(Scope {
+        is_mcp: true,
+        ..Scope::default()
+    })
+});
+
+impl Peer {
+    /// A caller that came by MCP, with what its token allows, or `only` the tools that fit these
+    /// patterns.
+    #[must_use]
+    pub fn new(caller: Caller, wire: Wire, scope: Option<Arc<Scope>>, only: &[String]) -> Self {
+        let scope = match scope {
+            None if only.is_empty() => Arc::clone(&OWNERS_SCOPE),
+            scope => {
+                let mut scope = scope.map_or_else(Scope::default, Arc::unwrap_or_clone);
+                scope.is_mcp = true;
+                if scope.tools.is_empty() {
+                    scope.tools = only.to_vec();
+                }
+                Arc::new(scope)
+            }
+        };
+        Self {
+            caller,
+            wire,
+            scope: Some(scope),
+        }
+    }
+
+    /// Returns whether `tool` would be there if the client named it.
+    fn hides(&self, tool: &Tool) -> bool {
+        self.scope.as_ref().is_some_and(|scope| scope.hides(tool))
+    }
 }
 
 impl Era {

@@ -21,6 +21,7 @@ async fn a_token_allows_no_more_than_its_scope() {
             burst,
         };
         call.scope = Some(Arc::new(Scope {
+            is_mcp: false,
             tools: vec![tools.to_owned()],
             tier_max,
             rate: Some(rate),

@@ -29,6 +29,52 @@ use callgate_search::Engine;
 use callgate_store::Store;
 use serde_json::{Value, json};
 
+/// The built-in tools that are served over MCP where `[builtins]` says nothing: those that only
+/// read, and without which the results of other tools cannot be read. G-14.
+pub const MCP_DEFAULT: [&str; 6] = [
+    "artifacts/read",
+    "files/list",
+    "files/read",
+    "files/search",
+    "files/stat",
+    "runs/get",
+];
+
+/// The names of all built-in tools, whichever of them a configuration leaves.
+pub const BUILTIN_NAMES: [&str; 31] = [
+    "artifacts/read",
+    "builtin/echo",
+    "exec/run",
+    "files/delete",
+    "files/edit",
+    "files/list",
+    "files/move",
+    "files/read",
+    "files/search",
+    "files/stat",
+    "files/write",
+    "memory/append",
+    "memory/query",
+    "planner/create_plan",
+    "planner/delete_plan",
+    "planner/get_plan",
+    "planner/list_plans",
+    "planner/update_task",
+    "runs/get",
+    "runs/list",
+    "runs/start",
+    "terminals/attach",
+    "terminals/create",
+    "terminals/kill",
+    "terminals/list",
+    "terminals/read_logs",
+    "terminals/resize",
+    "terminals/write",
+    "vector/delete",
+    "vector/search",
+    "vector/upsert",
+];
+
 /// Every built-in tool that needs nothing but the store. `notes` is the index of memory.
 #[must_use]
 pub fn builtins(store: &Arc<Store>, notes: &Arc<Engine>, secrets: &Secrets) -> Vec<Tool> {

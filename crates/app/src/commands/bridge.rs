@@ -52,5 +52,5 @@ fn run(environment: &Environment, socket: &Path, schema: &Path) -> Result<(), St
     getrandom::fill(&mut key).map_err(|error| format!("no randomness: {error}"))?;
     let seal = Seal::new(key, Arc::new(SystemClock::new(environment)));
     let server = Arc::new(Server::new(Behind::Relay(Arc::new(pool)), settings, seal));
-    runtime()?.block_on(serve_stdio(&server, environment.uid))
+    runtime()?.block_on(serve_stdio(&server, environment.uid, &[]))
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use callgate_doors::mcp::Server;
-use callgate_doors::mcp::http::PIPE_PROTOCOL;
+use callgate_doors::mcp::http::{NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL};
 use callgate_doors::mcp::stdio::Socket;
 use clap::Args;
 
@@ -28,10 +28,18 @@ use book::Book;
 use hosts::{Host, Way};
 
 /// Where a running gate has this conversation.
-const PIPE: Pipe = Pipe {
-    path: "/mcp/pipe",
-    protocol: PIPE_PROTOCOL,
-};
+fn pipe(only: &[String]) -> Pipe {
+    let header = |pattern: &String| (ONLY, pattern.clone());
+    Pipe {
+        path: "/mcp/pipe",
+        protocol: if only.is_empty() {
+            PIPE_PROTOCOL
+        } else {
+            NARROW_PIPE_PROTOCOL
+        },
+        headers: only.iter().map(header).collect(),
+    }
+}
 
 /// Serve MCP on standard input and output.
 #[derive(Args)]
@@ -39,6 +47,10 @@ pub struct Mcp {
     /// Do not attach to a running `callgate serve`
     #[arg(long)]
     standalone: bool,
+    /// Serve only tools that fit this pattern, as in 'files/*' (* stands for anything; may be given
+    /// several times; names every built-in tool that fits)
+    #[arg(long, value_name = "PATTERN", value_parser = pattern, conflicts_with = "http")]
+    only: Vec<String>,
     /// Print the settings of a host that is to reach this workspace, and where they go
     #[arg(long, value_name = "HOST", conflicts_with = "standalone")]
     print_config: Option<Host>,
@@ -50,6 +62,20 @@ pub struct Mcp {
     port: Option<u16>,
 }
 
+/// Longest pattern of `--only`: that of a tool's name.
+const PATTERN_BYTES_MAX: usize = 128;
+
+/// Reads a pattern of `--only`.
+fn pattern(text: &str) -> Result<String, String> {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./*".contains(&byte);
+    match text.len() {
+        1..=PATTERN_BYTES_MAX if text.bytes().all(is_known) => Ok(text.to_owned()),
+        _ => Err(format!(
+            "a pattern is a tool's name with * for anything, of at most {PATTERN_BYTES_MAX} bytes"
+        )),
+    }
+}
+
 pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     if let Some(host) = args.print_config {
         return print_config(environment, place, args, host);
@@ -59,7 +85,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     if !args.standalone {
         let socket = || place.paths(environment).map(|paths| paths.socket);
         let socket = || socket().map_err(|error| chain(&error));
-        let attached = runtime.block_on(relay::attached::<Book>(&socket, &PIPE));
+        let attached = runtime.block_on(relay::attached::<Book>(&socket, &pipe(&args.only)));
         match attached? {
             Attached::Never => relay::say_alone(place),
             Attached::Over => return Ok(ExitCode::SUCCESS),
@@ -82,7 +108,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
         let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
         let ends = notify::follow(&parts);
         tokio::select! {
-            ended = alone(&server, environment.uid, relay) => ended,
+            ended = alone(&server, environment.uid, &args.only, relay) => ended,
             () = watched.follow(&parts, &gate, &|_| {}) => unreachable!("never ends"),
             () = super::tend(&parts.store) => unreachable!("never ends"),
             () = ends => unreachable!("never ends"),
@@ -97,13 +123,17 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
 async fn alone(
     server: &Arc<Server>,
     uid: u32,
+    only: &[String],
     relay: Option<Box<Relay<Book>>>,
 ) -> Result<(), String> {
     let Some(mut relay) = relay else {
-        return mcp::serve_stdio(server, uid).await;
+        return mcp::serve_stdio(server, uid, only).await;
     };
     let (near, far) = tokio::io::duplex(RELAYED_BYTES);
-    let (served, _) = tokio::join!(mcp::serve_ends(server, uid, Socket(far)), relay.carry(near));
+    let (served, _) = tokio::join!(
+        mcp::serve_ends(server, uid, only, Socket(far)),
+        relay.carry(near)
+    );
     // What is given up the relay says.
     served.map(drop)
 }
@@ -118,7 +148,7 @@ fn print_config(environment: &Environment, place: &Place, args: &Mcp, host: Host
             url: format!("http://127.0.0.1:{port}/mcp"),
         }
     } else {
-        stdio(environment, place)?
+        stdio(environment, place, &args.only)?
     };
     let settings = host
         .settings(&way)
@@ -132,7 +162,7 @@ fn print_config(environment: &Environment, place: &Place, args: &Mcp, host: Host
 }
 
 /// This program, with everything said that a host does not hand on.
-fn stdio(environment: &Environment, place: &Place) -> Result<Way, String> {
+fn stdio(environment: &Environment, place: &Place, only: &[String]) -> Result<Way, String> {
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
         None => Err(format!("{} is not UTF-8, and JSON is", path.display())),
@@ -148,6 +178,9 @@ fn stdio(environment: &Environment, place: &Place) -> Result<Way, String> {
     }
     if place.socket.is_some() {
         args.extend(["--socket".to_owned(), text(&paths.socket)?]);
+    }
+    for pattern in only {
+        args.extend(["--only".to_owned(), pattern.clone()]);
     }
     Ok(Way::Stdio {
         program: text(&program)?,

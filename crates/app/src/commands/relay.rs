@@ -104,6 +104,8 @@ pub struct Pipe {
     pub path: &'static str,
     /// What the connection becomes.
     pub protocol: &'static str,
+    /// What else the request for it says; printable ASCII.
+    pub headers: Vec<(&'static str, String)>,
 }
 
 /// Says that nobody answers at a socket that was named. Where none was, standing alone is as usual
@@ -180,10 +182,18 @@ async fn attach(socket: &Path, pipe: &Pipe) -> Option<UnixStream> {
 
 /// Asks a connection to become a conversation in lines.
 async fn upgraded(mut stream: UnixStream, pipe: &Pipe) -> io::Result<UnixStream> {
-    let Pipe { path, protocol } = pipe;
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: gate\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
+    let Pipe {
+        path,
+        protocol,
+        headers,
+    } = pipe;
+    let mut request = format!(
+        "GET {path} HTTP/1.1\r\nHost: gate\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n"
     );
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut head = Vec::new();
     // Byte by byte, so that nothing of the conversation is taken with the head.

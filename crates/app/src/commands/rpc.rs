@@ -30,6 +30,7 @@ use book::Book;
 
 /// Where a running gate has this conversation.
 const PIPE: Pipe = Pipe {
+    headers: Vec::new(),
     path: "/rpc/pipe",
     protocol: PIPE_PROTOCOL,
 };

@@ -85,6 +85,7 @@ pub fn run(environment: &Environment, place: &Place, token: &Token) -> Done {
             expires,
         } => {
             let scope = Scope {
+                is_mcp: false,
                 tools: tools.clone(),
                 tier_max: *tier_max,
                 rate: *rate,

@@ -58,6 +58,9 @@ code = ["tool.sh"]
 runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
 "#;
 
+/// All built-in tools over MCP too, where six would be served. G-14.
+pub const EVERY_BUILTIN: &str = "\n[builtins]\nallow = [\"*\"]\n";
+
 /// A folder with these files.
 pub fn folder_of(files: &[(&str, &str)]) -> Folder {
     let folder = Folder::new();

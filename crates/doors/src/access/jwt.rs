@@ -213,6 +213,7 @@ impl Issuer {
             known.flatten().map(String::as_str).collect()
         };
         let mut scope = Scope {
+            is_mcp: false,
             tools: Vec::new(),
             tier_max: Tier::Safe,
             rate: self.settings.rate,

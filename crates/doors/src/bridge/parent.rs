@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use axum::serve::Listener as _;
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output, Tool, Wire,
-    host_name,
+    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output, Scope,
+    Tool, Wire, host_name,
 };
 use callgate_gate::{Entry, Gate, Ticket, others_first};
 use callgate_wires::bridge::limits::MESSAGE_BYTES_MAX;
@@ -35,10 +35,15 @@ const CONNECTIONS_MAX: usize = 512;
 /// How long a bridge that does not read may hold us up once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The gate's tools as a schema file lists them, under the names hosts of models accept.
+/// The gate's tools as a schema file lists them, under the names hosts of models accept. A bridge's
+/// client is one of MCP, so the list is the same.
 #[must_use]
 pub fn schemas(gate: &Gate, caller: &Caller) -> Vec<ToolSchema> {
-    gate.visible_tools(caller, None)
+    let scope = Scope {
+        is_mcp: true,
+        ..Scope::default()
+    };
+    gate.visible_tools(caller, Some(&scope))
         .iter()
         .map(|entry| schema_of(&entry.tool))
         .collect()

@@ -48,6 +48,11 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const LISTEN: &str = "subscriptions/listen";
 /// What `callgate mcp` asks a connection of `gate.sock` to become.
 pub const PIPE_PROTOCOL: &str = "callgate-mcp";
+/// The same for `callgate mcp --only`. A gate that does not know `ONLY` does not know this protocol
+/// either, and refuses it instead of serving all tools.
+pub const NARROW_PIPE_PROTOCOL: &str = "callgate-mcp-only";
+/// One pattern of `callgate mcp --only`.
+pub const ONLY: &str = "callgate-only";
 
 /// MCP at one listener.
 pub struct HttpDoor {
@@ -85,11 +90,7 @@ type Door = State<Arc<HttpDoor>>;
 
 impl HttpDoor {
     fn peer(&self, identity: Identity) -> Peer {
-        Peer {
-            caller: identity.caller,
-            wire: self.wire,
-            scope: identity.scope,
-        }
+        Peer::new(identity.caller, self.wire, identity.scope, &[])
     }
 }
 
@@ -513,17 +514,16 @@ async fn pipe(State(door): Door, mut request: axum::extract::Request) -> Respons
         Ok(identity) => identity,
         Err(response) => return *response,
     };
-    let asked = request
-        .headers()
-        .get(header::UPGRADE)
-        .map(HeaderValue::as_bytes);
-    if !matches!(door.entrance.names, Names::Any) || asked != Some(PIPE_PROTOCOL.as_bytes()) {
+    let Some((protocol, only)) =
+        asked_pipe(request.headers()).filter(|_| matches!(door.entrance.names, Names::Any))
+    else {
         let words = "only for `callgate mcp` on this machine";
         let error = RpcError::new(METHOD_NOT_FOUND, words);
         return refuse(StatusCode::NOT_FOUND, None, &error).into();
-    }
+    };
     let upgrade = hyper::upgrade::on(&mut request);
-    let (server, peer) = (Arc::clone(&door.server), door.peer(identity));
+    let peer = Peer::new(identity.caller, door.wire, identity.scope, &only);
+    let server = Arc::clone(&door.server);
     door.server.calls.spawn(async move {
         if let Ok(upgraded) = upgrade.await {
             let ends = super::stdio::Socket(TokioIo::new(upgraded));
@@ -535,8 +535,23 @@ async fn pipe(State(door): Door, mut request: axum::extract::Request) -> Respons
     let mut response = empty(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static(PIPE_PROTOCOL));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(protocol));
     response
+}
+
+/// The protocol of a pipe and the patterns its tools must fit, if the request is for one. A narrow
+/// pipe has at least one pattern, and no pipe ignores one that cannot be read.
+fn asked_pipe(headers: &HeaderMap) -> Option<(&'static str, Vec<String>)> {
+    let patterns = headers.get_all(ONLY).iter();
+    let patterns: Result<Vec<String>, _> = patterns
+        .map(|pattern| pattern.to_str().map(str::to_owned))
+        .collect();
+    let only = patterns.ok()?;
+    match headers.get(header::UPGRADE)?.to_str().ok()? {
+        PIPE_PROTOCOL if only.is_empty() => Some((PIPE_PROTOCOL, only)),
+        NARROW_PIPE_PROTOCOL if !only.is_empty() => Some((NARROW_PIPE_PROTOCOL, only)),
+        _ => None,
+    }
 }
 
 /// `DELETE`: a legacy client says goodbye.
