@@ -97,7 +97,7 @@ impl<'a> Role<'a> {
         let first = args.get(1).and_then(|word| word.to_str());
         let after = |from: usize| args.get(from..).unwrap_or_default();
         match (name.and_then(|name| name.to_str()), first) {
-            (Some("toolhost"), _) => Self::Toolhost(after(1)),
+            (Some("toolhost" | "machina_toolhost"), _) => Self::Toolhost(after(1)),
             (Some("machina_cli"), Some("tool_exec")) => Self::ToolExec(after(2)),
             (Some("machina_cli"), _) => Self::MachinaCli(after(1)),
             (_, Some("toolhost")) => Self::Toolhost(after(2)),

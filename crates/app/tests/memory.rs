@@ -1,9 +1,9 @@
 //! Memory: what is appended is found again, by words and with the model by meaning, by every
 //! process, and also where its index is not.
 
-use crate::support::Folder;
-use crate::support::drive::cli;
+use crate::support::drive::{cli, run_with};
 use crate::support::rpc::{Client, rpc};
+use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
 
 fn append(client: &mut Client, text: &str) -> Value {
@@ -116,4 +116,60 @@ fn by_meaning() {
         found,
         ["the cat sleeps on the sofa", "the dog lies by the stove"]
     );
+}
+
+/// T-33: a stream has its own notes, however many others there are; without one all are looked through. On
+/// the toolhost the words of the contract's first implementation stand beside ours.
+#[test]
+fn streams() {
+    let folder = Folder::new();
+    let mut client = rpc(&folder);
+    let mut note = |text: &str, stream: Option<&str>| {
+        let mut params = json!({ "text": text });
+        if let Some(stream) = stream {
+            params["stream"] = stream.into();
+        }
+        client.good("memory/append", params);
+    };
+    note("the sheep of the hills", Some("hills"));
+    // All of these fit better.
+    for number in 0..60 {
+        note(&format!("sheep {number}"), Some("valley"));
+    }
+    note("sheep of nobody", None);
+    let mut found = |params: Value| {
+        let found = client.good("memory/query", params);
+        assert_eq!(found.get("matches"), None);
+        found["results"].as_array().expect("results").clone()
+    };
+    let hills = found(json!({ "query": "sheep", "k": 1, "stream": "hills" }));
+    assert_eq!(texts(&hills), ["the sheep of the hills"]);
+    assert_eq!(hills[0]["meta"], json!({ "stream": "hills" }));
+    let valley = found(json!({ "query": "sheep", "k": 100, "stream": "valley" }));
+    assert_eq!(valley.len(), 60);
+    assert!(valley.iter().all(|note| note["meta"]["stream"] == "valley"));
+    assert_eq!(
+        found(json!({ "query": "sheep", "stream": "nowhere" })),
+        [] as [Value; 0]
+    );
+    assert_eq!(found(json!({ "query": "sheep", "k": 100 })).len(), 62);
+    for bad in [json!(""), json!(1), json!(null), json!("x".repeat(129))] {
+        let (code, data) = client.bad("memory/query", json!({ "query": "x", "stream": bad }));
+        assert_eq!((code, &data["field"]), (-32602, &json!("stream")));
+    }
+    assert!(client.end());
+
+    let mut command = callgate(&folder);
+    command.args(["tool_exec", "AID.MEMORY.QUERY.v1"]);
+    let request = json!({ "inputs": { "query": "sheep", "k": "2", "stream": "valley" } });
+    let reply = run_with(&mut command, request.to_string().as_bytes())
+        .good()
+        .json();
+    let output: Value =
+        serde_json::from_str(reply["output_json"].as_str().expect("text")).expect("JSON");
+    assert_eq!(
+        (&output["ok"], output["matches"].as_array().map(Vec::len)),
+        (&json!(true), Some(2))
+    );
+    assert_eq!(output["matches"], output["results"]);
 }

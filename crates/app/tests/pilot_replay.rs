@@ -546,11 +546,12 @@ fn under_another_name() {
         machina(&["replay_strict", &at("request.json"), log])
             .good()
             .out
-            .starts_with("REPLAY OK")
+            .starts_with("REPLAY_STRICT OK")
     );
     folder.write("other.json", r#"{"goal_id":"other"}"#);
     let other = machina(&["replay_strict", &at("other.json"), log]);
     assert_eq!(other.code(), 1);
+    assert!(other.out.starts_with("REPLAY_STRICT FAIL: "), "{other:?}");
     assert!(other.out.contains("another request"), "{other:?}");
     let lines = std::fs::read_to_string(log).expect("the log");
     let cut = folder.write(
@@ -597,28 +598,91 @@ fn packs_are_checked() {
         pack(json!([changed]))
     };
     for (pack, issue) in [
-        (pack(json!([])), "not loadable: "),
-        (pack(json!([tool, tool])), "not loadable: duplicate"),
-        (json!([]), "not loadable: "),
+        (pack(json!([])), "TP-02 not loadable: "),
+        (pack(json!([tool, tool])), "TP-02 not loadable: duplicate"),
+        (json!([]), "TP-02 not loadable: "),
         (
             with(&|tool| tool["inputs_schema"] = Value::Null),
-            "AID.TEST.ONE.v1 has no inputs_schema",
+            "TP-03 AID.TEST.ONE.v1 has no inputs_schema",
         ),
         (
             with(&|tool| tool["outputs_schema"] = Value::Null),
-            "AID.TEST.ONE.v1 has no outputs_schema",
+            "TP-04 AID.TEST.ONE.v1 has no outputs_schema",
         ),
         (
             with(&|tool| tool["side_effects"] = json!([])),
-            "AID.TEST.ONE.v1 does not say",
+            "TP-10 AID.TEST.ONE.v1 does not say",
         ),
         (
             with(&|tool| tool["side_effects"] = json!(["filesystem_read"])),
-            "AID.TEST.ONE.v1 is deterministic",
+            "TP-11 AID.TEST.ONE.v1 is deterministic",
         ),
     ] {
         let ran = check(&pack);
         assert_eq!((ran.code(), ran.out.lines().count()), (1, 1), "{ran:?}");
         assert!(ran.out.starts_with(issue), "{ran:?}");
     }
+}
+
+/// TH-109: a goalpack is checked beside its toolpack; each issue has its code, and usage is usage.
+#[test]
+fn goalpacks_are_checked() {
+    let folder = Folder::new();
+    let tools = json!({ "toolpack_id": "toolpack.t", "toolpack_version": "1",
+        "trust_tier": "tier1_signed",
+        "tools": [{ "aid": "AID.TEST.ONE.v1", "name": "one", "tags": ["tag.one"],
+                    "inputs_schema": {}, "outputs_schema": {}, "side_effects": ["none"] }] });
+    folder.write("tools.json", &tools.to_string());
+    let cts = |args: &[&str]| {
+        let mut command = callgate_as("machina_cli", &folder);
+        run(command.arg("cts").args(args).current_dir(folder.path()))
+    };
+    let goals = |goals: Value| json!({ "goalpack_id": "goalpack.g", "goals": goals });
+    let good = json!({ "goal_id": "g", "candidate_tags": ["tag.one", "tag.meta"] });
+    for (pack, codes) in [
+        (goals(json!([good, { "goal_id": "h" }])), &[][..]),
+        (json!([]), &["GP-02", "GP-03"]),
+        (json!({ "goals": [good] }), &["GP-02"]),
+        (goals(json!([])), &["GP-03"]),
+        (goals(json!("g")), &["GP-03"]),
+        (goals(json!([{}])), &["GP-04"]),
+        (goals(json!([1])), &["GP-04"]),
+        (goals(json!([good, good])), &["GP-04"]),
+        (
+            goals(json!([{ "goal_id": "g", "candidate_tags": ["tag.two", 1] }])),
+            &["GP-05", "GP-05"],
+        ),
+        (
+            goals(json!([{ "goal_id": "g", "candidate_tags": "tag.one" }])),
+            &["GP-05"],
+        ),
+    ] {
+        folder.write("goals.json", &pack.to_string());
+        let ran = cts(&["tools.json", "goals.json"]);
+        let found: Vec<&str> = ran
+            .out
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        let wanted: &[&str] = if codes.is_empty() { &["CTS:"] } else { codes };
+        assert_eq!(
+            (ran.code(), &found[..]),
+            (i32::from(!codes.is_empty()), wanted),
+            "{pack}"
+        );
+    }
+    folder.write("goals.json", "{");
+    assert!(
+        cts(&["tools.json", "goals.json"])
+            .out
+            .starts_with("GP-01 not loadable: ")
+    );
+    let missing = cts(&["missing.json", "missing.json"]).out;
+    let codes: Vec<&str> = missing
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(codes, ["TP-01", "GP-01"]);
+    assert_eq!(cts(&["tools.json", "goals.json", "more.json"]).code(), 2);
+    assert_eq!(cts(&[]).code(), 2);
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use callgate_call::{
-    Cancel, Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool, natural_number,
+    Cancel, Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool, Wire, natural_number,
 };
 use callgate_search::{Engine, SearchError, counted};
 use callgate_store::{NOTE_BYTES_MAX, Note, Store, StoreError};
@@ -16,6 +16,14 @@ use crate::{Builtin, builtin, waited_for};
 const K_MAX: u64 = 100;
 /// Notes a query gives that does not say.
 const K_DEFAULT: u64 = 5;
+/// Results that are told twice on the toolhost; larger ones would not fit its replies. T-19.
+const MATCHES_BYTES_MAX: usize = 256 * 1024;
+/// Longest name of a stream.
+const STREAM_CHARS_MAX: usize = 128;
+/// Where a note's stream stands in its meta.
+const STREAM: &str = "stream";
+/// Notes that are looked through for those of one stream.
+const LOOKED_THROUGH_MAX: usize = 4096;
 /// New notes that the index takes in together.
 const TAKEN_AT_ONCE: usize = 256;
 /// New notes whose vectors are made for one query; the others have words until a later one.
@@ -37,9 +45,9 @@ struct QueryRunner {
 impl Runner for QueryRunner {
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
         let (store, engine) = (Arc::clone(&self.store), Arc::clone(&self.engine));
-        let input = job.call.input.value().clone();
+        let (input, wire) = (job.call.input.value().clone(), job.call.wire);
         Box::pin(async move {
-            let work = move |stop: &Cancel| query(&store, &engine, &input, stop);
+            let work = move |stop: &Cancel| query((&store, &engine), &input, wire, stop);
             waited_for(&job, work).await
         })
     }
@@ -54,6 +62,7 @@ fn append_tool(store: Arc<Store>, secrets: Secrets) -> Tool {
         "type": "object",
         "properties": {
             "text": { "type": "string", "minLength": 1, "description": "What to remember" },
+            "stream": stream_schema("The notes it belongs to"),
             "meta": { "type": "object", "description": "Anything to keep beside it" },
         },
         "required": ["text"],
@@ -76,11 +85,22 @@ fn append_tool(store: Arc<Store>, secrets: Secrets) -> Tool {
     }
 }
 
+/// The schema of a stream's name: notes of one kind, so that they can be asked for alone.
+fn stream_schema(description: &str) -> Value {
+    json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": STREAM_CHARS_MAX,
+        "description": description,
+    })
+}
+
 fn query_tool(store: Arc<Store>, engine: Arc<Engine>) -> Tool {
     let schema = json!({
         "type": "object",
         "properties": {
             "query": { "type": "string", "description": "Words to look for" },
+            "stream": stream_schema("Only notes that were appended to it"),
             "k": {
                 "description": "How many notes at most",
                 "anyOf": [
@@ -111,7 +131,12 @@ fn append(store: &Store, secrets: &Secrets, input: &Value) -> Result<Output, Fau
         return Err(Fault::too_large("text", max_bytes));
     }
     let text = secrets.cleaned(text).unwrap_or_else(|| text.to_owned());
-    let meta = input.get("meta").cloned().map(|mut meta| {
+    let mut meta = input.get("meta").cloned();
+    if let Some(stream) = input.get(STREAM) {
+        let members = meta.get_or_insert_with(|| json!({}));
+        members[STREAM] = stream.clone();
+    }
+    let meta = meta.map(|mut meta| {
         secrets.clean_value(&mut meta);
         meta.to_string()
     });
@@ -121,7 +146,12 @@ fn append(store: &Store, secrets: &Secrets, input: &Value) -> Result<Output, Fau
     Ok(Output::from_value(json!({ "id": id })))
 }
 
-fn query(store: &Store, engine: &Engine, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
+fn query(
+    (store, engine): (&Store, &Engine),
+    input: &Value,
+    wire: Wire,
+    stop: &Cancel,
+) -> Result<Output, Fault> {
     // The contract's own example has `k` as decimal text.
     let k = match &input["k"] {
         Value::String(text) => text.parse().ok(),
@@ -135,32 +165,68 @@ fn query(store: &Store, engine: &Engine, input: &Value, stop: &Cancel) -> Result
         }
     };
     let words = input["query"].as_str().unwrap_or_default();
-    let notes = match found(store, engine, words, k, stop) {
-        Ok(notes) => notes,
+    let stream = input[STREAM].as_str();
+    // The index knows no streams: more is looked through until there are enough of one.
+    let mut looked = if stream.is_some() { 4 * k } else { k };
+    let results = loop {
+        let notes = best(store, engine, words, looked, stop)?;
+        let is_all = notes.len() < looked || looked >= LOOKED_THROUGH_MAX;
+        let shown = notes.into_iter().map(shown);
+        let mut shown: Vec<Value> = match stream {
+            None => shown.collect(),
+            Some(stream) => shown
+                .filter(|note| note["meta"][STREAM] == stream)
+                .collect(),
+        };
+        if stream.is_none() || is_all || shown.len() >= k {
+            shown.truncate(k);
+            break shown;
+        }
+        looked = (looked * 4).min(LOOKED_THROUGH_MAX);
+    };
+    let mut output = json!({ "results": results });
+    if wire == Wire::Toolhost {
+        // The words of the contract's first implementation, beside ours.
+        output["ok"] = true.into();
+        let text = output["results"].to_string();
+        if text.len() <= MATCHES_BYTES_MAX {
+            output["matches"] = output["results"].clone();
+        }
+    }
+    Ok(Output::from_value(output))
+}
+
+/// The `k` notes that fit best, by their index where that can be used.
+fn best(
+    store: &Store,
+    engine: &Engine,
+    words: &str,
+    k: usize,
+    stop: &Cancel,
+) -> Result<Vec<Note>, Fault> {
+    match found(store, engine, words, k, stop) {
+        Ok(notes) => Ok(notes),
         // What was remembered is found, if less well, where its index can not be used.
         Err(Unfound::Index) => {
             let found = store.memory_query(words, k);
-            found.map_err(|error| fault(&error))?
+            found.map_err(|error| fault(&error))
         }
-        Err(Unfound::Stopped) => return Err(Fault::Cancelled),
-        Err(Unfound::Store(error)) => return Err(fault(&error)),
-    };
-    let results: Vec<Value> = notes
-        .into_iter()
-        .map(|note| {
-            let mut found = json!({
-                "id": note.id,
-                "text": note.text,
-                "at_ms": note.at.0,
-                "score": note.score,
-            });
-            if let Some(meta) = note.meta.and_then(|meta| serde_json::from_str(&meta).ok()) {
-                found["meta"] = meta;
-            }
-            found
-        })
-        .collect();
-    Ok(Output::from_value(json!({ "results": results })))
+        Err(Unfound::Stopped) => Err(Fault::Cancelled),
+        Err(Unfound::Store(error)) => Err(fault(&error)),
+    }
+}
+
+fn shown(note: Note) -> Value {
+    let mut shown = json!({
+        "id": note.id,
+        "text": note.text,
+        "at_ms": note.at.0,
+        "score": note.score,
+    });
+    if let Some(meta) = note.meta.and_then(|meta| serde_json::from_str(&meta).ok()) {
+        shown["meta"] = meta;
+    }
+    shown
 }
 
 /// Why the index gave nothing.

@@ -215,7 +215,7 @@ class ToolhostClient:
         env = {**os.environ, "MACHINA_TOOLHOST_TIMEOUT_MS": str(_host_timeout_ms(self._timeout_s)), **self._env}
         try:
             program = _process.find(self._program)
-            subcommand = [] if os.path.basename(program) == "toolhost" else ["toolhost"]
+            subcommand = [] if os.path.basename(program) in ("toolhost", "machina_toolhost") else ["toolhost"]
             return _process.start([program, *subcommand, "--serve", self._plugin], cwd=self._cwd, env=env)
         except (_process.ProgramMissing, OSError) as error:
             raise ToolhostUnavailable(f"cannot start the toolhost: {error}") from error

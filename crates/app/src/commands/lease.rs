@@ -90,7 +90,7 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
             ttl,
             input,
             caller,
-            plugin: _,
+            plugin,
         } => {
             let input = match input {
                 None => None,
@@ -116,7 +116,13 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
                 let tools: Vec<Value> = gate.catalog().tools().map(tool_body).collect();
                 match &fault {
                     Fault::UnknownTool { tool: asked } => {
-                        let words = super::tools::unknown(asked, &tools);
+                        let mut words = super::tools::unknown(asked, &tools);
+                        if plugin.is_none() {
+                            words.push_str(
+                                "; for a tool of a toolhost plugin add --plugin PATH, the pack's \
+                                 folder or manifest",
+                            );
+                        }
                         Failure::from(fault).in_words(words)
                     }
                     _ => fault.into(),

@@ -42,11 +42,20 @@ pub struct Replay {
 const LOG_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
+    // The words of the contract's own strict replay, which is given the request as well. TH-21.
+    let is_strict = replay.request.is_some();
     let parts = super::open(environment, place)?;
     let run = named(&parts, &replay.run)?;
     let events = match events(&parts, &run)? {
         Ok(events) => events,
-        Err(reason) => return Ok(differs(place, &json!({ "what": reason }), &reason)),
+        Err(reason) => {
+            return Ok(differs(
+                place,
+                is_strict,
+                &json!({ "what": reason }),
+                &reason,
+            ));
+        }
     };
     if let Some(request) = &replay.request {
         let wanted = super::pilot::read(request)?.to_value();
@@ -56,6 +65,7 @@ pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
                 json!({ "event": 1, "what": "request", "recorded": recorded, "found": wanted });
             return Ok(differs(
                 place,
+                is_strict,
                 &shown,
                 "event 1: it came of another request",
             ));
@@ -66,7 +76,7 @@ pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
     }
     // A log is written when its run ends; a run of ours may be under way.
     if !is_run_id(&run)
-        && let Some(differs) = endless(place, &events)
+        && let Some(differs) = endless(place, is_strict, &events)
     {
         return Ok(differs);
     }
@@ -90,14 +100,15 @@ pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
                 "recorded": found.recorded,
                 "found": found.found,
             });
-            return Ok(differs(place, &shown, &found.to_string()));
+            return Ok(differs(place, is_strict, &shown, &found.to_string()));
         }
     };
     if place.json {
         show::json(&json!({ "ok": true, "events": events, "rerun": rerun, "taken": taken }));
     } else {
+        let what = if is_strict { "REPLAY_STRICT" } else { "REPLAY" };
         show::data(&format!(
-            "REPLAY OK: {events} events, {rerun} tools run again, {taken} outcomes taken as recorded\n"
+            "{what} OK: {events} events, {rerun} tools run again, {taken} outcomes taken as recorded\n"
         ));
     }
     Ok(ExitCode::SUCCESS)
@@ -106,9 +117,9 @@ pub fn run(environment: &Environment, place: &Place, replay: &Replay) -> Done {
 /// Whether events make a run that ended.
 fn structure(place: &Place, events: &[PilotEvent]) -> ExitCode {
     if let Err(reason) = Progress::read(events) {
-        return differs(place, &json!({ "what": reason }), &reason);
+        return differs(place, false, &json!({ "what": reason }), &reason);
     }
-    if let Some(differs) = endless(place, events) {
+    if let Some(differs) = endless(place, false, events) {
         return differs;
     }
     let events = events.len();
@@ -121,16 +132,28 @@ fn structure(place: &Place, events: &[PilotEvent]) -> ExitCode {
 }
 
 /// Of events that make a run without an end.
-fn endless(place: &Place, events: &[PilotEvent]) -> Option<ExitCode> {
+fn endless(place: &Place, is_strict: bool, events: &[PilotEvent]) -> Option<ExitCode> {
     let is_endless = Progress::read(events).is_ok_and(|progress| progress.end.is_none());
-    is_endless.then(|| differs(place, &json!({ "what": "end" }), "the run has no end"))
+    is_endless.then(|| {
+        differs(
+            place,
+            is_strict,
+            &json!({ "what": "end" }),
+            "the run has no end",
+        )
+    })
 }
 
-fn differs(place: &Place, shown: &serde_json::Value, words: &str) -> ExitCode {
+fn differs(place: &Place, is_strict: bool, shown: &serde_json::Value, words: &str) -> ExitCode {
     if place.json {
         show::json(&json!({ "ok": false, "difference": shown }));
     } else {
-        show::data(&format!("REPLAY DIFFERS: {words}\n"));
+        let verdict = if is_strict {
+            "REPLAY_STRICT FAIL"
+        } else {
+            "REPLAY DIFFERS"
+        };
+        show::data(&format!("{verdict}: {words}\n"));
     }
     ExitCode::FAILURE
 }

@@ -1,5 +1,5 @@
-//! `callgate toolhost` and `callgate tool_exec`, also under the names `toolhost` and
-//! `machina_cli`. Their argument rules are the contract's, not clap's.
+//! `callgate toolhost` and `callgate tool_exec`, also under the names `toolhost`,
+//! `machina_toolhost` and `machina_cli`. Their argument rules are the contract's, not clap's.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd as _;

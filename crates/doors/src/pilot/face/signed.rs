@@ -62,6 +62,8 @@ impl Signatures {
         else {
             return Err(Unsigned);
         };
+        // Clients that name the version of their scheme mean this one.
+        let signature = signature.strip_prefix("v1=").unwrap_or(signature);
         let signature = from_hex(signature).ok_or(Unsigned)?;
         let signed = signed_text([time, nonce, method, path], body);
         hmac::verify(&self.key, signed.as_bytes(), &signature).map_err(|_| Unsigned)?;
@@ -140,6 +142,16 @@ mod tests {
         other.insert(NONCE, "n2".parse().unwrap());
         assert_eq!(check(&other, "POST", "/enqueue", BODY), Err(Unsigned));
         assert_eq!(check(&good, "POST", "/enqueue", BODY), counts("n1", 60_000));
+        let with_prefix = |prefix: &str| {
+            let mut headers = good.clone();
+            let text = good[SIGNATURE].to_str().unwrap();
+            headers.insert(SIGNATURE, format!("{prefix}{text}").parse().unwrap());
+            check(&headers, "POST", "/enqueue", BODY)
+        };
+        assert_eq!(with_prefix("v1="), counts("n1", 60_000));
+        for prefix in ["v0=", "v2=", "v1", "v1=v1=", "V1=", " v1="] {
+            assert_eq!(with_prefix(prefix), Err(Unsigned), "{prefix}");
+        }
         let in_ms = headers("1700000000001", "n3");
         assert_eq!(
             check(&in_ms, "POST", "/enqueue", BODY),
