@@ -96,6 +96,7 @@ mod rpc_streams;
 mod rpc_vectors;
 mod run_command;
 mod run_crashes;
+mod run_options;
 mod run_secrets;
 mod runs;
 mod runs_command;

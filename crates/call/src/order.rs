@@ -10,6 +10,8 @@ use crate::RunPolicy;
 /// What a run is to work on, and where its events go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunOrder {
+    /// The run's name, where its caller chose one; else that of its call.
+    pub run_id: Option<String>,
     /// For the script; any JSON.
     pub job: Value,
     /// What it works on, where that has a name.
@@ -41,6 +43,7 @@ pub struct RunOrder {
 impl Default for RunOrder {
     fn default() -> Self {
         Self {
+            run_id: None,
             job: Value::Null,
             job_id: None,
             attempt: 1,

@@ -29,7 +29,7 @@ pub use callgate_store::{
     TokenState,
 };
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
-pub use invoke::{Answer, Gate, Setup, others_first};
+pub use invoke::{Answer, Gate, Rehearsal, Setup, others_first};
 pub use leases::{LeaseGranted, LeaseRequest};
 pub use metrics::{DURATION_EDGES_US, ToolNumbers};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};

@@ -201,7 +201,10 @@ impl Executors {
         let mut day = self.parts.clock.now().rfc3339();
         day.truncate("2026-11-15".len());
         RunStart {
-            run_id: job.call.id.to_string(),
+            run_id: order
+                .run_id
+                .clone()
+                .unwrap_or_else(|| job.call.id.to_string()),
             call: job.call.id,
             attempt: order.attempt,
             job_id: order.job_id.clone(),
@@ -268,6 +271,7 @@ impl Executors {
 /// Masks secrets in what a run is called: names of folders, of records and of the report. S-18.
 fn mask_names(order: &mut RunOrder, secrets: &Secrets) {
     let RunOrder {
+        run_id,
         job_id,
         parent_run_id,
         dataset,
@@ -276,7 +280,7 @@ fn mask_names(order: &mut RunOrder, secrets: &Secrets) {
         ..
     } = order;
     let names = [dataset, source, category].into_iter();
-    for name in names.chain(job_id).chain(parent_run_id) {
+    for name in names.chain(run_id).chain(job_id).chain(parent_run_id) {
         if let Some(masked) = secrets.cleaned(name) {
             *name = masked;
         }

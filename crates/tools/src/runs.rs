@@ -169,6 +169,10 @@ impl Runner for Start {
         }
     }
 
+    fn check(&self, job: Job<'_>) -> Result<(), Fault> {
+        self.read(job).map(drop)
+    }
+
     fn kind(&self) -> &'static str {
         "builtin"
     }

@@ -46,6 +46,9 @@ pub struct Run {
     /// What the script works on: JSON, or @FILE that holds it
     #[arg(long, value_name = "JSON")]
     job: Option<String>,
+    /// The run's name, which no other run of the workspace has; else it is given one
+    #[arg(long, value_name = "ID", value_parser = ask::run_id)]
+    run_id: Option<String>,
     /// The job's name
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     job_id: Option<String>,
@@ -91,6 +94,12 @@ pub struct Run {
     /// Where the proxy is written with its password: a file, or env:NAME
     #[arg(long, value_name = "FILE|env:NAME")]
     proxy_from: Option<String>,
+    /// A browser that runs already, for scripts that drive one: ws://HOST:PORT/… or wss://
+    #[arg(long, value_name = "URL", value_parser = ask::browser)]
+    browser_ws_endpoint: Option<String>,
+    /// Check all of it, say what would be run, and run nothing
+    #[arg(long, conflicts_with = "report")]
+    dry_run: bool,
     /// Write the report there as JSON, whole or not at all; - is standard output
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
@@ -140,7 +149,9 @@ Exit codes, those of the first run:
   2  executor_crash: it crashed, sent what is no stream, could not be started, took too long or
      was cancelled; or the command line is wrong
   3  policy_failure or version_mismatch; or it was refused before it began, or its report could
-     not be written";
+     not be written
+With --dry-run: 0 it would begin, 1 it would be refused or wait for an approval, 2 the command
+line is wrong.";
 
 pub fn run(environment: &Environment, place: &Place, asked: &Run) -> Done {
     let usage = |words: String| Failure::from(words).exiting(USAGE);
@@ -168,6 +179,11 @@ pub fn run(environment: &Environment, place: &Place, asked: &Run) -> Done {
         asked,
         order,
     };
+    if asked.dry_run {
+        let rehearsed = runtime().map_err(refused)?.block_on(conductor.rehearse());
+        super::close(&parts);
+        return tell::rehearsal(place, rehearsed);
+    }
     let ended = runtime().map_err(refused)?.block_on(conductor.conduct());
     super::close(&parts);
     tell::all(place, asked, &ended.map_err(refused)?)

@@ -65,9 +65,14 @@ fn object(random: &mut Random, schema: &Value) -> Value {
 }
 
 fn text(random: &mut Random, schema: &Value) -> Value {
-    // The one pattern there is.
-    if schema.get("pattern").is_some() {
-        return json!(random.below(1000).to_string());
+    // A number fits each pattern there is, but that of addresses.
+    if let Some(pattern) = schema["pattern"].as_str() {
+        let scheme = if pattern.starts_with("^wss?") {
+            "ws://h/"
+        } else {
+            ""
+        };
+        return json!(format!("{scheme}{}", random.below(1000)));
     }
     let words = ["a", "b c", "ä", "x/y", "1", "\"", "\u{1f600}"];
     let least = size(schema, "minLength").unwrap_or(0);

@@ -12,13 +12,28 @@ const ARTIFACT_MAX: u64 = 1 << 40;
 /// The longest a run may take: a day.
 const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
+/// Names that a caller may give a run: names of folders, and no options. ST-11.
+const RUN_ID_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
+/// Stands for the newest run wherever a run is named.
+const LAST: &str = "last";
+/// Addresses of browsers. ST-17.
+const BROWSER_PATTERN: &str = "^wss?://[^\\s/]\\S*$";
+/// Longest such address; some have a token in them.
+const BROWSER_CHARS_MAX: usize = 2048;
+
 /// What `runs/start` takes.
 pub fn schema() -> Value {
     let word = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
     let count = json!({ "type": "integer", "minimum": 1 });
+    let run_id = json!({ "type": "string", "pattern": RUN_ID_PATTERN,
+        "description": "The run's name in the workspace, of at most 128 letters, digits and . _ -, \
+                        which no other run has" });
+    let browser = json!({ "type": "string", "pattern": BROWSER_PATTERN, "maxLength": BROWSER_CHARS_MAX,
+        "description": "A browser that runs already: ws:// or wss://" });
     let properties = json!({
         "command": { "type": "array", "items": { "type": "string" }, "minItems": 1,
             "description": "The executor and its arguments, its script among them" },
+        "run_id": run_id,
         "job": { "description": "For the script: any JSON" },
         "job_id": word,
         "attempt": { "type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 1 },
@@ -44,7 +59,7 @@ pub fn schema() -> Value {
             "username": { "type": "string" },
             "password": { "type": "string", "writeOnly": true },
         }), &["protocol", "host", "port"]),
-        "browser_ws_endpoint": word,
+        "browser_ws_endpoint": browser,
     });
     crate::closed(properties, &["command"])
 }
@@ -57,7 +72,12 @@ pub fn read(input: &Value, usual: &RunOrder) -> Result<RunOrder, Fault> {
         Value::Null => usual.policy.clone(),
         asked => policy(asked)?,
     };
+    let run_id = text("run_id");
+    if run_id.as_deref() == Some(LAST) {
+        return Err(bad("run_id", "`last` stands for the newest run"));
+    }
     Ok(RunOrder {
+        run_id,
         job: input["job"].clone(),
         job_id: text("job_id"),
         attempt: u32::try_from(attempt).unwrap_or(u32::MAX),

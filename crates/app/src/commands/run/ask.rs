@@ -33,6 +33,9 @@ pub fn order(environment: &Environment, asked: &Run) -> Result<Value, String> {
             input[name] = value;
         }
     };
+    put("run_id", asked.run_id.clone().map(Value::from));
+    let browser = asked.browser_ws_endpoint.clone().map(Value::from);
+    put("browser_ws_endpoint", browser);
     put("job_id", asked.job_id.clone().map(Value::from));
     put(
         "parent_run_id",
@@ -110,6 +113,36 @@ pub fn read_file(
         }
         text => text.map_err(failed),
     }
+}
+
+/// Reads the name of a run, as `runs/start` takes it.
+pub fn run_id(text: &str) -> Result<String, String> {
+    let is_first = |c: char| c.is_ascii_alphanumeric();
+    let is_known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if text.len() <= 128
+        && text.starts_with(is_first)
+        && text.chars().all(is_known)
+        && text != "last"
+    {
+        return Ok(text.to_owned());
+    }
+    let wrong = "a run's name has up to 128 letters, digits and . _ -, begins with a letter or \
+                 digit, and is not `last`";
+    Err(wrong.to_owned())
+}
+
+/// Reads the address of a browser.
+pub fn browser(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("ws://");
+    let rest = rest
+        .or_else(|| text.strip_prefix("wss://"))
+        .unwrap_or_default();
+    let is_address =
+        !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace);
+    if is_address && text.chars().count() <= 2048 {
+        return Ok(text.to_owned());
+    }
+    Err("a browser's address is ws://HOST:PORT/… or wss://…, of at most 2048 characters".to_owned())
 }
 
 /// Reads `4096`, `64K`, `8M`, `8G` or `1T`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Wire,
 };
-use callgate_gate::Gate;
+use callgate_gate::{Gate, Rehearsal};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use super::fan::{Child, Tally};
 use super::live::Live;
 use super::screen::{Counts, DRAW_EVERY_MS, Screen};
 use crate::commands::{StopSignals, tend};
-use crate::compose::Parts;
+use crate::compose::{Parts, chain};
 use crate::notify::{Notifier, notice};
 
 /// Ends that are told of at a time.
@@ -58,6 +58,7 @@ pub struct Brief {
 
 /// A run that is over.
 struct Over {
+    run_id: String,
     outcome: Outcome,
     /// Nothing for the first.
     child: Option<(String, u32)>,
@@ -76,6 +77,23 @@ struct Stage {
 }
 
 impl Conductor<'_> {
+    /// Whether the first run would begin, and its input; nothing is run or recorded.
+    pub async fn rehearse(&self) -> Result<(Rehearsal, Value), Fault> {
+        let mut call = self.first_call(&Cancel::new());
+        let input = self.order.clone();
+        if let Some(id) = &self.asked.run_id {
+            let taken = self.parts.store.run(id).map_err(|error| Fault::Internal {
+                message: chain(&error),
+            })?;
+            if taken.is_some() {
+                return Err(Fault::conflict(format!("run {id} is there already")));
+            }
+        }
+        call.key = None;
+        let rehearsal = self.gate.rehearse(&call).await?;
+        Ok((rehearsal, input))
+    }
+
     /// Runs all of it.
     pub async fn conduct(self) -> Result<All, String> {
         let mut signals = StopSignals::watch()?;
@@ -126,18 +144,23 @@ impl Conductor<'_> {
         if let [_, .., script] = self.asked.command.as_slice() {
             self.live.fan.begin(script, &self.order["job"]);
         }
-        let mut call = self.call(&stage, self.order.clone());
-        call.key = self.asked.key.as_deref().and_then(IdempotencyKey::new);
-        call.lease = self.asked.lease.as_deref().map(LeaseToken::new);
-        stage.run_id = call.id.to_string();
+        let call = self.first_call(&stage.cancel);
+        stage.run_id = run_of(&call);
         self.start(&mut stage, call, None);
         stage
     }
 
+    fn first_call(&self, cancel: &Cancel) -> Call {
+        let mut call = self.call(cancel, self.order.clone());
+        call.key = self.asked.key.as_deref().and_then(IdempotencyKey::new);
+        call.lease = self.asked.lease.as_deref().map(LeaseToken::new);
+        call
+    }
+
     /// What one call begins with. All of a command are of one trace.
-    fn call(&self, stage: &Stage, input: Value) -> Call {
+    fn call(&self, cancel: &Cancel, input: Value) -> Call {
         let caller = Caller::uid(self.parts.environment.uid);
-        let (id, cancel) = (self.gate.next_id(), stage.cancel.child_token());
+        let (id, cancel) = (self.gate.next_id(), cancel.child_token());
         let input = Document::from_value(input);
         let mut call = Call::new(id, "runs/start", input, caller, Wire::Gate, cancel);
         call.trace_id.clone_from(&self.asked.trace_id);
@@ -146,11 +169,16 @@ impl Conductor<'_> {
 
     fn start(&self, stage: &mut Stage, call: Call, child: Option<(String, u32)>) {
         let depth = child.as_ref().map_or(0, |(_, depth)| *depth);
-        self.live.fan.runs(&call.id.to_string(), depth);
+        let run_id = run_of(&call);
+        self.live.fan.runs(&run_id, depth);
         let gate = Arc::clone(&self.gate);
         stage.running.spawn(async move {
             let outcome = gate.call(&call).await;
-            Over { outcome, child }
+            Over {
+                run_id,
+                outcome,
+                child,
+            }
         });
     }
 
@@ -158,7 +186,7 @@ impl Conductor<'_> {
         while stage.running.len() < self.asked.parallel as usize
             && let Some(child) = self.live.fan.next()
         {
-            let call = self.call(stage, self.input_of(&child));
+            let call = self.call(&stage.cancel, self.input_of(&child));
             self.start(stage, call, Some((child.target, child.depth)));
         }
     }
@@ -167,7 +195,7 @@ impl Conductor<'_> {
     fn input_of(&self, child: &Child) -> Value {
         let mut input = self.order.clone();
         if let Some(members) = input.as_object_mut() {
-            for name in ["attempt", "parent_run_id", "job_id"] {
+            for name in ["run_id", "attempt", "parent_run_id", "job_id"] {
                 members.remove(name);
             }
         }
@@ -182,15 +210,16 @@ impl Conductor<'_> {
     }
 
     fn over(&self, stage: &mut Stage, over: Over) {
-        let call_id = over.outcome.call.to_string();
-        self.live.fan.ended(&call_id);
-        let report = self.report_of(over.outcome);
+        let run_id = over.run_id;
+        self.live.fan.ended(&run_id);
         // What was told of earlier, under the same key, is not told again.
+        let is_new = !over.outcome.replayed;
+        let report = self.report_of(&run_id, over.outcome);
         if report
             .as_ref()
-            .is_ok_and(|report| report["run_id"] == call_id)
+            .is_ok_and(|report| is_new && report["run_id"] == run_id)
         {
-            self.tell(stage, &call_id, report.as_ref().ok());
+            self.tell(stage, &run_id, report.as_ref().ok());
         }
         let Some((target, depth)) = over.child else {
             stage.first = Some(report);
@@ -202,7 +231,7 @@ impl Conductor<'_> {
             Err(fault) => ("refused".to_owned(), fault.to_string()),
         };
         stage.others.push(Brief {
-            run_id: call_id,
+            run_id,
             target,
             depth,
             outcome,
@@ -212,13 +241,16 @@ impl Conductor<'_> {
 
     /// How a run ended, in its report: that of the store, since a call that was ended early has
     /// no output.
-    fn report_of(&self, outcome: Outcome) -> Result<Value, Fault> {
+    fn report_of(&self, run_id: &str, outcome: Outcome) -> Result<Value, Fault> {
         let fault = match outcome.result {
             Ok(output) => return Ok(output.json.into_value()),
             Err(fault) => fault,
         };
-        let kept = self.parts.store.run_report(&outcome.call.to_string());
-        let kept = kept.ok().flatten();
+        let kept = self.parts.store.run(run_id).ok().flatten();
+        // Another run may have the name that this one was refused.
+        let kept = kept.filter(|run| run.call == outcome.call);
+        let kept = kept.and_then(|run| self.parts.store.run_report(&run.run_id).ok());
+        let kept = kept.flatten();
         let kept = kept.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
         let Some(mut report) = kept.or_else(|| report_in(&fault)) else {
             return Err(fault);
@@ -283,6 +315,12 @@ async fn deliver(stage: &mut Stage, signals: &mut StopSignals) {
             Some(Err(error)) => stage.untold.push(error.to_string()),
         }
     }
+}
+
+/// The name of the run that a call is: the one that was asked for, or that of the call.
+fn run_of(call: &Call) -> String {
+    let asked = call.input.value()["run_id"].as_str();
+    asked.map_or_else(|| call.id.to_string(), str::to_owned)
 }
 
 /// The same executor with another script: in place of the last word, or after the only one.

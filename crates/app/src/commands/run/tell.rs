@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use callgate_call::{Fault, RunPolicy, RunVerdict};
+use callgate_gate::Rehearsal;
 use callgate_store::give_file_with;
 use callgate_tools::exec::{NOT_EXECUTABLE, OUT_OF_REACH};
 use serde_json::{Value, json};
@@ -48,6 +49,36 @@ pub fn all(place: &Place, asked: &Run, all: &All) -> Done {
         return Ok(ExitCode::from(REFUSED));
     }
     Ok(ExitCode::from(code_of(&report)))
+}
+
+/// What a rehearsal came to. A proxy's password is not shown.
+pub fn rehearsal(place: &Place, rehearsed: Result<(Rehearsal, Value), Fault>) -> Done {
+    let (rehearsal, mut input) = match rehearsed {
+        Ok(rehearsed) => rehearsed,
+        Err(fault) => {
+            let words = format!("it would be refused: {fault}");
+            return Err(Failure::from(fault).in_words(words).exiting(1));
+        }
+    };
+    if let Some(password) = input.pointer_mut("/proxy/password") {
+        *password = "[secret]".into();
+    }
+    let waits = rehearsal.needs_approval;
+    if place.json {
+        show::json(&json!({
+            "dry_run": true,
+            "needs_approval": waits,
+            "enforcement": rehearsal.enforcement.level.as_str(),
+            "input": input,
+        }));
+    } else {
+        show::data(&format!("{input:#}\n"));
+        show::say(match waits {
+            true => "it would wait for an approval: `callgate approvals`",
+            false => "it would begin; nothing was run",
+        });
+    }
+    Ok(ExitCode::from(u8::from(waits)))
 }
 
 fn is_for_stdout(asked: &Run) -> bool {
