@@ -378,7 +378,7 @@ fn size_of(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<u64> {
 fn enter_folder(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     match rustix::fs::openat(parent, name, FOLDER, Mode::empty()) {
         Err(Errno::ACCESS) => {
-            rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            scratch::give_rights(parent, name)?;
             Ok(rustix::fs::openat(parent, name, FOLDER, Mode::empty())?)
         }
         opened => Ok(opened?),

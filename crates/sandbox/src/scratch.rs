@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, RenameFlags, Stat, Uid,
@@ -190,7 +190,7 @@ pub(crate) fn remove(
 /// Empties a folder of `top` and removes it: files go, folders move up to `top`.
 fn lift(top: BorrowedFd<'_>, name: &CStr, lifted: &mut u64) -> io::Result<()> {
     // A folder may have been made without any rights.
-    let _ = rustix::fs::chmodat(top, name, Mode::RWXU, AtFlags::empty());
+    let _ = give_rights(top, name);
     let folder = rustix::fs::openat(top, name, FOLDER, Mode::empty())?;
     loop {
         let some = names(folder.as_fd())?;
@@ -200,7 +200,7 @@ fn lift(top: BorrowedFd<'_>, name: &CStr, lifted: &mut u64) -> io::Result<()> {
         for (inner, kind) in some {
             if kind == FileType::Directory {
                 // To move a folder is to write its `..`.
-                let _ = rustix::fs::chmodat(&folder, &inner, Mode::RWXU, AtFlags::empty());
+                let _ = give_rights(folder.as_fd(), &inner);
                 move_up(folder.as_fd(), &inner, top, lifted)?;
             } else {
                 rustix::fs::unlinkat(&folder, &inner, AtFlags::empty())?;
@@ -208,6 +208,15 @@ fn lift(top: BorrowedFd<'_>, name: &CStr, lifted: &mut u64) -> io::Result<()> {
         }
     }
     Ok(rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Gives the owner of a folder all rights to it. The plain call follows a link, and a program may
+/// put one in the folder's place at any moment: the mode of a file outside would be changed.
+pub(crate) fn give_rights(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    let opened = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    Ok(rustix::fs::chmod(opened, Mode::RWXU)?)
 }
 
 fn move_up(
@@ -253,4 +262,37 @@ fn names(folder: BorrowedFd<'_>) -> io::Result<Vec<(CString, FileType)>> {
 fn kind_of(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<FileType> {
     let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(FileType::from_raw_mode(stat.st_mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::Path;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// A link in the place of a folder does not have the mode changed of what it leads to.
+    #[test]
+    fn rights_are_given_to_folders_alone() {
+        let top = std::env::temp_dir().join(format!("callgate-rights-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&top);
+        std::fs::create_dir_all(top.join("outside")).unwrap();
+        std::fs::create_dir(top.join("folder")).unwrap();
+        symlink("outside", top.join("link")).unwrap();
+        for name in ["outside", "folder"] {
+            let locked = std::fs::Permissions::from_mode(0o000);
+            std::fs::set_permissions(top.join(name), locked).unwrap();
+        }
+        let parent = rustix::fs::open(&top, FOLDER, Mode::empty()).unwrap();
+        give_rights(parent.as_fd(), c"link").unwrap_err();
+        give_rights(parent.as_fd(), c"folder").unwrap();
+        assert_eq!(
+            (mode(&top.join("outside")), mode(&top.join("folder"))),
+            (0, 0o700)
+        );
+        std::fs::remove_dir_all(&top).unwrap();
+    }
 }
