@@ -14,6 +14,7 @@ mod leases;
 mod metrics;
 mod oversize;
 mod policy;
+mod rehearse;
 mod replay;
 mod schema;
 mod tokens;
@@ -29,10 +30,11 @@ pub use callgate_store::{
     TokenState,
 };
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
-pub use invoke::{Answer, Gate, Rehearsal, Setup, others_first};
+pub use invoke::{Answer, Gate, Setup, others_first};
 pub use leases::{LeaseGranted, LeaseRequest};
 pub use metrics::{DURATION_EDGES_US, ToolNumbers};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};
+pub use rehearse::Rehearsal;
 pub use schema::{Schema, SchemaError};
 pub use trace::{Found, Spans, find_trace, recent_traces};
 pub use views::CatalogRef;
