@@ -1,11 +1,14 @@
 //! Toolchains under confinement: what people build and test with runs by `exec/run`, for every pair
 //! of users, in a home of its own, and nothing else of the owner's home can be read. R-40, R-42.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
-use crate::support::arena::Users;
-use crate::support::drive::run;
+use crate::support::arena::{Users, give};
+use crate::support::drive::{self, Host, run};
 use crate::support::owner::{OwnerHome, SECRET, SECRETS, Stand};
+use crate::support::wait_for;
 
 /// A manifest and sources of a crate that depends on another by its path.
 const RUST: [(&str, &str); 4] = [
@@ -151,9 +154,9 @@ fn go_and_make() {
         \x20   at = 'example.com/other@v1.0.0/'\n\
         \x20   module.writestr(at + 'go.mod', 'module example.com/other\\n')\n\
         \x20   module.writestr(at + 'other.go', 'package other\\n\\nfunc Seven() int { return 7 }\\n')\n";
-    let mut python = std::process::Command::new(crate::support::drive::python());
+    let mut maker = std::process::Command::new(drive::python());
     let to = home.join("go/pkg/mod/cache/download/example.com/other/@v/v1.0.0.zip");
-    run(python.args(["-c", zip]).arg(to)).good();
+    run(maker.args(["-c", zip]).arg(to)).good();
     for users in Users::all() {
         let stand = Stand::new(
             users,
@@ -268,7 +271,7 @@ fn chromium() {
             _ => "reads = [\"/proc\"]\n",
         };
         let tool = format!(
-            "{reads}[[tool]]\nname = \"shot\"\nwrites = [\"out\"]\nnetwork = true\nipc = true\n{reads}\
+            "{reads}[[tool]]\nname = \"shot\"\ncode = [\"shot.sh\"]\nwrites = [\"out\"]\nnetwork = true\nipc = true\n{reads}\
              input_schema = {{ type = \"object\" }}\n\
              runner = {{ kind = \"process\", command = [\"/bin/sh\", \"shot.sh\"] }}\n"
         );
@@ -349,6 +352,71 @@ fn an_approved_call_has_a_fresh_home() {
     }
 }
 
+/// R-40. What a killed gate leaves of a fresh home is gone with the next one.
+#[test]
+fn a_fresh_home_of_a_killed_gate_goes() {
+    let home = OwnerHome::new();
+    for users in Users::all() {
+        let ask = "[[policy]]\ntools = [\"exec/run\"]\ndecision = \"ask\"\n";
+        let stand = Stand::new(users, &home, &[("callgate.toml", ask)]);
+        let mut host = Host::spawn(stand.callgate().arg("rpc"));
+        let script = "echo x > ~/x; echo $HOME > started; exec sleep 1000";
+        let request = |id: u64| {
+            json!({
+                "jsonrpc": "2.0", "id": id, "method": "exec/run",
+                "params": { "command": "sh", "args": ["-c", script] },
+            })
+        };
+        let asked = host.ask(&request(1));
+        let id = asked["error"]["data"]["approval"].as_str();
+        let id = id.unwrap_or_else(|| panic!("{asked}"));
+        stand.cli(&["approvals", "grant", id]).good();
+        assert!(host.send(&request(2)));
+        let fresh = wait_for("its home", || {
+            let told = String::from_utf8(stand.read("started")?).ok()?;
+            told.strip_suffix('\n').map(PathBuf::from)
+        });
+        host.kill();
+        assert!(fresh.to_string_lossy().contains("/fresh/"), "{fresh:?}");
+        approved(&stand, &json!({ "command": "true" }));
+        let left = std::fs::read_dir(fresh.parent().expect("a folder")).expect("its entries");
+        assert_eq!(left.count(), 0);
+    }
+}
+
+/// R-42. Without mount namespaces the home is there, and closed all the same.
+#[test]
+fn without_mounts_the_home_is_closed() {
+    let home = OwnerHome::new().with_rust();
+    for users in Users::all() {
+        // Root's own things are seen to by mounts, so that it takes the owner's word.
+        let word = "[exec]\nallow_unsafe_execution = true\n";
+        let stand = Stand::new(users, &home, &[("callgate.toml", word)]);
+        for name in SECRETS {
+            let params =
+                json!({ "command": "cat", "args": [home.join(name)], "timeout_ms": 60_000 });
+            let mut command = stand.callgate();
+            let input = params.to_string();
+            command
+                .args(["call", "exec/run", &input])
+                .env("CALLGATE_HIDE", "mountns");
+            let ended = run(&mut command).good().json();
+            assert_eq!(
+                (&ended["exit_code"], &ended["stdout"]),
+                (&json!(1), &json!("")),
+                "{ended}"
+            );
+        }
+        let mut command = stand.callgate();
+        let input = json!({ "command": "cargo", "args": ["--version"] }).to_string();
+        command
+            .args(["call", "exec/run", &input])
+            .env("CALLGATE_HIDE", "mountns");
+        let ended = run(&mut command).good().json();
+        assert_eq!(ended["exit_code"], 0, "{ended}");
+    }
+}
+
 /// R-40. A home past its bound is emptied before its next use, and the workspace is not.
 #[test]
 fn a_home_is_bounded() {
@@ -387,7 +455,7 @@ fn one_home_for_all_ways_to_run() {
     for users in Users::all() {
         let stand = Stand::new(users, &home, &[]);
         let said = stand.run(&["sh", "-c", "echo $HOME"]);
-        let mut host = crate::support::drive::Host::spawn(stand.callgate().arg("rpc"));
+        let mut host = Host::spawn(stand.callgate().arg("rpc"));
         let words = ["-c", "echo $HOME > $0; echo x > ~/$0"];
         let terminal = json!({ "command": "sh", "args": [words[0], words[1], "terminal"] });
         let run = json!({ "command": ["sh", words[0], words[1], "run"] });
@@ -398,7 +466,7 @@ fn one_home_for_all_ways_to_run() {
             host.ask(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         }
         for name in ["terminal", "run"] {
-            let told = crate::support::wait_for(name, || {
+            let told = wait_for(name, || {
                 let bytes = stand.read(name)?;
                 bytes.ends_with(b"\n").then_some(bytes)
             });
@@ -406,5 +474,14 @@ fn one_home_for_all_ways_to_run() {
         }
         host.end();
         assert_eq!(stand.run(&["sh", "-c", "ls ~"]), "run\nterminal\n");
+        // Nobody else's, though they are of the same user.
+        let other = stand.homes().join("other");
+        std::fs::create_dir(&other).expect("another home");
+        std::fs::write(other.join("mark"), "marked").expect("a mark");
+        give(&other, users.owner);
+        let script = format!("cat {0}/mark; ls {0}; echo x > {0}/y", other.display());
+        let seen = stand.exec(&json!({ "command": "sh", "args": ["-c", script] }));
+        assert!(!seen.to_string().contains("marked"), "{seen}");
+        assert!(!other.join("y").exists(), "{seen}");
     }
 }

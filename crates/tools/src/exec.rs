@@ -20,7 +20,7 @@ use callgate_call::{
     Clock, Fault, Job, Needs, Notification, Output, RunFuture, Runner, Secrets, Stream, Tier, Tool,
     natural_number,
 };
-use callgate_sandbox::{Child, Ending, Exit, Limits, Spawner};
+use callgate_sandbox::{Child, Ending, Exit, Limits, Spawner, Spec};
 use callgate_store::Store;
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
@@ -183,6 +183,19 @@ impl Exec {
         let mut spec = self.spec(input, job.plan.confinement.as_ref())?;
         let home = self.settings.programs.home(job).await?;
         live_in(&mut spec, home.as_ref(), &input["env"]);
+        let ended = self.carry_out(job, spec, (began_us, times)).await;
+        leave(home).await;
+        ended
+    }
+
+    /// Runs the program to its end.
+    async fn carry_out(
+        &self,
+        job: Job<'_>,
+        mut spec: Spec,
+        (began_us, times): (u64, Times),
+    ) -> Result<Output, Fault> {
+        let input = job.call.input.value();
         let pipes = |error: io::Error| Fault::Internal {
             message: format!("make pipes: {error}"),
         };
@@ -232,7 +245,7 @@ impl Exec {
             }
             ended?
         };
-        let (stdout, stderr, ()) = tokio::join!(stdout.text(), stderr.text(), leave(home));
+        let (stdout, stderr) = tokio::join!(stdout.text(), stderr.text());
         let took_us = self.parts.clock.micros().saturating_sub(began_us);
         Ok(Output::from_value(json!({
             "exit_code": ended.code,

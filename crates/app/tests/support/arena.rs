@@ -187,6 +187,7 @@ impl Arena {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.folder.path())
             .env("CALLGATE_STATE", self.folder.join("state"))
+            .env("CALLGATE_CODE", self.folder.join("code"))
             .env(SECRET.0, SECRET.1)
             .current_dir(if self.ws().exists() {
                 self.ws()
