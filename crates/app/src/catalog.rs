@@ -24,7 +24,7 @@ use crate::config::{
     ExecutorRunnerConfig, IsolationConfig, LimitsConfig, ModeConfig, PoolConfig, RunnerConfig,
     SchemaSource, ToolConfig,
 };
-use crate::environment::Environment;
+use crate::environment::{Environment, Referrer};
 use crate::needs::{Ground, guarantees};
 use crate::project::{Bound, Code};
 use crate::remote::{self, Remotes};
@@ -484,7 +484,7 @@ pub fn child_env(
         let value = match reference(value) {
             None => OsString::from(value),
             Some(ours) => environment
-                .os(ours)
+                .referred(ours, Referrer::Tool)
                 .ok_or_else(|| format!("env: `{ours}` is not set"))?
                 .to_owned(),
         };

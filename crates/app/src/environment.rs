@@ -29,6 +29,28 @@ pub struct Environment {
     pub program: PathBuf,
     /// Our effective uid.
     pub uid: u32,
+    /// What the command may run, and so which variables must be set that configuration refers to.
+    tools_run: ToolsRun,
+}
+
+/// Which tools a command may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ToolsRun {
+    /// The command runs no tool, or only looks at what there is of them.
+    Nothing,
+    /// The command runs built-in tools.
+    Builtins,
+    /// The command may run any tool.
+    All,
+}
+
+/// Who refers to a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Referrer {
+    /// A tool of the configuration: `${NAME}` in its `env`, or its `token_env`.
+    Tool,
+    /// What built-in tools use.
+    Builtin,
 }
 
 impl Environment {
@@ -39,6 +61,7 @@ impl Environment {
             current_dir: std::env::current_dir().unwrap_or_else(|_| PathBuf::from(GONE)),
             program: PathBuf::from("/proc/self/exe"),
             uid: rustix::process::geteuid().as_raw(),
+            tools_run: ToolsRun::All,
         }
     }
 
@@ -50,6 +73,7 @@ impl Environment {
             current_dir: PathBuf::from("/"),
             program: PathBuf::from("/proc/self/exe"),
             uid: 0,
+            tools_run: ToolsRun::All,
         }
     }
 
@@ -67,6 +91,42 @@ impl Environment {
             is_ours.then(|| home.map(PathBuf::from)).flatten()
         };
         list.lines().find_map(fields)
+    }
+
+    /// The same for a command that runs no tool: what configuration refers to need not be set.
+    pub fn of_no_tool(&self) -> Self {
+        let tools_run = ToolsRun::Nothing;
+        Self {
+            tools_run,
+            ..self.clone()
+        }
+    }
+
+    /// The same for a command that runs built-in tools alone: what other tools refer to need not be
+    /// set.
+    pub fn of_builtins(&self) -> Self {
+        let tools_run = ToolsRun::Builtins;
+        Self {
+            tools_run,
+            ..self.clone()
+        }
+    }
+
+    /// Returns a variable that configuration refers to. `None` if it must be set and is not; a
+    /// command that does not run who refers to it gets a word in its place.
+    pub fn referred(&self, name: &str, by: Referrer) -> Option<&OsStr> {
+        const UNUSED: &str = "unset";
+        let least = match by {
+            Referrer::Tool => ToolsRun::All,
+            Referrer::Builtin => ToolsRun::Builtins,
+        };
+        let unused = || (self.tools_run < least).then_some(OsStr::new(UNUSED));
+        self.os(name).or_else(unused)
+    }
+
+    /// The same, as text.
+    pub fn referred_text(&self, name: &str, by: Referrer) -> Option<&str> {
+        self.referred(name, by).and_then(OsStr::to_str)
     }
 
     /// All variables.

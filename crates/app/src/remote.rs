@@ -20,7 +20,7 @@ use crate::catalog::{IMPORTS_ARGUMENT, child_limits, words};
 use crate::config::{
     ContainerRunnerConfig, ModeConfig, RuntimeConfig, SecretsConfig, ServiceRunnerConfig,
 };
-use crate::environment::Environment;
+use crate::environment::{Environment, Referrer};
 use crate::python;
 
 /// Variables that hold a secret wherever they are set; each also with a prefix.
@@ -108,7 +108,7 @@ impl Remotes {
             None => None,
             Some(name) => {
                 let token = environment
-                    .text(name)
+                    .referred_text(name, Referrer::Tool)
                     .ok_or_else(|| format!("token_env: `{name}` is not set"))?;
                 let token = BearerSecret::new(token);
                 Some(token.ok_or_else(|| format!("token_env: `{name}` is no token"))?)
@@ -222,7 +222,7 @@ fn declared(
 ) -> Result<Vec<(String, String)>, String> {
     let value = |value: &str| match value.strip_prefix("${").and_then(|v| v.strip_suffix('}')) {
         None => Ok(value.to_owned()),
-        Some(ours) => match environment.text(ours) {
+        Some(ours) => match environment.referred_text(ours, Referrer::Tool) {
             Some(found) => Ok(found.to_owned()),
             None => Err(format!("env: `{ours}` is not set")),
         },

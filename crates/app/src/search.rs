@@ -7,6 +7,7 @@ use callgate_search::chroma::{Chroma, Place};
 
 use crate::compose::{Parts, SetupError};
 use crate::config::{SearchConfig, StoreKind};
+use crate::environment::Referrer;
 
 impl Parts<'_> {
     /// The one that the configuration in force names, else our own.
@@ -26,7 +27,7 @@ impl Parts<'_> {
         let token = match &config.token_env {
             None => None,
             Some(name) => {
-                let token = self.environment.text(name);
+                let token = self.environment.referred_text(name, Referrer::Builtin);
                 let token =
                     token.ok_or_else(|| format!("search.token_env: `{name}` is not set"))?;
                 Some(token.to_owned())

@@ -120,5 +120,6 @@ mod traces;
 mod tree_limits;
 mod trust;
 mod trust_copy;
+mod unset_variables;
 mod untrusted;
 mod vanishing;

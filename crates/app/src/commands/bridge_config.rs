@@ -74,6 +74,7 @@ fn listed(
     place: &Place,
     args: &BridgeConfig,
 ) -> Result<Vec<ToolSchema>, String> {
+    let environment = &environment.of_no_tool();
     let parts = super::open(environment, place)?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let gate = parts.gate(setup);

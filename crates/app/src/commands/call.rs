@@ -150,7 +150,7 @@ pub fn asked(
         trace_id: None,
         standalone: false,
     };
-    carry(environment, place, &call, input)
+    carry(&environment.of_builtins(), place, &call, input)
 }
 
 /// Through the running gate, or else in this process.

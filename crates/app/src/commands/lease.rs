@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use callgate_call::{Caller, Digest, Fault, Tier};
 use callgate_doors::http::tool_body;
-use callgate_gate::{Lease as Granted, LeaseRequest, LeaseState};
+use callgate_gate::{Lease as Granted, LeaseRequest, LeaseState, Setup};
 use callgate_wires::json::{self, DEPTH_MAX};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -64,6 +64,7 @@ pub fn tier(text: &str) -> Result<Tier, String> {
 }
 
 pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
+    let environment = &environment.of_no_tool();
     let (parts, setup) = match &lease.command {
         LeaseCommand::Grant {
             plugin: Some(plugin),
@@ -76,10 +77,14 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
             let (parts, setup, _) = load_plugin(environment, &place, plugin.as_os_str())?;
             (parts, setup)
         }
-        LeaseCommand::Grant { .. } | LeaseCommand::List | LeaseCommand::Revoke { .. } => {
+        LeaseCommand::Grant { .. } => {
             let parts = super::open(environment, place)?;
             let setup = parts.setup().map_err(|error| chain(&error))?;
             (parts, setup)
+        }
+        // Nothing of the configuration is needed.
+        LeaseCommand::List | LeaseCommand::Revoke { .. } => {
+            (super::open(environment, place)?, Setup::default())
         }
     };
     let gate = parts.gate(setup);

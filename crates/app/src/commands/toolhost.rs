@@ -56,7 +56,12 @@ pub fn main(environment: &Environment, words: &[OsString]) -> ExitCode {
         return ExitCode::from(EXIT_USAGE);
     };
     init_log(environment);
-    let (parts, setup, options) = match load_plugin(environment, &place, plugin) {
+    let listing = environment.of_no_tool();
+    let loading = match mode.to_str() {
+        Some("--list") => &listing,
+        _ => environment,
+    };
+    let (parts, setup, options) = match load_plugin(loading, &place, plugin) {
         Ok(loaded) => loaded,
         Err(error) => return refuse(Entry::Run, &error, EXIT_PLUGIN),
     };

@@ -84,7 +84,8 @@ pub fn all(environment: &Environment, place: &Place) -> Result<(Vec<Value>, Stri
 
 /// The tools of the workspace, whether a gate runs or not; and the line about them.
 pub fn own(environment: &Environment, place: &Place) -> Result<(Vec<Value>, String), String> {
-    let parts = super::open(environment, place)?;
+    let environment = environment.of_no_tool();
+    let parts = super::open(&environment, place)?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let tools = setup.catalog.tools().map(tool_body).collect();
     Ok((tools, setup.note))
