@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use callgate_call::{
     Face, Fault, Guarantee, Isolation, Job, Needs, RunFuture, RunOrder, Runner, Tier, Tool,
-    aid_of_name, is_name,
+    aid_of_name, is_name, visible,
 };
 use callgate_runners::{
     ExecutorRunner, ExecutorSettings, Executors, NodeSettings, Pool, PoolRunner, PoolSettings,
@@ -16,6 +16,7 @@ use callgate_runners::{
 };
 use callgate_sandbox::{Limits, Spawner, Spec, real, resolve, scrubbed_env};
 use callgate_tools::runs::{RUN_TIMEOUT, RUN_TIMEOUT_CAP};
+use callgate_wires::tool_protocol::slug;
 use callgate_wires::toolhost::tier_of_side_effects;
 
 use crate::bounds::check_bounds;
@@ -75,12 +76,8 @@ pub struct Workshop<'a> {
 impl Workshop<'_> {
     /// The tool a `[[tool]]` describes.
     pub fn tool(&mut self, config: ToolConfig) -> Result<Tool, String> {
+        let config = named(config)?;
         let about = |reason: String| format!("tool `{}`: {reason}", config.name);
-        if !is_name(&config.name) {
-            return Err(about(
-                "a name is segments of letters, digits, `_`, `-` and `.`, joined by `/`".to_owned(),
-            ));
-        }
         let aid = config
             .aid
             .clone()
@@ -121,6 +118,7 @@ impl Workshop<'_> {
             .transpose()?;
         Ok(Tool {
             runs_callers_code: false,
+            declared: config.declared,
             aid,
             entry: config.runner.as_ref().and_then(RunnerConfig::entry),
             face: Face {
@@ -426,6 +424,33 @@ impl Workshop<'_> {
         self.pools.insert(key, Arc::clone(&made));
         Ok(made)
     }
+}
+
+/// A tool under a name that every wire takes. Others are kept as its declared name, by which it
+/// can be called as well: `fetch a page` is `fetch_a_page` where blanks cannot be written.
+fn named(mut config: ToolConfig) -> Result<ToolConfig, String> {
+    let name = config.name.clone();
+    if is_name(&name) {
+        return Ok(config);
+    }
+    let plain = name.split('/').map(slug).collect::<Vec<_>>().join("/");
+    let is_text = visible(&name) == name;
+    let has_words = name
+        .split('/')
+        .all(|part| part.contains(char::is_alphanumeric));
+    if !is_text || !has_words || name.trim() != name || !is_name(&plain) {
+        return Err(format!(
+            "tool {name:?}: a name has letters or digits in each of its parts between `/`, at most \
+             128 bytes, no control characters and no blanks around it"
+        ));
+    }
+    config.title.get_or_insert_with(|| name.clone());
+    if !config.aliases.contains(&name) {
+        config.aliases.push(name.clone());
+    }
+    config.name = plain;
+    config.declared = Some(name);
+    Ok(config)
 }
 
 /// What keeps one call from the next: what the tool asks for, if its runner can do it, else

@@ -561,7 +561,7 @@ fn restriction(config: &PolicyConfig) -> Rule {
 
 /// A tool under the first limit that is about it, unless it has its own.
 fn limited(tool: Tool, limits: &[(&[String], RateLimit)]) -> Tool {
-    let names = [tool.name.as_str(), tool.aid.as_str()];
+    let names = tool.rule_names();
     let found = limits.iter().find(|(tools, _)| fits_any(tools, &names));
     let rate_limit = tool.rate_limit.or(found.map(|(_, rate)| *rate));
     Tool { rate_limit, ..tool }
@@ -643,10 +643,7 @@ pub fn warnings(setup: &Setup) -> Vec<String> {
         .iter()
         .filter(idle)
         .map(|rule| {
-            let names = setup
-                .catalog
-                .tools()
-                .flat_map(|tool| [&*tool.name, &*tool.aid]);
+            let names = setup.catalog.tools().flat_map(|tool| tool.rule_names());
             let near = match rule.tools.as_slice() {
                 [only] => suggest::question(only, names),
                 _ => String::new(),

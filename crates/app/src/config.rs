@@ -205,6 +205,9 @@ pub struct ToolConfig {
     /// That of its pack, which alone has one.
     #[serde(skip)]
     pub version: Option<String>,
+    /// The name it was declared by, where its own is made of that; never written.
+    #[serde(skip)]
+    pub declared: Option<String>,
     /// What a tool of a project brings along; never written in a configuration.
     #[serde(skip)]
     pub bound: Option<Box<Bound>>,

@@ -27,6 +27,7 @@ mod at_most_once;
 mod attacks;
 mod audit;
 mod bad_input;
+mod blank_names;
 mod bridge;
 mod bridge_sdk;
 mod bridge_vectors;

@@ -351,7 +351,7 @@ fn the_limit_that_applies() {
         );
         assert_eq!(ran.good().json()["ok"], true, "{tool}");
         let trace = project.go(&["trace", "--last", "--json"]).good().json();
-        assert_eq!(trace["tool"], tool.replace(' ', "_"), "{trace}");
+        assert_eq!(trace["tool"], tool, "{trace}");
         trace["timeout_ms"].clone()
     };
     assert_eq!(

@@ -1,6 +1,7 @@
 //! Tools that are no children of the gate: at another gate's service, and in containers of a
 //! real podman.
 
+use std::net::TcpListener;
 use std::process::Command;
 
 use crate::podman::{IMAGE, Podman};
@@ -102,6 +103,27 @@ fn a_gate_is_another_gates_service() {
         json!(["no_env_write"]),
         "{refused}"
     );
+    // TP-73, TP-81, TP-82: a call that stopped at the handshake says where and what it heard.
+    assert_eq!(trace["service_url"], url, "{trace}");
+    assert_eq!(trace["service_handshake"], true, "{trace}");
+    assert_eq!(trace["enforcement_level"], "none", "{trace}");
+
+    // A service that is not there has heard nothing.
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = closed.local_addr().expect("an address").port();
+    drop(closed);
+    let text = config("").replace(&web.port.to_string(), &port.to_string());
+    let asks = "guarantees = { no_network = true }\n";
+    let lost = folder_of(&[("callgate.toml", &(text + asks))]);
+    cli(&lost, &["trust"]).good();
+    let refused = cli(&lost, &["call", "--json", "hello", "{}"]).json();
+    assert_eq!(refused["fault"]["kind"], "unavailable", "{refused}");
+    let trace = cli(&lost, &["trace", "--last", "--json"]).good().json();
+    assert_eq!(trace["stopped_at"], "plan", "{trace}");
+    let address = format!("http://127.0.0.1:{port}/tools");
+    assert_eq!(trace["service_url"], address, "{trace}");
+    assert_eq!(trace["service_handshake"], false, "{trace}");
+    assert_eq!(trace["enforcement_level"], Value::Null, "{trace}");
 
     // Without its token the far gate says 401, which is no answer of a tool's.
     let stranger = folder_of(&[("callgate.toml", &config(""))]);
@@ -195,8 +217,11 @@ fn containers_end_with_their_gate() {
     let trace = place.run(&["trace", "--last", "--json"]).good().json();
     assert_eq!(trace["runner"], "container", "{trace}");
     assert_eq!(trace["container_runtime"], "podman", "{trace}");
-    let image = trace["image"].as_str().expect("an image");
-    assert!(image.starts_with(&format!("{IMAGE} (sha256:")), "{trace}");
+    assert_eq!(trace["image"], IMAGE, "{trace}");
+    let digest = trace["image_digest"].as_str().expect("a digest");
+    let hex = digest.strip_prefix("sha256:").expect("its kind");
+    let is_hex = hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(hex.len() == 64 && is_hex, "{trace}");
     assert_eq!(trace["command"], "worker tools.sample:status", "{trace}");
     let shown =
         "verified: no network, read-only, memory 67108864, pids 32, user 65534, no capabilities";

@@ -44,6 +44,12 @@ pub trait Runner: Send + Sync {
         None
     }
 
+    /// The facts for the trace of a call that `plan` refused, which never ran.
+    fn facts_of_refusal(&self, call: &Call, tool: &Tool) -> Vec<(&'static str, String)> {
+        let _ = (call, tool);
+        Vec::new()
+    }
+
     /// The same for `Planner::outlook`, as far as it is known without asking.
     fn outlook(&self, tool: &Tool) -> Option<Vec<Held>> {
         let _ = tool;

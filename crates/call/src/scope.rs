@@ -58,7 +58,7 @@ impl Scope {
     #[must_use]
     pub fn allows(&self, tool: &Tool) -> bool {
         tool.tier <= self.tier_max
-            && fits_any(&self.tools, &[&tool.name, &tool.aid])
+            && fits_any(&self.tools, &tool.rule_names())
             && !self.hides(tool)
     }
 

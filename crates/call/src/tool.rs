@@ -66,6 +66,8 @@ pub struct Tool {
     /// It runs what its caller names, so that how a call ends says nothing of the tool: no breaker
     /// counts it. G-7.
     pub runs_callers_code: bool,
+    /// The name it was declared by, where wires that take no blanks know it by another.
+    pub declared: Option<String>,
     /// Whether a long call may be left running and asked after later.
     pub tasks: Tasks,
     /// What its child needs and is kept from; nothing for a tool that has no child.
@@ -109,6 +111,7 @@ impl Tool {
             gives_resources: false,
             hidden_over_mcp: false,
             runs_callers_code: false,
+            declared: None,
             tasks: Tasks::default(),
             needs: None,
             origin: None,
@@ -116,6 +119,18 @@ impl Tool {
             tells: Vec::new(),
             runner,
         }
+    }
+
+    /// The name it was declared by: what its code, other hosts and people know it by.
+    #[must_use]
+    pub fn declared_name(&self) -> &str {
+        self.declared.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The names by which the owner's rules mean it.
+    #[must_use]
+    pub fn rule_names(&self) -> [&str; 3] {
+        [&self.name, &self.aid, self.declared_name()]
     }
 
     /// The longest a call may take while it shows progress, where one sign of life may be

@@ -80,7 +80,7 @@ pub fn list(gate: &Gate) -> Vec<u8> {
     wire::write_list(
         tools.into_iter().map(|tool| wire::ListedTool {
             aid: &tool.aid,
-            name: &tool.name,
+            name: tool.declared_name(),
             deterministic: tool.deterministic,
             tags: &tool.tags,
             side_effects: &tool.side_effects,

@@ -75,7 +75,7 @@ impl Rule {
     /// True if the rule is about `tool`, whoever calls.
     #[must_use]
     pub fn covers(&self, tool: &Tool) -> bool {
-        fits_any(&self.tools, &[&tool.name, &tool.aid])
+        fits_any(&self.tools, &tool.rule_names())
     }
 }
 

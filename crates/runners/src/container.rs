@@ -418,10 +418,16 @@ impl ContainerRunner {
     /// TP-74 to TP-76, TP-83.
     fn tell_facts(&self, job: Job<'_>, seen: &Seen) {
         let sink = job.sink;
-        sink.fact("container_runtime", self.client.runtime.as_str());
-        let image = &self.settings.image;
+        for (name, value) in self.facts() {
+            sink.fact(name, &value);
+        }
         let digest = seen.shown.image.trim_start_matches("sha256:");
-        sink.fact("image", &format!("{image} (sha256:{digest})"));
+        sink.fact("image_digest", &format!("sha256:{digest}"));
+        sink.fact("container_enforcement", &seen.shown.words());
+    }
+
+    /// What is known of a container before there is one.
+    fn facts(&self) -> Vec<(&'static str, String)> {
         let command = match &self.settings.talking {
             Talking::Worker { entry, .. } => {
                 format!("worker {}", entry.as_deref().unwrap_or_default())
@@ -432,8 +438,11 @@ impl ContainerRunner {
                 .collect::<Vec<_>>()
                 .join(" "),
         };
-        sink.fact("command", command.trim_end());
-        sink.fact("container_enforcement", &seen.shown.words());
+        vec![
+            ("container_runtime", self.client.runtime.as_str().to_owned()),
+            ("image", self.settings.image.clone()),
+            ("command", command.trim_end().to_owned()),
+        ]
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -448,6 +457,10 @@ impl Runner for ContainerRunner {
 
     fn plan<'a>(&'a self, call: &'a Call, tool: &'a Tool) -> Option<PlanFuture<'a>> {
         Some(Box::pin(self.make_plan(call, tool)))
+    }
+
+    fn facts_of_refusal(&self, _: &Call, _: &Tool) -> Vec<(&'static str, String)> {
+        self.facts()
     }
 
     fn outlook(&self, tool: &Tool) -> Option<Vec<Held>> {

@@ -116,7 +116,9 @@ impl ServiceRunner {
 
     async fn call(&self, job: Job<'_>) -> Result<Output, Fault> {
         let deadline = Instant::now() + job.timeout.until();
-        self.tell_facts(job);
+        for (name, value) in self.facts(job.call, job.tool) {
+            job.sink.fact(name, &value);
+        }
         let body = self.body(job)?;
         let max = self.settings.output_bytes_max;
         let ask = self.post(self.peer.address().path(), body);
@@ -153,7 +155,8 @@ impl ServiceRunner {
     }
 
     fn tool_name<'a>(&'a self, tool: &'a Tool) -> &'a str {
-        self.settings.tool_name.as_deref().unwrap_or(&tool.name)
+        let named = self.settings.tool_name.as_deref();
+        named.unwrap_or(tool.declared_name())
     }
 
     fn post(&self, path: &str, body: Vec<u8>) -> Ask {
@@ -165,18 +168,20 @@ impl ServiceRunner {
     }
 
     /// TP-73, TP-81, TP-82.
-    fn tell_facts(&self, job: Job<'_>) {
-        job.sink.fact("service_url", &self.settings.url);
-        let wanted = coverage::wanted(job.call, job.tool);
+    fn facts(&self, call: &Call, tool: &Tool) -> Vec<(&'static str, String)> {
+        let wanted = coverage::wanted(call, tool);
         let told = self
             .asks(&wanted)
             .then(|| self.handshakes.peek(&wanted))
             .flatten();
-        let word = if told.is_some() { "true" } else { "false" };
-        job.sink.fact("service_handshake", word);
+        let mut facts = vec![
+            ("service_url", self.settings.url.clone()),
+            ("service_handshake", told.is_some().to_string()),
+        ];
         if let Some(told) = told {
-            job.sink.fact("enforcement_level", told.level().as_str());
+            facts.push(("enforcement_level", told.level().as_str().to_owned()));
         }
+        facts
     }
 
     /// True if a handshake is due for such a call.
@@ -243,6 +248,10 @@ impl Runner for ServiceRunner {
 
     fn plan<'a>(&'a self, call: &'a Call, tool: &'a Tool) -> Option<PlanFuture<'a>> {
         Some(Box::pin(self.make_plan(call, tool)))
+    }
+
+    fn facts_of_refusal(&self, call: &Call, tool: &Tool) -> Vec<(&'static str, String)> {
+        self.facts(call, tool)
     }
 
     fn outlook(&self, tool: &Tool) -> Option<Vec<Held>> {

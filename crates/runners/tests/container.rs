@@ -186,13 +186,11 @@ async fn proven_from_inside(scene: Scene) {
     let facts = bench.sink.facts();
     let runtime = scene.engine.runtime().as_str();
     assert_eq!(facts[0], format!("container_runtime={runtime}"));
-    assert!(
-        facts[1].starts_with(&format!("image={IMAGE} (sha256:")),
-        "{facts:?}"
-    );
+    assert_eq!(facts[1], format!("image={IMAGE}"));
     assert_eq!(facts[2], "command=worker tools.inside:status");
+    assert!(facts[3].starts_with("image_digest=sha256:"), "{facts:?}");
     assert_eq!(
-        facts[3],
+        facts[4],
         "container_enforcement=verified: no network, read-only, memory 67108864, pids 32, \
          user 65534, no capabilities"
     );
@@ -562,13 +560,15 @@ async fn a_program_for_one_call(scene: Scene) {
     let (_, digest) = settings.image.rsplit_once("sha256:").unwrap();
     let digest = digest.to_owned();
     let needs = scene.needs(&[Guarantee::NoNetwork, Guarantee::NoEnvWrite]);
-    let bench = scene.bench_with(settings.clone(), needs);
+    let mut bench = scene.bench_with(settings.clone(), needs);
+    // The name it was declared by, not the one that stands for it on wires without blanks.
+    bench.tool.declared = Some("Fetch a page".to_owned());
     let planned = plan(&bench).await.unwrap().enforcement;
     assert_eq!(planned.level, Level::Enforced);
     assert_eq!(planned.detail.unwrap().isolation, Isolation::Cold);
     let output = bench.value(json!({ "n": 1.5 })).await;
     let request = json!({
-        "protocol_version": 1, "tool": "test/tool", "entry": "tools.x:y", "payload": { "n": 1.5 },
+        "protocol_version": 1, "tool": "Fetch a page", "entry": "tools.x:y", "payload": { "n": 1.5 },
     });
     assert_eq!(output["request"], request);
     assert!(bench.sink.stderr().contains("words of the tool"));

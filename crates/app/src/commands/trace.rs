@@ -88,7 +88,10 @@ pub fn run(environment: &Environment, place: &Place, trace: &Trace) -> Done {
             });
             let fits = |trace: &Value| {
                 let at = trace["at_ms"].as_u64().unwrap_or_default();
-                tool.as_ref().is_none_or(|tool| trace["tool"] == **tool)
+                let is_of = |tool: &String| {
+                    [&trace["tool"], &trace["tool_id"]].contains(&&Value::from(tool.as_str()))
+                };
+                tool.as_ref().is_none_or(is_of)
                     && status.is_none_or(|status| trace["status"] == status.as_str())
                     && from.is_none_or(|from| at >= from)
             };

@@ -281,6 +281,7 @@ impl Project<'_> {
         );
         let pack = bound.origin.pack.as_ref();
         Ok(ToolConfig {
+            declared: (name != plain).then(|| plain.to_owned()),
             name,
             version: pack.map(|pack| pack.version.clone()),
             tier: Some(if remote { 2 } else { 0 }),

@@ -24,7 +24,7 @@ impl Menu {
         let mut tools = gate.visible_tools(caller, None);
         tools.retain(|entry| {
             let tool = &entry.tool;
-            request.admits(&[&tool.aid, &tool.name], &tool.tags)
+            request.admits(&tool.rule_names(), &tool.tags)
         });
         tools.sort_by(|a, b| a.tool.aid.cmp(&b.tool.aid));
         tools.truncate(TOOLS_MAX);

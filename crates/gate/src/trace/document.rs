@@ -144,12 +144,15 @@ impl Fields<'_> {
 
 fn call(fields: &mut Fields<'_>, open: &Open<'_>, ended: &Ended<'_>) {
     let call = ended.call;
-    let name = ended.tool.map_or(call.tool.as_str(), |tool| &tool.name);
+    let name = ended.tool.map_or(call.tool.as_str(), Tool::declared_name);
     fields.put("type", "tool_call");
     fields.put("call_id", &call.id.to_string());
     fields.number("at_ms", open.at_ms);
     fields.word("tool", name, WORD_BYTES_MAX);
     fields.word("tool_name", name, WORD_BYTES_MAX);
+    if let Some(tool) = ended.tool.filter(|tool| tool.declared.is_some()) {
+        fields.word("tool_id", &tool.name, WORD_BYTES_MAX);
+    }
     fields.word("caller", call.caller.as_str(), WORD_BYTES_MAX);
     fields.put("wire", call.wire.as_str());
     fields.number("protocol_version", PROTOCOL_VERSION);
@@ -288,7 +291,7 @@ pub(super) fn status_of_kind(kind: &str) -> &'static str {
 }
 
 fn check(fields: &mut Fields<'_>, known: CapabilityCheck, ended: &Ended<'_>) {
-    let name = ended.tool.map_or(&*ended.call.tool, |tool| &tool.name);
+    let name = ended.tool.map_or(&*ended.call.tool, Tool::declared_name);
     let name = fields.secrets.clean(name);
     fields.text.object(|text| {
         text.name("type").string("capability_check");

@@ -101,7 +101,7 @@ fn request(entry: &str, job: Job<'_>) -> Result<Vec<u8>, Fault> {
         });
     };
     let request = LocalRequest {
-        tool: job.tool.name.clone(),
+        tool: job.tool.declared_name().to_owned(),
         entry: entry.to_owned(),
         payload: payload.clone(),
         ..LocalRequest::default()

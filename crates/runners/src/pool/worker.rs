@@ -531,7 +531,7 @@ fn write_request(out: &mut Vec<u8>, entry: &str, job: Job<'_>) {
     out.clear();
     let input = job.call.input.text();
     write!(out, "{{\"call\":\"{}\",\"tool\":", job.call.id).expect("a Vec takes all");
-    serde_json::to_writer(&mut *out, &job.tool.name).expect("a Vec takes all");
+    serde_json::to_writer(&mut *out, job.tool.declared_name()).expect("a Vec takes all");
     out.extend_from_slice(b",\"entry\":");
     out.extend_from_slice(entry.as_bytes());
     out.extend_from_slice(b",\"input\":");
