@@ -57,9 +57,7 @@ impl Scope {
     /// True if `tool` is within it. What is not does not exist for this caller.
     #[must_use]
     pub fn allows(&self, tool: &Tool) -> bool {
-        tool.tier <= self.tier_max
-            && fits_any(&self.tools, &tool.rule_names())
-            && !self.hides(tool)
+        tool.tier <= self.tier_max && fits_any(&self.tools, &tool.rule_names()) && !self.hides(tool)
     }
 
     /// Returns whether `tool` is missing only because no pattern of this scope names it.

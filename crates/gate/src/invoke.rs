@@ -239,15 +239,8 @@ impl Gate {
             trace.enter(Stage::Admit);
             let _places = self.admit(setup, call, entry)?;
             trace.enter(Stage::Plan);
-            let mut plan = match self.plan(call, tool).await {
-                Ok(plan) => plan,
-                Err(fault) => {
-                    for (name, value) in tool.runner.facts_of_refusal(call, tool) {
-                        trace.fact(name, &setup.secrets.clean(&value));
-                    }
-                    return Err(fault);
-                }
-            };
+            let plan = self.plan(call, tool).await;
+            let mut plan = plan.inspect_err(|_| trace.refused(call, tool))?;
             plan.approved = decision == Decision::Ask;
             if call.cancel.is_cancelled() {
                 return Err(Fault::Cancelled);

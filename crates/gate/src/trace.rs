@@ -174,6 +174,15 @@ impl<'a> Trace<'a> {
         }
     }
 
+    /// The facts of a call that was refused before its tool ran.
+    pub(crate) fn refused(&self, call: &Call, tool: &Tool) {
+        if let Some(open) = &self.0 {
+            for (name, value) in tool.runner.facts_of_refusal(call, tool) {
+                self.fact(name, &open.secrets.clean(&value));
+            }
+        }
+    }
+
     /// The call is over; what is left is to make its record safe.
     pub(crate) fn end(self, ended: &Ended<'_>, ticket: Ticket) -> Option<Waiting> {
         let open = self.0?;
