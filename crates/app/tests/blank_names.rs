@@ -56,7 +56,8 @@ fn every_wire_knows_it() {
 
     let mut host = mcp(&folder, &["--standalone"]);
     let reply = host.ask(&modern_call(1, ID, &json!({}), &json!({})));
-    same(&reply["result"]["structuredContent"]);
+    let text = reply["result"]["content"][0]["text"].as_str();
+    same(&serde_json::from_str(text.expect("a text")).expect("JSON"));
     host.close_input();
     assert!(host.end().success());
 
