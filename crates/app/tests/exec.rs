@@ -426,7 +426,7 @@ fn on_other_wires() {
     let mut wanted = good(&mut rpc(&folder), params.clone());
     let no_time = |result: &mut Value| result["duration_ms"] = json!(0);
     no_time(&mut wanted);
-    let mut mcp = crate::support::mcp::mcp(&folder, &["--standalone"]);
+    let mut mcp = crate::support::mcp::mcp(&folder, &["--standalone", "--only", "exec/*"]);
     let call = crate::support::mcp::modern_call(1, "exec_run", &params, &json!({}));
     let mut by_mcp = mcp.ask(&call)["result"]["structuredContent"].clone();
     no_time(&mut by_mcp);

@@ -301,6 +301,11 @@ fn chromium() {
         assert!(page.contains("made by script"), "{page}");
         browse("--screenshot=shot.png");
         picture("shot.png");
+        // An executor is held as programs are; this one streams nothing, which is the run's failure.
+        let script = format!("{CHROMIUM} --screenshot=run.png file://$PWD/page.html >&2");
+        let run = json!({ "command": ["sh", "-c", script] }).to_string();
+        stand.cli(&["call", "runs/start", &run]);
+        picture("run.png");
         stand.call("shot", &json!({}));
         picture("out/tool.png");
         let open = format!("[exec]\nnetwork = true\nipc = true\n{tool}");

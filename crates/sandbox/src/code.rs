@@ -122,3 +122,43 @@ fn interpreter_of(script: &Path) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(word));
     path.is_absolute().then(|| path.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of wrappers brings along what its manager is made of, never the folder above.
+    #[test]
+    fn a_manager_brings_along_named_folders() {
+        let home = std::env::temp_dir().join(format!("callgate-code-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&home);
+        for folder in [
+            "shims",
+            "manager/shims",
+            "manager/versions",
+            "manager/private",
+        ] {
+            fs::create_dir_all(home.join(folder)).unwrap();
+        }
+        for shim in ["shims/tool", "manager/shims/tool"] {
+            fs::write(home.join(shim), "#!/bin/sh\n").unwrap();
+        }
+        let home = home.canonicalize().unwrap();
+        let reaches = |shim: &str, what: &str| {
+            let paths = of_program(&home.join(shim));
+            paths.iter().any(|path| home.join(what).starts_with(path))
+        };
+        for (shim, what, wanted) in [
+            ("shims/tool", "shims/tool", true),
+            ("shims/tool", "secret", false),
+            ("shims/tool", "manager/versions", false),
+            ("manager/shims/tool", "manager/versions", true),
+            ("manager/shims/tool", "manager/shims/other", true),
+            ("manager/shims/tool", "manager/private", false),
+            ("manager/shims/tool", "manager/credentials", false),
+        ] {
+            assert_eq!(reaches(shim, what), wanted, "{shim}: {what}");
+        }
+        fs::remove_dir_all(&home).unwrap();
+    }
+}
