@@ -60,7 +60,7 @@ pub fn plain(text: &str) -> String {
 
 /// Says something to the person.
 pub fn say(words: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", plain(words));
+    let _ = writeln!(std::io::stderr().lock(), "{}", visible_lines(words));
 }
 
 /// Says what went wrong.
@@ -74,7 +74,7 @@ pub fn warn(words: &str) {
 }
 
 fn marked(mark: &str, colour: &str, words: &str) {
-    let words = plain(words);
+    let words = visible_lines(words);
     let mut err = std::io::stderr().lock();
     let _ = match std::io::stderr().is_terminal() {
         true => writeln!(err, "\x1b[{colour}m{mark}\x1b[0m {words}"),

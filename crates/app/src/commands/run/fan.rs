@@ -253,4 +253,20 @@ mod tests {
         offer(&fan, "root", "a.js", json!({}));
         assert_eq!((fan.next(), fan.tally()), (None, Tally::default()));
     }
+
+    /// G-1b: runs that differ in an integer that a double does not hold are two.
+    #[test]
+    fn neighbouring_integers_are_not_repeats() {
+        let fan = Fan::new(Bounds {
+            depth: 2,
+            runs_max: 4,
+        });
+        fan.runs("root", 0);
+        let ids = [9_007_199_254_740_992_u64, 9_007_199_254_740_993];
+        for id in ids.into_iter().chain(ids) {
+            offer(&fan, "root", "a.js", json!({ "id": id }));
+        }
+        let taken = std::iter::from_fn(|| fan.next()).map(|child| child.params["id"].clone());
+        assert_eq!(taken.collect::<Vec<_>>(), ids.map(|id| json!(id)));
+    }
 }
