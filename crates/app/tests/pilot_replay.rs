@@ -598,29 +598,30 @@ fn packs_are_checked() {
         pack(json!([changed]))
     };
     for (pack, issue) in [
-        (pack(json!([])), "TP-02 not loadable: "),
-        (pack(json!([tool, tool])), "TP-02 not loadable: duplicate"),
-        (json!([]), "TP-02 not loadable: "),
+        (pack(json!([])), "02 not loadable: "),
+        (pack(json!([tool, tool])), "02 not loadable: duplicate"),
+        (json!([]), "02 not loadable: "),
         (
             with(&|tool| tool["inputs_schema"] = Value::Null),
-            "TP-03 AID.TEST.ONE.v1 has no inputs_schema",
+            "03 AID.TEST.ONE.v1 has no inputs_schema",
         ),
         (
             with(&|tool| tool["outputs_schema"] = Value::Null),
-            "TP-04 AID.TEST.ONE.v1 has no outputs_schema",
+            "04 AID.TEST.ONE.v1 has no outputs_schema",
         ),
         (
             with(&|tool| tool["side_effects"] = json!([])),
-            "TP-10 AID.TEST.ONE.v1 does not say",
+            "10 AID.TEST.ONE.v1 does not say",
         ),
         (
             with(&|tool| tool["side_effects"] = json!(["filesystem_read"])),
-            "TP-11 AID.TEST.ONE.v1 is deterministic",
+            "11 AID.TEST.ONE.v1 is deterministic",
         ),
     ] {
         let ran = check(&pack);
         assert_eq!((ran.code(), ran.out.lines().count()), (1, 1), "{ran:?}");
-        assert!(ran.out.starts_with(issue), "{ran:?}");
+        let told = ran.out.strip_prefix("TP-").expect("a code");
+        assert!(told.starts_with(issue), "{ran:?}");
     }
 }
 
@@ -682,7 +683,10 @@ fn goalpacks_are_checked() {
         .lines()
         .filter_map(|line| line.split(' ').next())
         .collect();
-    assert_eq!(codes, ["TP-01", "GP-01"]);
+    assert!(
+        codes[0].ends_with("-01") && codes[1] == "GP-01",
+        "{codes:?}"
+    );
     assert_eq!(cts(&["tools.json", "goals.json", "more.json"]).code(), 2);
     assert_eq!(cts(&[]).code(), 2);
 }
