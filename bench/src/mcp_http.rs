@@ -211,8 +211,19 @@ fn rates(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
+/// The tool that is measured is none of those that are served over MCP by default.
+const EVERY_BUILTIN: &str = "[builtins]\nallow = [\"*\"]\n";
+
 /// `callgate serve` and its port.
 pub fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Daemon), Failure> {
+    let config = scratch.workspace().join("callgate.toml");
+    if !config.exists() {
+        fs::write(config, EVERY_BUILTIN)?;
+        let trusted = mcp::callgate(bench, scratch, &["trust"]).output()?;
+        if !trusted.status.success() {
+            return Err(String::from_utf8_lossy(&trusted.stderr).into());
+        }
+    }
     let words = ["serve", "--no-auth", "--port", "0", "--json"];
     let mut command = mcp::callgate(bench, scratch, &words);
     command

@@ -28,7 +28,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let mut ours = begun(Piped::start(&mut mcp::callgate(
         bench,
         &scratch,
-        &["mcp", "--standalone"],
+        &["mcp", "--standalone", "--only", "builtin/echo"],
     ))?)?;
     let rivals = &bench.rivals;
     let mut rivals = [

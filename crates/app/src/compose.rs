@@ -625,7 +625,7 @@ fn add_builtins(
         if words.iter().any(|words| !words.allows(&tool)) {
             continue;
         }
-        tool.hidden_over_mcp = config.builtins.hides_over_mcp(&tool);
+        tool.hidden_over_mcp = config.builtins.hides_over_mcp(&tool) && !config.shelves(&tool);
         catalog
             .add_builtin(limited(tool, limits))
             .map_err(|error| SetupError::Tools(error.to_string()))?;

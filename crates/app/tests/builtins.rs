@@ -234,6 +234,25 @@ fn what_is_not_allowed_is_on_no_wire() {
     }
 }
 
+/// G-14: a built-in tool that gives a prompt or a resource is served with it.
+#[test]
+fn what_a_shelf_names_is_served_over_mcp() {
+    let shelf =
+        "[[resource]]\nuri = \"memory://{query}\"\nname = \"memory\"\ntool = \"memory/query\"\n";
+    let folder = trusted(shelf);
+    cli(&folder, &["call", "memory/append", "text=the sheep"]).good();
+    let mut host = mcp(&folder, &["--standalone"]);
+    assert!(listed(&mut host).contains(&"memory_query".to_owned()));
+    let params = json!({ "uri": "memory://sheep", "_meta": modern_meta() });
+    let read = host.ask(&request(1, "resources/read", params));
+    let text = read["result"]["contents"][0]["text"].as_str();
+    assert!(
+        text.is_some_and(|text| text.contains("the sheep")),
+        "{read}"
+    );
+    assert!(host.end().success());
+}
+
 /// A slip in `[builtins]` is named when it is trusted.
 #[test]
 fn slips_are_named() {

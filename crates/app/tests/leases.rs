@@ -532,3 +532,29 @@ runner = { kind = "pool", command = ["/bin/sh", "-c", "read -r line <&3; exit 3"
     assert_eq!((spent("lease.spend"), spent("lease.return")), (4, 3));
     verified(&folder);
 }
+
+/// A name that is not among the workspace's tools may be one of a plugin: the refusal says how that is
+/// named, and so does the help.
+#[test]
+fn a_plugin_s_tool_is_found_by_its_plugin() {
+    let folder = Folder::new();
+    folder.write("pack/callgate.toml", ONE_OF_A_PACK);
+    let unknown = cli(&folder, &["lease", "grant", "packed"]);
+    assert_eq!(unknown.code(), 1);
+    assert!(unknown.err.contains("--plugin PATH"), "{unknown:?}");
+    cli(&folder, &["lease", "grant", "packed", "--plugin", "pack"]).good();
+    let unknown = cli(&folder, &["lease", "grant", "other", "--plugin", "pack"]);
+    assert!(
+        unknown.code() == 1 && !unknown.err.contains("add --plugin"),
+        "{unknown:?}"
+    );
+    let help = cli(&folder, &["lease", "grant", "--help"]).good();
+    assert!(help.out.contains("--plugin <PATH>"), "{help:?}");
+}
+
+const ONE_OF_A_PACK: &str = r#"
+[[tool]]
+name = "packed"
+tier = 1
+runner = { kind = "process", command = ["/bin/true"] }
+"#;

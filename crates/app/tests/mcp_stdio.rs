@@ -8,7 +8,9 @@ use std::process::Stdio;
 use crate::support::drive::{chain, cli, end_of};
 use crate::support::mcp::{initialize, legacy_call, mcp, modern_call, modern_meta};
 use crate::support::processes::descendants;
-use crate::support::workspace::{ONE, SLOW, effects, trusted, trusted_with, workspace};
+use crate::support::workspace::{
+    EVERY_BUILTIN, ONE, SLOW, effects, trusted, trusted_with, workspace,
+};
 use crate::support::{callgate, is_alive, wait_for};
 use serde_json::{Value, json};
 
@@ -177,7 +179,10 @@ fn ids_are_bytes() {
 /// A slow call holds up no other, and no other costs it its answer; one pipe, answers as they come.
 #[test]
 fn a_slow_call_holds_up_nothing() {
-    let folder = trusted_with(&[("callgate.toml", ONE), ("tool.sh", SLOW)]);
+    let folder = trusted_with(&[
+        ("callgate.toml", &format!("{ONE}{EVERY_BUILTIN}")),
+        ("tool.sh", SLOW),
+    ]);
     let mut host = mcp(&folder, &["--standalone"]);
     assert!(host.send(&modern_call(1, "one", &json!({}), &json!({}))));
     assert!(host.send(&legacy_call(2, "one", &json!({}), &json!({}))));
@@ -190,6 +195,7 @@ fn a_slow_call_holds_up_nothing() {
             &json!({}),
         ));
         assert_eq!(echoed["id"], id);
+        assert_eq!(echoed["result"]["isError"], false, "{echoed}");
     }
     let again = host.ask(&legacy_call(1, "one", &json!({}), &json!({})));
     assert_eq!(
@@ -305,7 +311,7 @@ fn what_hangs_at_the_end_of_input_is_ended() {
 /// attached.
 #[test]
 fn answers_that_nobody_takes_do_not_hold_up_the_end() {
-    let folder = trusted(ONE);
+    let folder = trusted(&format!("{ONE}{EVERY_BUILTIN}"));
     let serve = crate::support::drive::Serve::start(&folder);
     let text = "x".repeat(200_000);
     let call = modern_call(1, "builtin_echo", &json!({ "text": text }), &json!({}));

@@ -639,7 +639,7 @@ fn over_other_wires() {
         plan
     };
     let here = create(&mut rpc(&folder), "- a\n  - b\nand so on");
-    let mut by_mcp = mcp(&folder, &[]);
+    let mut by_mcp = mcp(&folder, &["--only", "planner/*"]);
     let reply = by_mcp.ask(&modern_call(1, "planner/create_plan", &input, &json!({})));
     let structured = reply["result"]["structuredContent"]["plan"].clone();
     assert!(structured.is_object(), "{reply}");

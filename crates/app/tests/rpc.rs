@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use crate::support::drive::{Host, chain};
+use crate::support::drive::{Host, Serve, chain, run_with};
 use crate::support::mcp::serve_http;
 use crate::support::processes::started_with;
 use crate::support::web::{Reply, Request, hear};
@@ -436,5 +436,17 @@ fn how_long_a_client_waits() {
     let reply = host.ask(&asked);
     assert_eq!(reply["callgate"]["fault"], "timeout", "{reply}");
     assert_eq!(reply["error"]["code"], -32603);
+    // G-2c: before its client gives up, and so by every wire that is told how long that is.
+    let answered = "timed out after 270 ms";
+    assert_eq!(reply["error"]["message"], answered, "{reply}");
     assert!(started_with(&word).is_empty());
+    let serve = Serve::start(&folder);
+    let told = serve.call(&json!({ "tool": "hangs", "input": {}, "timeout_ms": 300 }));
+    assert_eq!(told["fault"]["message"], answered, "{told}");
+    assert!(serve.stop().success());
+    let mut exec = callgate(&folder);
+    exec.args(["tool_exec", "AID.HANGS.v1"])
+        .env("MACHINA_TOOLHOST_TIMEOUT", "0.3");
+    let told = run_with(&mut exec, b"{}").good().json();
+    assert_eq!(told["error"], answered, "{told}");
 }

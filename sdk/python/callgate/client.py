@@ -99,7 +99,7 @@ class ToolhostClient:
 
     Args:
         plugin: a workspace, a pack, a manifest, or the word `builtin`
-        program: path or name; one called `toolhost` is run without the subcommand
+        program: path or name; one called `toolhost` or `machina_toolhost` is run without the subcommand
         env: variables to set for the process, over the current environment
         timeout_s: how long to wait for each reply; the process is told, so that a
             late tool is answered for before that

@@ -1,7 +1,22 @@
 //! `[[prompt]]` and `[[resource]]` as written.
 
+use callgate_call::Tool;
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::Config;
+
+impl Config {
+    /// Returns whether a prompt or a resource is given by `tool`, which has to be served for that.
+    pub fn shelves(&self, tool: &Tool) -> bool {
+        let prompts = self.prompts.iter().map(|prompt| &prompt.tool);
+        let resources = self.resources.iter().map(|resource| &resource.tool);
+        prompts
+            .chain(resources)
+            .flatten()
+            .any(|name| [&tool.name, &tool.aid].contains(&name))
+    }
+}
 
 /// A text for a model. One of `text`, `file`, `messages` and `tool` says it.
 #[derive(Debug, Deserialize)]
