@@ -445,7 +445,7 @@ fn how_long_a_client_waits() {
     assert_eq!(told["fault"]["message"], answered, "{told}");
     assert!(serve.stop().success());
     let mut exec = callgate(&folder);
-    exec.args(["tool_exec", "AID.HANGS.v1"])
+    exec.args(["tool_exec", &callgate_call::aid_of_name("hangs")])
         .env("MACHINA_TOOLHOST_TIMEOUT", "0.3");
     let told = run_with(&mut exec, b"{}").good().json();
     assert_eq!(told["error"], answered, "{told}");
