@@ -54,7 +54,7 @@ const VERSION_FILES: [&str; 7] = [
 ];
 
 /// Variables that name code: paths, or options with paths in them.
-const CODE_VARIABLES: [&str; 24] = [
+const CODE_VARIABLES: [&str; 25] = [
     "BASH_ENV",
     "CLASSPATH",
     "ENV",
@@ -75,6 +75,7 @@ const CODE_VARIABLES: [&str; 24] = [
     "PHPRC",
     "PYTHONHOME",
     "PYTHONPATH",
+    "PYTHONPYCACHEPREFIX",
     "PYTHONSTARTUP",
     "PYTHONUSERBASE",
     "RUBYLIB",

@@ -18,8 +18,8 @@ is not looked at.
 
 import os
 import sys
-from _frozen_importlib import ModuleSpec  # type: ignore[import-not-found]
-from _frozen_importlib_external import (  # type: ignore[import-not-found]
+from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
     ExtensionFileLoader,
@@ -108,7 +108,7 @@ class Readable:
             return False
 
 
-class WorkspaceFinder(FileFinder):  # type: ignore[misc]
+class WorkspaceFinder(FileFinder):
     """Finds named code in one folder of the workspace."""
 
     def __init__(self, folder: "str", code: "Code") -> "None":
@@ -126,7 +126,7 @@ class WorkspaceFinder(FileFinder):  # type: ignore[misc]
 
     def find_spec(self, fullname: "str", target: "Any" = None) -> "Any":
         spec = super().find_spec(fullname, target)
-        if spec is None or spec.loader is not None and self.code.has(os.path.realpath(spec.origin)):
+        if spec is None or spec.loader is not None and self.code.has(os.path.realpath(str(spec.origin))):
             return spec
         # Named code is found whatever others put beside it.
         folder = os.path.join(self.path, fullname.rpartition(".")[2])
@@ -193,7 +193,7 @@ def install(text: "str", own: "list[str]") -> "Code":
         if code.concerns(folder or "."):
             del sys.path_importer_cache[folder]
     hold_loaders(code)
-    sys.meta_path.append(Refusal(code))  # type: ignore[arg-type]
+    sys.meta_path.append(Refusal(code))
     return code
 
 
@@ -222,6 +222,6 @@ def hold_loaders(code: "Code") -> "None":
         check(self.path, spec.name)
         return extension(self, spec)
 
-    SourceFileLoader.get_code = source_code
-    SourcelessFileLoader.get_code = sourceless_code
-    ExtensionFileLoader.create_module = create_module
+    SourceFileLoader.get_code = source_code  # type: ignore[method-assign]
+    SourcelessFileLoader.get_code = sourceless_code  # type: ignore[method-assign]
+    ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ if "CALLGATE_IMPORTS" in os.environ:
 
 own = sys.modules.pop("sitecustomize")
 try:
-    import sitecustomize  # noqa: F401
+    __import__("sitecustomize")
 except ModuleNotFoundError as error:
     if error.name != "sitecustomize":
         raise
