@@ -313,6 +313,7 @@ function blocked(error, asked) {
 function refused({ code, syscall }, asked) {
   if (typeof syscall !== "string") return undefined;
   if (NETWORK.includes(syscall) && ["EPERM", "EACCES", "ENOSYS", "EAI_AGAIN", "ENOTFOUND"].includes(code)) return "no_network";
+  if (code === "EROFS") return "no_filesystem_write";
   if (!["EPERM", "EACCES", "ENOSYS"].includes(code)) return undefined;
   if (syscall.startsWith("spawn") || syscall === "fork") return "no_subprocess";
   if (WRITES.includes(syscall)) return "no_filesystem_write";

@@ -148,6 +148,7 @@ impl Workshop<'_> {
             slots: config.slots,
             name: config.name,
             needs,
+            in_toolpack: config.in_toolpack,
             origin: bound.map(|bound| bound.origin),
             tells: Vec::new(),
             runner,

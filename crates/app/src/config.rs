@@ -211,6 +211,9 @@ pub struct ToolConfig {
     /// What a tool of a project brings along; never written in a configuration.
     #[serde(skip)]
     pub bound: Option<Box<Bound>>,
+    /// It is described in a toolpack's manifest.
+    #[serde(skip)]
+    pub in_toolpack: bool,
 }
 
 /// Whether a long call may become a task.

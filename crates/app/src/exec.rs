@@ -121,7 +121,10 @@ fn heir(parts: &Parts<'_>) -> Option<(u32, u32)> {
 /// by links of the home, which would be gone as well.
 fn covered_home(parts: &Parts<'_>, config: &Config) -> Option<PathBuf> {
     let home = parts.environment.os("HOME").map(Path::new)?;
-    let leads_out = |path: &String| is_link_in(home, Path::new(path));
+    let leads_out = |path: &String| match path.strip_prefix("~/") {
+        Some(rest) => is_link_in(home, &home.join(rest)),
+        None => is_link_in(home, Path::new(path)),
+    };
     let has_links =
         toolchains(parts, config).are_links_in(home) || config.exec.reads.iter().any(leads_out);
     (home.is_absolute() && !has_links).then(|| real(home))
@@ -200,7 +203,7 @@ impl Hosts for Proxy {
 struct Open(Served);
 
 impl OpenHosts for Open {
-    fn tell<'a>(&'a self, sink: &'a dyn Sink) -> HostsFuture<'a, ()> {
+    fn tell<'a>(&'a self, sink: &'a dyn Sink) -> HostsFuture<'a, Option<String>> {
         Box::pin(self.0.tell(sink))
     }
 }

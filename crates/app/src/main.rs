@@ -37,6 +37,7 @@ mod python;
     reason = "a seed may come from the environment"
 )]
 mod random;
+mod reads;
 mod remote;
 mod runs;
 mod search;

@@ -16,6 +16,7 @@ use crate::config::{
     SandboxConfig, StrictConfig, ToolConfig,
 };
 use crate::paths::Paths;
+use crate::reads::below_home;
 use crate::workspace::{CONFIG_FILE, PACK_FILE, escapes, is_toolpack};
 
 /// Folders of a workspace that decide what runs, whether or not they are there.
@@ -39,6 +40,8 @@ const HOSTS_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub struct Ground {
     root: PathBuf,
+    /// The owner's.
+    home: Option<PathBuf>,
     kept: Vec<PathBuf>,
     hidden: Vec<PathBuf>,
     /// Names that are closed to tools of this process though nothing has them.
@@ -79,6 +82,7 @@ impl Ground {
         }
         Self {
             root,
+            home: paths.home.clone(),
             kept,
             hidden,
             absent,
@@ -156,11 +160,22 @@ impl Ground {
         if config.runner.is_none() && config.bound.is_none() {
             return Ok(None);
         }
-        let reads = config.reads.iter().map(|name| match escapes(name) {
-            true => Ok(real(&self.root.join(name))),
-            false => self.inside("reads", name),
+        let home = self.home.as_deref();
+        let reads = config.reads.iter().map(|name| {
+            below_home("reads", name, home).unwrap_or_else(|| match escapes(name) {
+                true => Ok(real(&self.root.join(name))),
+                false => self.inside("reads", name),
+            })
         });
-        let writes = config.writes.iter().map(|name| self.inside("writes", name));
+        let writes = config
+            .writes
+            .iter()
+            .map(|name| match name.starts_with('~') {
+                true => Err(format!(
+                    "writes: `{name}`: tools write inside the workspace, not in a home"
+                )),
+                false => self.inside("writes", name),
+            });
         let bound = config.bound.as_deref();
         let (unconfined, strict) = match config.sandbox {
             None | Some(SandboxConfig::Is(true)) => (false, false),

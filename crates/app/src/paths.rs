@@ -23,6 +23,8 @@ pub struct Paths {
     pub state: PathBuf,
     /// The gate's socket: that of the gate that runs, or where the next one would have it.
     pub socket: PathBuf,
+    /// The owner's home, which `~` in `reads` means.
+    pub home: Option<PathBuf>,
     /// The gate that serves the workspace from this state, if one does.
     pub gate: Option<RunningGate>,
 }
@@ -91,6 +93,10 @@ impl Paths {
             workspace,
             state,
             socket,
+            home: environment
+                .os("HOME")
+                .map(PathBuf::from)
+                .filter(|home| home.is_absolute()),
             gate: None,
         })
     }

@@ -526,6 +526,7 @@ impl Reader {
                 Ok(ToolConfig {
                     name: tool.name,
                     aid: Some(tool.aid),
+                    in_toolpack: true,
                     description: tool.description,
                     version: Some(version.clone()),
                     input_schema: tool.inputs_schema.map(SchemaSource::Inline),

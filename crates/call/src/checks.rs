@@ -18,12 +18,14 @@ pub struct CapabilityCheck {
     pub reason: &'static str,
 }
 
-/// The checks of one end. TP-21, TP-22, P-1.
+/// The checks of one end. `blocked_attempts` are those that the runner knows of, each of which is
+/// one check. TP-21, TP-22, P-1.
 #[must_use]
 pub fn capability_checks(
     result: &Result<Output, Fault>,
     enforcement: &Enforcement,
     asks: Option<&Guarantees>,
+    blocked_attempts: &[Guarantee],
 ) -> Vec<CapabilityCheck> {
     let detail = enforcement.detail.as_deref();
     let held = detail.map_or(&[][..], |detail| &detail.held);
@@ -43,19 +45,22 @@ pub fn capability_checks(
         }
         _ => Vec::new(),
     };
+    let denied = |guarantee| CapabilityCheck {
+        guarantee,
+        asker: asker_of(guarantee, held, asks),
+        allowed: false,
+        reason: blocked(guarantee),
+    };
+    checks.extend(blocked_attempts.iter().copied().map(denied));
     match result {
         Err(Fault::Unenforceable { missing: lacking }) => {
             checks.extend(lacking.iter().filter_map(|held| missing(held, false)));
         }
-        Err(Fault::GuaranteeBlocked { guarantee }) => {
-            checks.extend(
-                Guarantee::from_name(guarantee).map(|guarantee| CapabilityCheck {
-                    guarantee,
-                    asker: asker_of(guarantee, held, asks),
-                    allowed: false,
-                    reason: blocked(guarantee),
-                }),
-            );
+        Err(Fault::GuaranteeBlocked { guarantee, .. }) => {
+            let named = Guarantee::from_name(guarantee);
+            // The attempt behind the failure may be among those that are known.
+            let unknown = named.filter(|guarantee| !blocked_attempts.contains(guarantee));
+            checks.extend(unknown.map(denied));
         }
         _ => {}
     }

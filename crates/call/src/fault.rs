@@ -55,8 +55,8 @@ pub enum Fault {
     Unavailable { reason: String },
     #[error("cannot be enforced here: {}", not_kept(missing))]
     Unenforceable { missing: Vec<Held> },
-    #[error("blocked by guarantee {guarantee}")]
-    GuaranteeBlocked { guarantee: String },
+    #[error("{}", stopped_by(guarantee, detail))]
+    GuaranteeBlocked { guarantee: String, detail: String },
     #[error("{what} exceeds {}", limit_words(*max_bytes))]
     TooLarge {
         what: String,
@@ -105,6 +105,14 @@ fn not_kept(missing: &[Held]) -> String {
         reason => format!("{} ({reason})", held.name()),
     };
     missing.iter().map(words).collect::<Vec<_>>().join(", ")
+}
+
+/// `blocked by guarantee no_network: …`.
+fn stopped_by(guarantee: &str, detail: &str) -> String {
+    match detail {
+        "" => format!("blocked by guarantee {guarantee}"),
+        detail => format!("blocked by guarantee {guarantee}: {detail}"),
+    }
 }
 
 fn limit_words(bytes: u64) -> String {
@@ -215,6 +223,30 @@ impl Fault {
         self
     }
 
+    /// The same fault with the words of a hint, where it has words of its own to add them to.
+    #[must_use]
+    pub fn explained(mut self, hint: &str) -> Self {
+        match &mut self {
+            Self::Crash { message: words }
+            | Self::BadOutput { reason: words }
+            | Self::Denied { reason: words, .. }
+            | Self::NotFound { message: words }
+            | Self::Unavailable { reason: words }
+            | Self::GuaranteeBlocked { detail: words, .. } => add_hint(words, hint),
+            Self::ToolFailed {
+                message, content, ..
+            } => {
+                add_hint(message, hint);
+                // Wires that have content show nothing else.
+                if let Some(Value::Array(blocks)) = content {
+                    blocks.push(json!({ "type": "text", "text": hint }));
+                }
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// The fault's name on our own wires, in traces and in the chain.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -297,7 +329,7 @@ impl Fault {
                 let names: Vec<&str> = missing.iter().map(Held::name).collect();
                 json!({ "missing": names })
             }
-            Self::GuaranteeBlocked { guarantee } => json!({ "guarantee": guarantee }),
+            Self::GuaranteeBlocked { guarantee, .. } => json!({ "guarantee": guarantee }),
             Self::BadRequest { .. }
             | Self::NotFound { .. }
             | Self::Unavailable { .. }
@@ -353,9 +385,15 @@ impl Fault {
             "unavailable" => Self::Unavailable {
                 reason: without("unavailable: "),
             },
-            "guarantee_blocked" => Self::GuaranteeBlocked {
-                guarantee: text("guarantee"),
-            },
+            "guarantee_blocked" => {
+                let guarantee = text("guarantee");
+                let detail = without(&format!("{}: ", stopped_by(&guarantee, "")));
+                let is_bare = detail == stopped_by(&guarantee, "");
+                Self::GuaranteeBlocked {
+                    guarantee,
+                    detail: if is_bare { String::new() } else { detail },
+                }
+            }
             "too_large" => Self::TooLarge {
                 what: text("what"),
                 max_bytes: number("max_bytes"),
@@ -379,6 +417,13 @@ impl Fault {
             },
         }
     }
+}
+
+fn add_hint(words: &mut String, hint: &str) {
+    if !words.is_empty() {
+        words.push_str("; ");
+    }
+    words.push_str(hint);
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -422,6 +467,11 @@ mod tests {
             },
             Fault::GuaranteeBlocked {
                 guarantee: "no_network".into(),
+                detail: String::new(),
+            },
+            Fault::GuaranteeBlocked {
+                guarantee: "no_network".into(),
+                detail: "[Errno 1] Operation not permitted".into(),
             },
             Fault::too_large("output", 1024 * 1024),
             Fault::Timeout {

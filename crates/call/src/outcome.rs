@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{CallId, Document, Enforcement, Fault, SlotChange};
+use crate::{CallId, ConfinementHint, Document, Enforcement, Fault, Guarantee, SlotChange};
 
 /// What a tool gave back: any JSON.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,4 +64,8 @@ pub struct Outcome {
     pub replayed: bool,
     /// What confined the tool while it ran.
     pub enforcement: Enforcement,
+    /// Why confinement made the call fail, or refused a host to a call that went well.
+    pub hint: Option<Box<ConfinementHint>>,
+    /// Attempts of the tool that a promise stopped, whether or not it failed of them.
+    pub blocked: Vec<Guarantee>,
 }

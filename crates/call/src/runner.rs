@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Call, Fault, Held, Output, Plan, Tool};
+use crate::{Call, ConfinementHint, Fault, Guarantee, Held, Output, Plan, Tool};
 
 /// One admitted call on its way to a runner.
 #[derive(Clone, Copy)]
@@ -139,6 +139,16 @@ pub trait Sink: Send + Sync {
     /// So many connections of the tool's were refused to it, for the call's record.
     fn refused(&self, connections: u64) {
         let _ = connections;
+    }
+
+    /// Why confinement made the call fail. Of several hints the first is kept.
+    fn hint(&self, hint: &ConfinementHint) {
+        let _ = hint;
+    }
+
+    /// An attempt of the tool that a promise stopped, whether or not the tool failed of it.
+    fn blocked(&self, guarantee: Guarantee) {
+        let _ = guarantee;
     }
 
     /// The answer will take a while: the connection it was asked by may be let go of.

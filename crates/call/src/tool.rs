@@ -72,6 +72,8 @@ pub struct Tool {
     pub tasks: Tasks,
     /// What its child needs and is kept from; nothing for a tool that has no child.
     pub needs: Option<Arc<Needs>>,
+    /// It is described in a toolpack's manifest, which has its `confinement` too.
+    pub in_toolpack: bool,
     /// Where it was found, for a tool of a pack or a binding.
     pub origin: Option<Arc<Origin>>,
     /// The code it runs, as its runner names it: `module:function`.
@@ -114,6 +116,7 @@ impl Tool {
             declared: None,
             tasks: Tasks::default(),
             needs: None,
+            in_toolpack: false,
             origin: None,
             entry: None,
             tells: Vec::new(),

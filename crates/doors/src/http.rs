@@ -294,6 +294,15 @@ fn text(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, 
 /// `{ok:false, call_id, fault:{kind, message, data}}`.
 #[must_use]
 pub fn outcome_body(outcome: Outcome) -> Value {
+    let hint = outcome.hint.as_ref().map(|hint| hint.to_value());
+    let mut body = body_without_hint(outcome);
+    if let Some(hint) = hint {
+        body["hint"] = hint;
+    }
+    body
+}
+
+fn body_without_hint(outcome: Outcome) -> Value {
     let call_id = outcome.call.to_string();
     match outcome.result {
         Ok(output) => {

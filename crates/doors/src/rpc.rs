@@ -272,6 +272,10 @@ impl Rpc {
 }
 
 /// How far a message has come without anything to wait for.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it was made; a box would cost each call an allocation"
+)]
 enum Begun {
     /// Its answer; nothing if nobody waits for one.
     Told(Option<Vec<u8>>),
@@ -327,6 +331,9 @@ fn beside(outcome: &Outcome) -> Value {
     if let Err(fault) = &outcome.result {
         told["fault"] = json!(fault.kind());
     }
+    if let Some(hint) = &outcome.hint {
+        told["hint"] = hint.to_value();
+    }
     told
 }
 
@@ -355,7 +362,13 @@ fn written(
 fn told(method: &str, outcome: Outcome) -> Result<Document, RpcError> {
     match outcome.result {
         Ok(output) => Ok(output.json),
-        Err(fault) => Err(errors::error_of_method(method, &fault)),
+        Err(fault) => {
+            let error = errors::error_of_method(method, &fault);
+            Err(match &outcome.hint {
+                Some(hint) => error.with_member("hint", hint.to_value()),
+                None => error,
+            })
+        }
     }
 }
 

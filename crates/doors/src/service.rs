@@ -228,6 +228,8 @@ fn ended_early(call: CallId) -> Outcome {
         }),
         replayed: false,
         enforcement: Enforcement::default(),
+        hint: None,
+        blocked: Vec::new(),
     }
 }
 

@@ -10,12 +10,13 @@ mod checks;
 mod numbers;
 mod said;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Needs, Outcome, Roots,
-    Scope, Tool, Wire, host_name,
+    Asker, Call, Caller, Cancel, Document, Fault, Guarantee, Held, IdempotencyKey, LeaseToken,
+    Level, Needs, Outcome, Roots, Scope, Tool, Wire, host_name,
 };
 use callgate_gate::{Entry, Gate};
 use callgate_wires::tool_protocol::{CapabilityContext, LocalRequest, Ours, Told, write_local};
@@ -154,6 +155,9 @@ pub(crate) fn known(outcome: &Outcome, ours: &Ours) -> Option<Value> {
     if let Err(fault) = &outcome.result {
         known["fault"] = fault.kind().into();
     }
+    if let Some(hint) = &outcome.hint {
+        known["hint"] = hint.to_value();
+    }
     Some(known)
 }
 
@@ -163,6 +167,8 @@ pub struct Owner {
     pub caller: Caller,
     /// Where the request wants the call kept, links resolved. TP-12.
     pub roots: Option<Roots>,
+    /// The workspace, beyond which tools without a process of ours do not read.
+    pub workspace: PathBuf,
     /// Ends the call.
     pub cancel: Cancel,
 }
@@ -201,9 +207,10 @@ pub async fn answer(gate: &Gate, owner: Owner, request: LocalRequest) -> Vec<u8>
     {
         taken.call.remarks.push(SANDBOX_IGNORED);
     }
-    taken.found = taken
-        .found
-        .and_then(|entry| shaped(entry, owner.roots.as_ref(), sandbox));
+    taken.found = taken.found.and_then(|entry| {
+        check_roots(&entry.tool, owner.roots.as_ref(), &owner.workspace)?;
+        shaped(entry, owner.roots.as_ref(), sandbox)
+    });
     taken.answer_in_time();
     let outcome = taken.carry_out(gate).await;
     let checks = wants_checks.then(|| checks::of(&outcome, taken.call.asks.as_deref()));
@@ -220,6 +227,38 @@ pub async fn answer(gate: &Gate, owner: Owner, request: LocalRequest) -> Vec<u8>
     };
     write_local(&told, &mut out);
     out
+}
+
+/// Refuses roots within which a tool can not be kept: one without a process of ours is kept to the
+/// workspace as a whole. TP-12.
+fn check_roots(tool: &Tool, roots: Option<&Roots>, workspace: &Path) -> Result<(), Fault> {
+    let Some(roots) = roots else { return Ok(()) };
+    let kind = tool.runner.kind();
+    let is_apart = tool.needs.is_none() || matches!(kind, "service" | "container");
+    if !is_apart || tool.runner.is_pure() || !tool.runner.is_there() {
+        return Ok(());
+    }
+    let is_known = |path: &PathBuf| {
+        path.starts_with(&roots.root) || roots.reads.iter().any(|root| path.starts_with(root))
+    };
+    let mut shown = tool.needs.iter().flat_map(|needs| &needs.reads);
+    if workspace.starts_with(&roots.root) && (kind != "container" || shown.all(is_known)) {
+        return Ok(());
+    }
+    let missing = |guarantee| Held {
+        guarantee: Some(guarantee),
+        asker: Asker::User,
+        level: Level::None,
+        mechanisms: Vec::new(),
+        missing: format!(
+            "`filesystem_root`: a tool of kind `{kind}` is kept to the workspace and what is \
+             declared for it, and to no less"
+        ),
+    };
+    let both = [Guarantee::NoFilesystemRead, Guarantee::NoFilesystemWrite];
+    Err(Fault::Unenforceable {
+        missing: both.map(missing).into(),
+    })
 }
 
 /// The tool as this request wants it: kept within its roots, confined where it asks for that.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use callgate_call::{Caller, Fault, RateLimit, Timestamp, Tool};
+use callgate_call::{Call, Caller, Fault, Output, RateLimit, Timestamp, Tool};
+use callgate_store::Health;
 
 /// When the breaker opens and for how long. Decision G-7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +180,21 @@ pub struct Permit<'a>(&'a AtomicUsize);
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What the end of a call says of its tool's health.
+pub(crate) fn health_of(call: &Call, tool: &Tool, result: &Result<Output, Fault>) -> Health {
+    use Fault::{Cancelled, Internal, Timeout, Unavailable};
+    match result {
+        _ if call.is_rerun => Health::Silent,
+        Ok(_) => Health::Works,
+        Err(_) if tool.runs_callers_code => Health::Silent,
+        // Who waits for less than the tool may take has learnt nothing of it.
+        Err(Timeout { .. }) if call.is_impatient(tool.timeout) => Health::Silent,
+        Err(fault) if fault.is_tool_trouble() => Health::Trouble,
+        Err(Cancelled | Internal { .. } | Unavailable { .. }) => Health::Silent,
+        Err(_) => Health::Works,
     }
 }
 

@@ -5,7 +5,6 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
@@ -19,7 +18,7 @@ use callgate_store::{
     Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
 };
 
-use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit};
+use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit, health_of};
 use crate::approvals::digest_displayed;
 use crate::catalog::{Catalog, Entries, Entry};
 use crate::clean::{clean, cleaned, trace_id_of};
@@ -31,7 +30,7 @@ use crate::policy::{Decision, Policy};
 use crate::replay::{Earlier, slots_text};
 use crate::tokens::Strangers;
 use crate::trace::{Ended, Spans, Stage, Trace, Traces};
-use crate::watched::Watched;
+use crate::watched::{Observed, Watched};
 
 /// What one configuration makes of the gate; swapped whole on reload.
 #[derive(Default)]
@@ -83,7 +82,7 @@ pub struct Answer {
 /// How a call left the pipeline.
 enum Left {
     /// Its tool ran.
-    Ran(Result<Output, Fault>, Enforcement, Ticket),
+    Ran(Result<Output, Fault>, Enforcement, Ticket, Observed),
     /// An earlier call with the same key answered it.
     Replayed(Result<Output, Fault>, Ticket),
 }
@@ -177,14 +176,19 @@ impl Gate {
         let trace = Trace::begin(self, setup, &found);
         let tool = found.as_ref().ok().map(|entry| &entry.tool);
         let left = self.pass(setup, call, found, &trace).await;
-        let (result, replayed, enforcement, ticket) = match left {
-            Ok(Left::Ran(result, enforcement, ticket)) => (result, false, enforcement, ticket),
-            Ok(Left::Replayed(result, ticket)) => (result, true, Enforcement::default(), ticket),
+        let (result, replayed, enforcement, ticket, seen) = match left {
+            Ok(Left::Ran(result, enforcement, ticket, seen)) => {
+                (result, false, enforcement, ticket, Some(seen))
+            }
+            Ok(Left::Replayed(result, ticket)) => {
+                (result, true, Enforcement::default(), ticket, None)
+            }
             Err(fault) => {
                 let ticket = self.record_refusal(setup, call, &fault);
-                (Err(fault), false, Enforcement::default(), ticket)
+                (Err(fault), false, Enforcement::default(), ticket, None)
             }
         };
+        let (hint, blocked) = seen.map(Observed::into_told).unwrap_or_default();
         let trace_id = trace_id_of(&setup.secrets, call, tool);
         log(call, &result, replayed, &enforcement, trace_id.as_deref());
         let took_us = self.clock.micros().saturating_sub(began_us);
@@ -195,6 +199,8 @@ impl Gate {
             result: &result,
             replayed,
             enforcement: &enforcement,
+            hint: hint.as_deref(),
+            blocked: &blocked,
         };
         self.hold_trace(trace.end(&ended, ticket));
         Answer {
@@ -203,6 +209,8 @@ impl Gate {
                 result,
                 replayed,
                 enforcement,
+                hint,
+                blocked,
             },
             ticket,
         }
@@ -255,12 +263,13 @@ impl Gate {
                 continue; // another call took the key since we looked
             }
             let began = self.clock.now();
-            let refused = AtomicU64::new(0);
-            let result = self.run(setup, call, entry, &plan, trace, &refused).await;
+            let seen = Observed::default();
+            let result = self.run(setup, call, entry, &plan, trace, &seen).await;
             trace.enter(Stage::Finish);
-            let (refused, health) = (refused.into_inner(), health_of(call, tool, &result));
+            let refused = seen.connections_refused();
+            let health = health_of(call, tool, &result);
             let (result, ticket) = self.finish(&start, lazy, health, result, began, refused);
-            return Ok(Left::Ran(result, plan.enforcement, ticket));
+            return Ok(Left::Ran(result, plan.enforcement, ticket, seen));
         }
     }
 }
@@ -373,7 +382,7 @@ impl Gate {
         entry: &Entry,
         plan: &Plan,
         trace: &Trace<'_>,
-        refused: &AtomicU64,
+        seen: &Observed,
     ) -> Result<Output, Fault> {
         trace.enter(Stage::Run);
         let tool = &entry.tool;
@@ -388,7 +397,7 @@ impl Gate {
             patience: &patience,
             clock: &*self.clock,
             began: self.clock.now(),
-            refused,
+            seen,
         });
         let job = Job {
             call,
@@ -403,7 +412,13 @@ impl Gate {
         let result = tool.runner.run(job).await;
         failpoint("run.after");
         trace.enter(Stage::CheckOutput);
-        let mut output = result.map_err(|fault| cleaned(fault, &setup.secrets))?;
+        let mut output = result.map_err(|fault| {
+            let fault = cleaned(fault, &setup.secrets);
+            match seen.hint() {
+                Some(hint) => fault.explained(&hint.to_string()),
+                None => fault,
+            }
+        })?;
         clean(&mut output, &setup.secrets);
         if tool.gives_content {
             content::check_result(output.json.value())?;
@@ -682,18 +697,4 @@ fn needs_record(start: &Start<'_>) -> bool {
         || start.lease.is_some()
         || start.displayed.is_some()
         || start.wire != Wire::Toolhost.as_str()
-}
-
-fn health_of(call: &Call, tool: &Tool, result: &Result<Output, Fault>) -> Health {
-    use Fault::{Cancelled, Internal, Timeout, Unavailable};
-    match result {
-        _ if call.is_rerun => Health::Silent,
-        Ok(_) => Health::Works,
-        Err(_) if tool.runs_callers_code => Health::Silent,
-        // Who waits for less than the tool may take has learnt nothing of it.
-        Err(Timeout { .. }) if call.is_impatient(tool.timeout) => Health::Silent,
-        Err(fault) if fault.is_tool_trouble() => Health::Trouble,
-        Err(Cancelled | Internal { .. } | Unavailable { .. }) => Health::Silent,
-        Err(_) => Health::Works,
-    }
 }

@@ -12,7 +12,10 @@ mod text;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use callgate_call::{Call, CallId, Clock, Enforcement, Fault, Output, Secrets, Stream, Tool};
+use callgate_call::{
+    Call, CallId, Clock, ConfinementHint, Enforcement, Fault, Guarantee, Output, Secrets, Stream,
+    Tool,
+};
 use callgate_store::Ticket;
 
 use crate::catalog::Entry;
@@ -98,6 +101,8 @@ pub(crate) struct Ended<'a> {
     pub result: &'a Result<Output, Fault>,
     pub replayed: bool,
     pub enforcement: &'a Enforcement,
+    pub hint: Option<&'a ConfinementHint>,
+    pub blocked: &'a [Guarantee],
 }
 
 /// A finished trace that waits for its record to be safe.

@@ -2,8 +2,11 @@
 //! that extends its time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use callgate_call::{Clock, Log, Patience, Progress, Secrets, Sink, Stream, Timestamp};
+use callgate_call::{
+    Clock, ConfinementHint, Guarantee, Log, Patience, Progress, Secrets, Sink, Stream, Timestamp,
+};
 
 use crate::trace::Trace;
 
@@ -14,8 +17,48 @@ pub(crate) struct Watched<'a> {
     pub(crate) patience: &'a Patience,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) began: Timestamp,
+    pub(crate) seen: &'a Observed,
+}
+
+/// What a runner tells of a call beside its outcome.
+#[derive(Default)]
+pub(crate) struct Observed {
     /// Connections that the tool was refused.
-    pub(crate) refused: &'a AtomicU64,
+    pub(crate) refused: AtomicU64,
+    told: Mutex<Told>,
+}
+
+/// The hint, and attempts that a promise stopped.
+#[derive(Default)]
+struct Told {
+    hint: Option<Box<ConfinementHint>>,
+    blocked: Vec<Guarantee>,
+}
+
+/// Attempts of one call that are told; more are dropped.
+const BLOCKED_MAX: usize = 64;
+
+impl Observed {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections that the tool was refused so far.
+    pub(crate) fn connections_refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// The hint, if there is one.
+    pub(crate) fn hint(&self) -> Option<Box<ConfinementHint>> {
+        self.told().hint.clone()
+    }
+
+    /// The hint and the attempts, for the outcome.
+    pub(crate) fn into_told(self) -> (Option<Box<ConfinementHint>>, Vec<Guarantee>) {
+        let told = self.told.into_inner();
+        let Told { hint, blocked } = told.unwrap_or_else(PoisonError::into_inner);
+        (hint, blocked)
+    }
 }
 
 impl Sink for Watched<'_> {
@@ -55,7 +98,30 @@ impl Sink for Watched<'_> {
     }
 
     fn refused(&self, connections: u64) {
-        self.refused.fetch_add(connections, Ordering::Relaxed);
+        self.seen.refused.fetch_add(connections, Ordering::Relaxed);
+    }
+
+    fn hint(&self, hint: &ConfinementHint) {
+        let told = &mut *self.seen.told();
+        if told.hint.is_none() {
+            let clean = |text: &Option<String>| {
+                text.as_deref()
+                    .map(|text| self.secrets.clean(text).into_owned())
+            };
+            told.hint = Some(Box::new(ConfinementHint {
+                refused: hint.refused,
+                subject: clean(&hint.subject),
+                setting: clean(&hint.setting),
+                note: clean(&hint.note),
+            }));
+        }
+    }
+
+    fn blocked(&self, guarantee: Guarantee) {
+        let blocked = &mut self.seen.told().blocked;
+        if blocked.len() < BLOCKED_MAX {
+            blocked.push(guarantee);
+        }
     }
 
     fn linger(&self) {

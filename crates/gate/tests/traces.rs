@@ -265,6 +265,7 @@ async fn ends() {
         match job.call.input.value()["how"].as_str() {
             Some("blocked") => Err(Fault::GuaranteeBlocked {
                 guarantee: "no_network".to_owned(),
+                detail: String::new(),
             }),
             _ => Err(Fault::ToolFailed {
                 error_type: "ValueError".to_owned(),

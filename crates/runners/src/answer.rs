@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use callgate_call::{Artifact, Document, Fault, Guarantee, Guarantees, Output, SlotChange, Slots};
+use callgate_call::{Artifact, Document, Fault, Guarantee, Needs, Output, SlotChange, Slots};
 use callgate_wires::json;
 use callgate_wires::toolhost::Delta;
 use serde::{Deserialize, Deserializer};
@@ -33,6 +33,47 @@ pub(crate) struct Answer<'a> {
     slots: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     removed_slots: Option<&'a RawValue>,
+    /// Attempts that were stopped, as a worker knows of them.
+    #[serde(default, deserialize_with = "attempts")]
+    pub attempts: Vec<Attempt>,
+}
+
+/// An attempt that a worker says was stopped: the promise, and the path where it was about one.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Attempt(pub String, pub String);
+
+/// Attempts that are looked at.
+const ATTEMPTS_MAX: usize = 64;
+
+/// What is no list of attempts is none: a worker's word on them costs no call.
+fn attempts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Attempt>, D::Error> {
+    let raw = <&RawValue>::deserialize(from)?;
+    let mut attempts: Vec<Attempt> = serde_json::from_str(raw.get()).unwrap_or_default();
+    attempts.truncate(ATTEMPTS_MAX);
+    Ok(attempts)
+}
+
+/// What a tool is held to.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a>(pub &'a Needs);
+
+impl Asked<'_> {
+    /// Returns whether attempts at what a promise takes away are stopped: it was asked for, or the
+    /// call is kept within roots. TP-12.
+    pub fn stops(self, guarantee: Guarantee) -> bool {
+        let is_about_files = matches!(
+            guarantee,
+            Guarantee::NoFilesystemRead | Guarantee::NoFilesystemWrite
+        );
+        self.0.guarantees.requires(guarantee) || is_about_files && self.0.roots.is_some()
+    }
+
+    /// All that are stopped.
+    pub fn all(self) -> impl Iterator<Item = Guarantee> {
+        Guarantee::ALL
+            .into_iter()
+            .filter(move |one| self.stops(*one))
+    }
 }
 
 /// Keeps a `null` apart from nothing.
@@ -67,7 +108,7 @@ impl<'a> Answer<'a> {
         self,
         takes_slots: bool,
         output_bytes_max: usize,
-        asked: Option<&Guarantees>,
+        asked: Option<Asked<'_>>,
     ) -> Result<Output, Fault> {
         let output = match (self.output, self.error, self.ask, self.exit) {
             (Some(output), None, None, None) => output,
@@ -162,10 +203,11 @@ pub(crate) fn strict(raw: &RawValue) -> Result<Value, Fault> {
 
 /// The fault of a tool that was stopped by what it is held to. A worker's word for it, which is
 /// taken where the promise was asked for and means nothing else.
-fn blocked(error: &Value, asked: Option<&Guarantees>) -> Option<Fault> {
+fn blocked(error: &Value, asked: Option<Asked<'_>>) -> Option<Fault> {
     let guarantee = Guarantee::from_name(error.get("blocked")?.as_str()?)?;
-    asked?.requires(guarantee).then(|| Fault::GuaranteeBlocked {
+    asked?.stops(guarantee).then(|| Fault::GuaranteeBlocked {
         guarantee: guarantee.name().to_owned(),
+        detail: error["message"].as_str().map(clipped).unwrap_or_default(),
     })
 }
 
@@ -305,17 +347,21 @@ mod tests {
     /// P-3: a worker's word counts for what was asked for, and for nothing else.
     #[test]
     fn a_blocked_attempt_is_told_as_such() {
-        let mut asked = Guarantees::default();
-        asked.require(Guarantee::NoNetwork, callgate_call::Asker::Engine);
-        let fault = |blocked: &str, asked: Option<&Guarantees>| {
+        let mut asked = Needs::default();
+        let network = Guarantee::NoNetwork;
+        asked
+            .guarantees
+            .require(network, callgate_call::Asker::Engine);
+        let fault = |blocked: &str, asked: Option<&Needs>| {
             let text = format!(
                 "{{\"error\":{{\"type\":\"PermissionError\",\"message\":\"m\",\"blocked\":{blocked}}}}}"
             );
             let answer = Answer::read(text.as_bytes()).unwrap();
-            answer.into_result(false, 64, asked).unwrap_err()
+            answer.into_result(false, 64, asked.map(Asked)).unwrap_err()
         };
         let wanted = Fault::GuaranteeBlocked {
             guarantee: "no_network".into(),
+            detail: "m".into(),
         };
         assert_eq!(fault("\"no_network\"", Some(&asked)), wanted);
         for (blocked, asked) in [

@@ -395,9 +395,16 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::NoAddress { .. } | Refusal::Unreachable { .. } => "502 Bad Gateway",
         Refusal::BadRequest(_) => "400 Bad Request",
     };
+    // RFC 9209: this answer is the proxy's own, and the host has said nothing.
+    let error = match refusal {
+        Refusal::NotAllowed { .. } | Refusal::Special { .. } => "http_request_denied",
+        Refusal::NoAddress { .. } => "dns_error",
+        Refusal::Unreachable { .. } => "destination_unavailable",
+        Refusal::BadRequest(_) => "http_request_error",
+    };
     let text = format!("callgate: {refusal}\n");
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+        "HTTP/1.1 {status}\r\nProxy-Status: callgate; error={error}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
         text.len()
     )
 }

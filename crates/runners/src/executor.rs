@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Clock, Fault, Job, KeepError, Log, Output, Partition, Patience, RunFuture, RunLog, RunOrder,
-    RunProxy, RunStart, RunVerdict, RunWatch, Runner, Runs, Secrets, Topics,
+    Clock, ConfinementHint, Fault, Job, KeepError, Log, Output, Partition, Patience, RunFuture,
+    RunLog, RunOrder, RunProxy, RunStart, RunVerdict, RunWatch, Runner, Runs, Secrets, Topics,
 };
-use callgate_sandbox::{Child, Exit, Limits, Spawner, Spec};
+use callgate_sandbox::{Child, Ending, Exit, Limits, Spawner, Spec};
 use callgate_wires::mcp::resource_links;
 use callgate_wires::stream::{
     ARTIFACT_BYTES_MAX, BadRequest, ProxyEndpoint, ProxyProtocol, REQUEST_BYTES_MAX, Rules,
@@ -37,7 +37,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::egress::Outlet;
-use crate::ending;
+use crate::hints;
 use crate::process::{KILL_GRACE, born, confine, stop};
 use acks::Acks;
 use ingest::{Ingested, apart, ingest};
@@ -248,24 +248,56 @@ impl Executors {
         let mut child = match spawned {
             Ok(Ok(child)) => child,
             Ok(Err(error)) => {
-                let why = ending::not_started(&error).to_string();
+                let why = hints::not_started(run.job, &error).to_string();
                 return Life::not_started(why, keeper);
             }
             Err(fault) => return Life::stopped(fault, keeper),
         };
         match Outlet::of(&mut child, run.job.plan.confinement.as_deref()) {
-            Ok(None) => attend(run, &mut child, streams, keeper).await,
+            Ok(None) => {
+                let mut lived = attend(run, &mut child, streams, keeper).await;
+                explain(run, &child, &mut lived, None);
+                lived
+            }
             Ok(Some(mut outlet)) => {
                 if let Err(fault) = outlet.begin(true).await {
                     return Life::not_started(fault.to_string(), keeper);
                 }
-                let lived = attend(run, &mut child, streams, keeper).await;
-                outlet.tell(true, run.job.sink).await;
+                let mut lived = attend(run, &mut child, streams, keeper).await;
+                let host = outlet.tell(true, run.job.sink).await;
+                explain(run, &child, &mut lived, host);
                 lived
             }
             Err(fault) => Life::not_started(fault.to_string(), keeper),
         }
     }
+}
+
+/// Reports why confinement made a run fail, where it did: to the call, and for the run's report.
+fn explain(
+    run: &Run<'_>,
+    child: &Child,
+    (life, ingested): &mut (Life, Option<Box<Ingested>>),
+    host: Option<String>,
+) {
+    let terminal = ingested
+        .as_ref()
+        .and_then(|one| one.keeper.terminal.as_ref());
+    let raised = terminal.map_or("", |terminal| &terminal.message);
+    let is_clean = life.exit.is_some_and(|exit| exit.ending == Ending::Code(0));
+    let hint = match hints::of_host(run.job, host) {
+        Some(hint) => Some(hint),
+        None if life.stopped.is_some() || is_clean && raised.is_empty() => None,
+        None => {
+            let printed = format!("{}\n{raised}", life.stderr);
+            let reach = child.reach();
+            reach.and_then(|reach| reach.explain(run.job.tool, &printed))
+        }
+    };
+    if let Some(hint) = &hint {
+        run.job.sink.hint(hint);
+    }
+    life.hint = hint;
 }
 
 /// Masks secrets in what a run is called: names of folders, of records and of the report. S-18.
@@ -359,6 +391,7 @@ impl Run<'_> {
             stopped: life.stopped.as_ref().map(in_words),
             not_started: life.not_started,
             stderr: life.stderr,
+            hint: life.hint,
             duration_ms,
         }
     }
@@ -411,6 +444,8 @@ struct Life {
     stopped: Option<Fault>,
     not_started: Option<String>,
     stderr: String,
+    /// Why confinement made it fail.
+    hint: Option<ConfinementHint>,
 }
 
 impl Life {

@@ -41,6 +41,7 @@ impl NamedSecrets {
         if withheld.any(|(_, secret)| holds(payload, secret)) {
             return Err(Fault::GuaranteeBlocked {
                 guarantee: Guarantee::SecretsAllowed.name().to_owned(),
+                detail: String::new(),
             });
         }
         Ok(())

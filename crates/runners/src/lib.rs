@@ -14,6 +14,7 @@ mod egress;
 mod ending;
 mod executor;
 mod flood;
+mod hints;
 mod interpreter;
 mod leaks;
 mod line;

@@ -244,7 +244,7 @@ impl Pool {
         let generation = self.state().generation;
         let birth = async {
             let spec = self.spec(fitness).await?;
-            Worker::start(&self.spawner, spec, fitness.clone(), generation).await
+            Worker::start(&self.spawner, spec, fitness.clone(), (job, generation)).await
         };
         born(job, deadline, birth, Worker::child).await?
     }

@@ -20,6 +20,7 @@ use crate::answer::{self, Answer};
 use crate::chatter::Chatter;
 use crate::egress::Outlet;
 use crate::ending;
+use crate::hints;
 use crate::tail::Tail;
 
 /// How long a killed tree may take to go before the call is answered all the same. Longer
@@ -78,14 +79,18 @@ impl ProcessRunner {
             message: format!("make pipes: {error}"),
         })?;
         let child = born(job, deadline, self.spawner.spawn(spec), |child| child).await?;
-        let mut child = child.map_err(|error| ending::not_started(&error))?;
+        let mut child = child.map_err(|error| hints::not_started(job, &error))?;
         let mut outlet = Outlet::of(&mut child, job.plan.confinement.as_deref())?;
         if let Some(outlet) = &mut outlet {
             outlet.begin(true).await?;
         }
         let result = self.attend(job, deadline, &mut child, streams).await;
         if let Some(outlet) = &outlet {
-            outlet.tell(true, job.sink).await;
+            hints::tell_host(job, outlet.tell(true, job.sink).await);
+        }
+        let (result, tail) = result;
+        if let Err(fault) = &result {
+            hints::tell(job, &child, fault, &tail);
         }
         result
     }
@@ -117,7 +122,7 @@ impl ProcessRunner {
         deadline: Instant,
         child: &mut Child,
         mut streams: Streams,
-    ) -> Result<Output, Fault> {
+    ) -> (Result<Output, Fault>, Tail) {
         // All arms may be dropped at any point: what the streams and the child have got so
         // far is kept in them.
         let stopped = tokio::select! {
@@ -126,20 +131,22 @@ impl ProcessRunner {
             () = streams.pump(job.sink) => Err(answer::too_large(self.settings.output_bytes_max)),
             fault = stop(job, deadline) => Err(fault),
         };
-        match stopped {
+        let result = match stopped {
             Ok(exit) => {
                 let max = self.settings.output_bytes_max;
-                streams
-                    .finish(job.sink)
-                    .ok_or_else(|| answer::too_large(max))?;
-                streams.judge(exit.ending, job.tool.slots, max)
+                hints::tell_end(job, child, exit.ending);
+                match streams.finish(job.sink) {
+                    Some(()) => streams.judge(exit.ending, job.tool.slots, max),
+                    None => Err(answer::too_large(max)),
+                }
             }
             Err(fault) => {
                 end(child).await;
                 streams.chatter.pass_rest(&mut streams.tail, job.sink);
                 Err(fault)
             }
-        }
+        };
+        (result, streams.tail)
     }
 }
 

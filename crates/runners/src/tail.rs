@@ -1,5 +1,7 @@
 //! The last words of a process, kept for messages.
 
+use std::borrow::Cow;
+
 /// The most that is kept.
 const TAIL_BYTES_MAX: usize = 4 * 1024;
 
@@ -23,6 +25,11 @@ impl Tail {
 
     pub fn clear(&mut self) {
         self.bytes.clear();
+    }
+
+    /// All that is kept, as text.
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
     }
 
     /// The last lines that say something, in their order.

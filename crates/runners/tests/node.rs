@@ -120,13 +120,14 @@ async fn blocked_attempts() {
         ("EAI_AGAIN", "getaddrinfo", Some("no_network")),
         ("ECONNREFUSED", "connect", None),
         ("EACCES", "open", Some("no_filesystem_write")),
+        ("EROFS", "open", Some("no_filesystem_write")),
         ("EACCES", "scandir", None),
         ("EPERM", "spawn ls", Some("no_subprocess")),
         ("ENOENT", "spawn ls", None),
     ] {
         let fault = bench.run(blocked(code, syscall)).await.unwrap_err();
         let told = match &fault {
-            Fault::GuaranteeBlocked { guarantee } => Some(guarantee.as_str()),
+            Fault::GuaranteeBlocked { guarantee, .. } => Some(guarantee.as_str()),
             _ => None,
         };
         assert_eq!(told, wanted, "{code} {syscall}: {fault}");

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 
+use crate::explain::Reach;
 use crate::idle::{Idle, Leash};
 use crate::kernel;
 use crate::message::{REPORT_BYTES, Report};
@@ -29,6 +30,7 @@ pub struct Child {
     /// How much of the report has come.
     filled: usize,
     exit: Option<Exit>,
+    reach: Option<Reach>,
 }
 
 /// How a child ended.
@@ -64,7 +66,18 @@ impl Child {
             report: [0; REPORT_BYTES],
             filled: 0,
             exit: None,
+            reach: None,
         }
+    }
+
+    pub(crate) fn set_reach(&mut self, reach: Option<Reach>) {
+        self.reach = reach;
+    }
+
+    /// What the child may reach, where it is confined.
+    #[must_use]
+    pub fn reach(&self) -> Option<&Reach> {
+        self.reach.as_ref()
     }
 
     pub(crate) fn set_pid(&mut self, pid: i32) {

@@ -89,7 +89,7 @@ fn there(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
 }
 
 /// `home = …` of a Python environment.
-fn home_of_venv(prefix: &Path) -> Option<PathBuf> {
+pub(crate) fn home_of_venv(prefix: &Path) -> Option<PathBuf> {
     let mut text = String::new();
     fs::File::open(prefix.join("pyvenv.cfg"))
         .ok()?
@@ -106,7 +106,26 @@ fn home_of_venv(prefix: &Path) -> Option<PathBuf> {
 }
 
 /// The program that the first line of a script names.
-fn interpreter_of(script: &Path) -> Option<PathBuf> {
+pub(crate) fn interpreter_of(script: &Path) -> Option<PathBuf> {
+    let line = first_line(script)?;
+    let word = line.split(u8::is_ascii_whitespace).next()?;
+    let path = Path::new(OsStr::from_bytes(word));
+    path.is_absolute().then(|| path.to_owned())
+}
+
+/// The name that the first line of a script leaves to `env` to look for: `#!/usr/bin/env node`.
+pub(crate) fn env_program_of(script: &Path) -> Option<String> {
+    let line = first_line(script)?;
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    let is_env = Path::new(OsStr::from_bytes(words.next()?)).ends_with("env");
+    let name = words.find(|word| *word != b"-S")?;
+    is_env.then(|| str::from_utf8(name).ok().map(str::to_owned))?
+}
+
+/// What stands behind `#!`.
+fn first_line(script: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     fs::File::open(script)
         .ok()?
@@ -118,9 +137,7 @@ fn interpreter_of(script: &Path) -> Option<PathBuf> {
         .strip_prefix(b"#!")?
         .split(|byte| *byte == b'\n')
         .next()?;
-    let word = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
-    let path = Path::new(OsStr::from_bytes(word));
-    path.is_absolute().then(|| path.to_owned())
+    Some(line.trim_ascii().to_vec())
 }
 
 #[cfg(test)]

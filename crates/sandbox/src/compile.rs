@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use callgate_call::{Guarantee, Ipc, Needs, Network};
 
+use crate::bounded;
 use crate::code;
 use crate::confine::{Access, Confine, Identity, Root};
 use crate::facts::Facts;
@@ -206,13 +207,19 @@ fn flag_if(yes: bool, flag: libc::c_int) -> libc::c_int {
 
 fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Network) {
     let blind = needs.guarantees.requires(Guarantee::NoFilesystemRead);
-    for path in SYSTEM {
-        roots.read(Path::new(path));
+    let bounded = needs.roots.is_some();
+    match bounded {
+        true => bounded::system_reads(network)
+            .iter()
+            .for_each(|path| roots.read(path)),
+        false => SYSTEM.iter().for_each(|path| roots.read(Path::new(path))),
     }
-    if blind {
+    if blind || bounded {
         LOADER.iter().for_each(|path| roots.read(Path::new(path)));
     } else {
         OPEN.iter().for_each(|path| roots.read(Path::new(path)));
+    }
+    if !blind {
         // A folder that it may write is one of its roots as it is. By its name, a link that
         // somebody swaps in for it would make another one.
         let written = needs

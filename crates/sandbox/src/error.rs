@@ -3,6 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use callgate_call::{ConfinementHint, Tool};
+
+use crate::explain::Culprit;
+
 /// Why a child was not born. Nothing of the program has run, except perhaps for `Lost`.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
@@ -12,10 +16,14 @@ pub enum SpawnError {
     #[error("start `{program}`: {path} is not executable; `chmod +x` it, or name its interpreter")]
     NotExecutable { program: String, path: PathBuf },
     #[error(
-        "start `{program}`: its confinement keeps {path} from it, or the interpreter that names; \
-         add the folder to `reads` (for programs that callers name, to those of `[exec]`)"
+        "start `{program}`: its confinement keeps {} from it, unless `reads` names that or a \
+         folder above",
+        culprit.path.display()
     )]
-    OutOfReach { program: String, path: PathBuf },
+    OutOfReach {
+        program: String,
+        culprit: Box<Culprit>,
+    },
     #[error("start `{program}`: the interpreter named in the first line of {path} is not there")]
     NoInterpreter { program: String, path: PathBuf },
     #[error("start `{program}`: working folder {cwd} cannot be entered")]
@@ -73,5 +81,16 @@ fn advice(program: &str) -> &'static str {
     match program.contains(char::is_whitespace) {
         true => "name the program alone and give its arguments separately",
         false => "is it installed and on PATH?",
+    }
+}
+
+impl SpawnError {
+    /// Returns the hint for a program that its confinement kept from starting.
+    #[must_use]
+    pub fn hint(&self, tool: &Tool) -> Option<ConfinementHint> {
+        match self {
+            Self::OutOfReach { culprit, .. } => Some(culprit.hint(tool, None)),
+            _ => None,
+        }
     }
 }

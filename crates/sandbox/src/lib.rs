@@ -22,6 +22,7 @@
 //!
 //! Not here: the environment, which the app reads and hands in.
 
+mod bounded;
 mod child;
 mod code;
 mod compile;
@@ -29,6 +30,7 @@ mod confine;
 mod confinement;
 mod env;
 mod error;
+mod explain;
 mod facts;
 mod fence;
 mod files;
@@ -77,6 +79,7 @@ pub use compile::real;
 pub use confinement::{Confinement, outlook};
 pub use env::{held_env, scrubbed_env};
 pub use error::SpawnError;
+pub use explain::{Culprit, Reach};
 pub use facts::{Cgroup, Facility, Facts};
 pub use filter::{SYSCALL_PROFILES, SyscallVerdict, child_program, syscall_verdicts};
 pub use homes::{Furnishing, Home, HomeError, Homes};

@@ -22,6 +22,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use crate::compile::c_path;
 use crate::compile::{Compiled, Subject};
 use crate::confine::{Access, Confine, Root};
+use crate::explain::Reach;
 use crate::idle::{Idle, Kind, Leash};
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, OrderError, Report, Stage, Way};
 use crate::message::{handed, write_order};
@@ -229,8 +230,8 @@ impl Spawner {
         };
         let (mut child, first) = self.begin(&order, &spec, kind).await?;
         let named = Named {
-            confine,
             program: spec.program(),
+            reach: reach_of(&mut spec, confine),
             path,
             cwd: spec.cwd,
         };
@@ -241,6 +242,7 @@ impl Spawner {
             }
             Some(Report::Started { pid }) => {
                 child.set_pid(pid);
+                child.set_reach(named.into_reach());
                 Ok(child)
             }
             Some(Report::Failed { stage, errno }) => Err(named.failed(stage, errno)),
@@ -517,16 +519,39 @@ struct Named {
     program: String,
     path: PathBuf,
     cwd: PathBuf,
-    confine: Option<Arc<Confine>>,
+    /// What the child may reach, without the paths above.
+    reach: Option<Reach>,
+}
+
+/// What a confined child may reach. Its program and working folder are added by `Named`.
+fn reach_of(spec: &mut Spec, confine: Option<Arc<Confine>>) -> Option<Reach> {
+    let (confine, needs) = (confine?, spec.confine.take()?);
+    let search = spec.env.iter_mut().find(|(name, _)| name == "PATH");
+    Some(Reach {
+        confine,
+        needs,
+        program: PathBuf::new(),
+        cwd: PathBuf::new(),
+        search: search.map(|(_, path)| std::mem::take(path)),
+    })
 }
 
 impl Named {
+    fn into_reach(self) -> Option<Reach> {
+        let (program, cwd) = (self.path, self.cwd);
+        self.reach.map(|reach| Reach {
+            program,
+            cwd,
+            ..reach
+        })
+    }
+
     fn failed(self, stage: Stage, errno: i32) -> SpawnError {
         let Self {
             program,
             path,
             cwd,
-            confine,
+            reach,
         } = self;
         let source = io::Error::from_raw_os_error(errno);
         let step = stage.as_str();
@@ -538,18 +563,29 @@ impl Named {
             },
             (Stage::Writes, _) => SpawnError::Writes {
                 program,
-                path: confine
-                    .and_then(|confine| missing_write(&confine))
+                path: reach
+                    .and_then(|reach| missing_write(&reach.confine))
                     .unwrap_or_default(),
                 source,
             },
-            (Stage::Exec, libc::ENOENT) => SpawnError::NoInterpreter { program, path },
+            (Stage::Exec, libc::ENOENT) => {
+                let reach = reach.map(|reach| Reach { cwd, ..reach });
+                match reach.and_then(|reach| reach.left_out_at_start(&path)) {
+                    Some(culprit) => SpawnError::OutOfReach {
+                        program,
+                        culprit: Box::new(culprit),
+                    },
+                    None => SpawnError::NoInterpreter { program, path },
+                }
+            }
             // We could have run it, or it would not have come so far.
-            (Stage::Exec, libc::EACCES) if confine.is_some() => SpawnError::OutOfReach {
-                path: path.canonicalize().unwrap_or(path),
-                program,
+            (Stage::Exec, libc::EACCES) => match reach {
+                Some(reach) => SpawnError::OutOfReach {
+                    program,
+                    culprit: Box::new(reach.culprit_at_start(path, cwd)),
+                },
+                None => SpawnError::NotExecutable { program, path },
             },
-            (Stage::Exec, libc::EACCES) => SpawnError::NotExecutable { program, path },
             (Stage::Exec, libc::ENOEXEC) => SpawnError::Step {
                 program,
                 step: "not a program, and no `#!` line",

@@ -6,6 +6,7 @@
 
 mod capture;
 mod command;
+mod hints;
 mod hosts;
 
 use std::future::{Future, pending};
@@ -223,11 +224,12 @@ impl Exec {
                 return Err(stop.before_the_start(times));
             }
         };
-        let mut child = child.map_err(|error| not_started(&error))?;
+        let mut child = child.map_err(|error| hints::not_started(job, &error))?;
         let mut hosts = None;
         if let Some(needs) = job.plan.confinement.as_deref() {
             hosts = self.parts.hosts.open(&mut child, needs).await?;
         }
+        let mut refused = None;
         let ended = {
             let pumps = pin!(async {
                 tokio::join!(stdout.pump(), stderr.pump(), feed(stdin));
@@ -238,14 +240,19 @@ impl Exec {
             };
             let ended = attend(job, times, &mut child, &mut pumps).await;
             if let Some(hosts) = hosts {
-                hosts.tell(job.sink).await;
+                refused = hosts.tell(job.sink).await;
             }
             if ended.is_ok() {
                 let _ = tokio::time::timeout(DRAIN, pumps.finish()).await;
             }
             ended?
         };
-        let (stdout, stderr) = tokio::join!(stdout.text(), stderr.text());
+        let (stdout, mut stderr) = tokio::join!(stdout.text(), stderr.text());
+        let printed = (stdout.as_str(), stderr.as_str());
+        if let Some(hint) = hints::hint(job, &child, ended.code, printed, refused) {
+            job.sink.hint(&hint);
+            hints::add_line(&mut stderr, &hint);
+        }
         let took_us = self.parts.clock.micros().saturating_sub(began_us);
         Ok(Output::from_value(json!({
             "exit_code": ended.code,

@@ -1,14 +1,16 @@
 """Tells a failure that a guarantee caused from one of the tool's own.
 
-The kernel holds a tool to its guarantees and says no more than EPERM or
-EACCES. This remembers what the tool last tried, so that its caller can be told
-which guarantee stood in the way. A friendly word and nothing else: a tool can
-fool it, and no claim rests on it.
+The kernel holds a tool to its guarantees and says no more than EPERM, EACCES
+or EROFS. This remembers what the tool last tried, so that its caller can be told
+which guarantee stood in the way, and all that it tried, so that an attempt is
+told whose failure the tool caught. A friendly word and nothing else: a tool can
+fool it, and no claim rests on it. The gate holds each path against what it
+refuses.
 """
 
 import os
 import sys
-from errno import EACCES, ENOSYS, EPERM
+from errno import EACCES, ENOSYS, EPERM, EROFS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,13 +34,54 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # What a refused attempt may be told apart by: between it and us a tool's own clean-up may have run.
 TRIES_MAX = 16
 CAUSES_MAX = 64
+# Attempts of one call that are remembered, each kind and path once.
+ATTEMPTS_MAX = 256
+INTERNET = (2, 10)  # AF_INET, AF_INET6
 
 tries: "list[tuple[str, Any]]" = []
+attempts: "dict[tuple[str, str], None]" = {}
+# What attempts are remembered of.
+watched: "frozenset[str]" = frozenset()
+# Where everybody reads: the standard library and installed packages.
+libraries: "tuple[str, ...]" = ()
+# Where everybody writes.
+own: "tuple[str, ...]" = ()
+# The workspace, which the interpreter lists to find modules.
+workspace = ""
 
 
 def watch() -> "None":
     """Remember what is tried from now on; there is no way back."""
+    global libraries, own, workspace
+    workspace = os.getcwd()
+    folders = [os.path.dirname(os.__file__), *sys.path]
+    libraries = tuple(folder + "/" for folder in folders if os.path.isabs(folder) and folder != workspace)
+    own = tuple(folder + "/" for folder in ("/dev", os.environ.get("TMPDIR")) if folder)
     sys.addaudithook(note)
+
+
+def begin(asked: "list[str]") -> "None":
+    """A call begins, which is held to these guarantees."""
+    global watched
+    watched = frozenset(asked)
+    attempts.clear()
+
+
+def stopped() -> "list[list[str]]":
+    """What was tried of the call and can not have worked: guarantee and path; ends the watch."""
+    global watched
+    watched = frozenset()
+    return [[kind, path] for kind, path in attempts if kind != READ or is_closed(path)]
+
+
+def is_closed(path: "str") -> "bool":
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        return error.errno in (EPERM, EACCES)
+    except ValueError:
+        pass
+    return False
 
 
 def note(event: "str", args: "tuple[Any, ...]") -> "None":
@@ -50,9 +93,29 @@ def note(event: "str", args: "tuple[Any, ...]") -> "None":
         if found is None:
             return
         kind = found
+    if kind in watched and len(attempts) < ATTEMPTS_MAX:
+        remember(kind, event, args)
     tries.append((kind, args[0] if args else None))
     if len(tries) > 2 * TRIES_MAX:
         del tries[:-TRIES_MAX]
+
+
+def remember(kind: "str", event: "str", args: "tuple[Any, ...]") -> "None":
+    path = ""
+    if kind in (READ, WRITE):
+        try:
+            path = os.path.abspath(os.fsdecode(args[0]))
+        except (TypeError, ValueError, OSError, IndexError):
+            return
+        # The interpreter keeps bytecode where it may, and does without where it may not.
+        if path.startswith(libraries if kind == READ else own) or "/__pycache__" in path:
+            return
+        if path == workspace:
+            return
+    elif event == "socket.__new__" and args[1] not in INTERNET:
+        # Pairs of sockets are made so, too.
+        return
+    attempts[kind, path] = None
 
 
 def guarantee(error: "BaseException", asked: "list[str]") -> "Optional[str]":
@@ -81,7 +144,7 @@ def causes(error: "BaseException") -> "Iterator[BaseException]":
 
 def is_refusal(error: "OSError") -> "bool":
     # A name that cannot be looked up has a negative number: the resolver could not ask.
-    return error.errno in (EPERM, EACCES, ENOSYS) or (isinstance(error.errno, int) and error.errno < 0)
+    return error.errno in (EPERM, EACCES, ENOSYS, EROFS) or (isinstance(error.errno, int) and error.errno < 0)
 
 
 def tried(error: "OSError") -> "Optional[str]":

@@ -12,7 +12,8 @@ prints can be mistaken for a reply.
     {"call":"7","ask":{"1.5f2c9a10":{"message":"Which name?","schema":{…}}}}
     {"call":"7","exit":3}
 
-The last is a tool that ended itself; the worker lives on. Where
+An answer to a call with `guarantees` may have `attempts`, what of it they stopped
+(`[["no_network",""]]`), also where the tool went on. The last is a tool that ended itself; the worker lives on. Where
 `CALLGATE_ISOLATION` is `call` it forks for each line instead: see `zygote.py`.
 
 Left out on purpose: schemas, deadlines, size limits and confinement. Those are
@@ -140,6 +141,8 @@ class Worker:
             return failure(call, "ProtocolError", "not a call: %r" % error)
         if guarantees and self.watch is None:
             self.watch = watch()
+        if guarantees and self.watch:
+            self.watch.begin(guarantees)
         try:
             if target is None:
                 target = self.loaded[entry] = load(entry, self.bring)
@@ -151,19 +154,25 @@ class Worker:
                     reply = run_with_slots(call, target, payload, slots)
             except NeedsInput as asking:
                 reply = {"call": call, "ask": {asking.name: asking.question}}
+            reply.update(self.stopped(guarantees))
             try:
                 return encode(reply)
             except (ValueError, TypeError, RecursionError) as error:
                 raise TypeError("the result is not JSON: %s" % error) from None
         except SystemExit as error:
-            return encode({"call": call, "exit": exit_code(error)})
+            return encode({"call": call, "exit": exit_code(error), **self.stopped(guarantees)})
         except BaseException as error:  # a tool's interrupt costs its own call only
             blocked = self.watch.guarantee(error, guarantees) if guarantees and self.watch else None
             report(error)
             text = text_of(error)
             if target is None:
                 text = "entry `%s`: %s" % (entry, text)
-            return failure(call, type(error).__name__, text, blocked)
+            return failure(call, type(error).__name__, text, blocked, self.stopped(guarantees))
+
+    def stopped(self, guarantees: "Any") -> "dict[str, Any]":
+        """Attempts of the call that a guarantee stopped, as a member of the reply; mostly none."""
+        attempts = self.watch.stopped() if guarantees and self.watch else None
+        return {"attempts": attempts} if attempts else {}
 
 
 def watch() -> "Any":
@@ -244,13 +253,19 @@ def run_with_slots(
     return {"call": call, "output": output, "slots": changed, "removed_slots": removed}
 
 
-def failure(call: "Any", kind: "str", message: "str", blocked: "Optional[str]" = None) -> "bytes":
+def failure(
+    call: "Any",
+    kind: "str",
+    message: "str",
+    blocked: "Optional[str]" = None,
+    stopped: "Optional[dict[str, Any]]" = None,
+) -> "bytes":
     # File names that are not UTF-8 reach messages as lone surrogates, which JSON must not carry.
     message = message[:MESSAGE_CHARS_MAX].encode("utf-8", "backslashreplace").decode()
     error = {"type": kind, "message": message}
     if blocked:
         error["blocked"] = blocked
-    return encode({"call": call, "error": error})
+    return encode({"call": call, "error": error, **(stopped or {})})
 
 
 def report(error: "BaseException") -> "None":

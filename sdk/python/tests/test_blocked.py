@@ -6,6 +6,7 @@ the kernel does is tested where there is one to ask, with the whole binary.
 
 from __future__ import annotations
 
+import os
 import sys
 import unittest
 from typing import Any, Optional
@@ -74,6 +75,12 @@ def goes_on(payload):
     except OSError:
         return "went on"
 
+def swallows(payload):
+    try:
+        tries(payload)
+    except OSError:
+        return "went on"
+
 def own(payload):
     open(os.devnull).close()
     raise PermissionError("not today")
@@ -112,7 +119,7 @@ class BlockedTest(Workspace):
             (SUBPROCESS, ["run", "spawn", "exec"]),
         ]:
             for what in attempts:
-                for number in (1, 13, 38):
+                for number in (1, 13, 30, 38):
                     self.assertEqual(self.blocked("t:tries", {"what": what, "errno": number}, ALL), guarantee, what)
                 # Refused by something else, or for another reason.
                 others = [one for one in ALL if one != guarantee]
@@ -133,6 +140,20 @@ class BlockedTest(Workspace):
             self.assertIsNone(self.blocked(f"t:{function}", {}, ALL), function)
         reply = self.worker.call("t:goes_on", {}, guarantees=ALL)
         self.assertEqual(reply["output"], "went on")
+
+    def test_attempts_are_told_though_the_tool_goes_on(self) -> None:
+        def attempts(function: str, payload: Any, asked: list[str]) -> Any:
+            return self.worker.call(function, payload, guarantees=asked).get("attempts")
+
+        path = os.path.realpath(os.path.join(self.folder, "absent/x"))
+        self.assertEqual(attempts("t:tries", {"what": "write"}, ALL), [[WRITE, path]])
+        self.assertEqual(attempts("t:swallows", {"what": "connect"}, ALL), [[NETWORK, ""]])
+        self.assertEqual(attempts("t:swallows", {"what": "run"}, [SUBPROCESS]), [[SUBPROCESS, ""]])
+        # What is not there was not refused, and what was not asked for is not looked at.
+        self.assertIsNone(attempts("t:swallows", {"what": "read"}, ALL))
+        self.assertIsNone(attempts("t:swallows", {"what": "write"}, [READ]))
+        # Those of one call are not those of the next.
+        self.assertIsNone(attempts("t:own", {}, ALL))
 
     def test_nothing_is_told_where_nothing_was_asked_for(self) -> None:
         for asked in (None, []):

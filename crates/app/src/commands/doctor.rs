@@ -20,6 +20,7 @@ use crate::compose::{Parts, chain, warnings};
 use crate::config::{Config, LimitsConfig, NetworkConfig, RunnerConfig};
 use crate::environment::Environment;
 use crate::exec;
+use crate::reads::missing_reads;
 use crate::show;
 use crate::toolchains::ToolchainFolder;
 use crate::trust::{Basis, InForce};
@@ -379,7 +380,12 @@ fn configuration(parts: &Parts<'_>, in_force: InForce) -> Vec<Check> {
     let (note, well) = (in_force.note(), in_force.doubt().is_none());
     let mut checks = match (&in_force.basis, in_force.source()) {
         (Basis::Nothing(_), _) => return vec![check("configuration", false, note)],
-        (_, Some(source)) => programs(parts, &source.config),
+        (_, Some(source)) => {
+            let missing = missing_reads(&parts.paths, &source.config).into_iter();
+            let mut checks = programs(parts, &source.config);
+            checks.extend(missing.map(|finding| check("reads", false, finding)));
+            checks
+        }
         (_, None) => Vec::new(),
     };
     match parts.setup_in_force(in_force) {

@@ -95,6 +95,7 @@ fn carry_out(
     let owner = Owner {
         caller: Caller::uid(environment.uid),
         roots,
+        workspace: parts.paths.workspace.clone(),
         cancel: cancel.clone(),
     };
     let reply = runtime()?.block_on(async {

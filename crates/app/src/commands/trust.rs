@@ -15,6 +15,7 @@ use crate::declared::Declarations;
 use crate::environment::Environment;
 use crate::needs::{missing_code, unlisted_code};
 use crate::project::{Code, code_home};
+use crate::reads::missing_reads;
 use crate::show;
 use crate::trust::{Basis, is_trusted, revoke, trust_as};
 use crate::workspace::{Source, SourceError};
@@ -87,14 +88,15 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         ));
     }
     let (digest, file) = (source.digest, source.file.clone());
+    let missing = missing_reads(&parts.paths, &source.config);
     let summary = summary(&source);
     let codes = codes(&source);
     // Nothing is trusted that would not load.
     let setup = parts
         .setup_of(source, Builtins::With, String::new())
         .map_err(|error| format!("not trusted: {}", chain(&error)))?;
-    for warning in warnings(&setup) {
-        show::warn(&warning);
+    for warning in warnings(&setup).iter().chain(&missing) {
+        show::warn(warning);
     }
     let trusted = if trust.show {
         let in_force = parts.in_force().map_err(|error| chain(&error))?;

@@ -49,7 +49,10 @@ fn after(fault: &Fault) -> Option<Fault> {
         Fault::Unavailable { .. } => Fault::Unenforceable {
             missing: Vec::new(),
         },
-        Fault::Unenforceable { .. } => Fault::GuaranteeBlocked { guarantee: text() },
+        Fault::Unenforceable { .. } => Fault::GuaranteeBlocked {
+            guarantee: text(),
+            detail: text(),
+        },
         Fault::GuaranteeBlocked { .. } => Fault::too_large(text(), 1),
         Fault::TooLarge { .. } => Fault::Timeout { after: time },
         Fault::Timeout { .. } => Fault::Crash { message: text() },

@@ -272,6 +272,8 @@ fn ended_early(call: callgate_call::CallId) -> Outcome {
         }),
         replayed: false,
         enforcement: callgate_call::Enforcement::default(),
+        hint: None,
+        blocked: Vec::new(),
     }
 }
 
@@ -310,6 +312,9 @@ fn write_outcome(told: &Told, outcome: Outcome, out: &mut Vec<u8>) -> Result<(),
         let mut known = json!({ "id": outcome.call.to_string() });
         if outcome.replayed {
             known["replayed"] = true.into();
+        }
+        if let Some(hint) = &outcome.hint {
+            known["hint"] = hint.to_value();
         }
         result.extend_from_slice(b",\"_meta\":");
         json::write_value(&json!({ meta::CALL: known }), &mut result);
@@ -434,7 +439,10 @@ mod tests {
             ),
             (Fault::Unenforceable { missing: vec![] }, "PermissionError"),
             (
-                Fault::GuaranteeBlocked { guarantee: text() },
+                Fault::GuaranteeBlocked {
+                    guarantee: text(),
+                    detail: text(),
+                },
                 "PermissionError",
             ),
             (too_large(), "IPCMessageSizeError"),

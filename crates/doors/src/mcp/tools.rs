@@ -2,7 +2,9 @@
 
 use std::io::Write as _;
 
-use callgate_call::{Call, Enforcement, Fault, Outcome, Output, Tasks, Tier, Tool, host_name};
+use callgate_call::{
+    Call, ConfinementHint, Enforcement, Fault, Outcome, Output, Tasks, Tier, Tool, host_name,
+};
 use callgate_wires::json;
 use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use callgate_wires::mcp::meta;
@@ -131,6 +133,7 @@ pub(super) fn told(tool: &Tool, call: &Call, outcome: Outcome, modern: bool) -> 
         result,
         replayed,
         enforcement,
+        hint,
         ..
     } = outcome;
     let tail = Tail {
@@ -138,6 +141,7 @@ pub(super) fn told(tool: &Tool, call: &Call, outcome: Outcome, modern: bool) -> 
         replayed,
         modern,
         enforcement: Some(&enforcement),
+        hint: hint.as_deref(),
     };
     match result {
         Ok(output) => Told::Result(success(tool, &output, &tail)),
@@ -202,6 +206,7 @@ pub(super) fn told_fault_as_result(fault: &Fault, call: &Call, modern: bool) -> 
         replayed: false,
         modern,
         enforcement: None,
+        hint: None,
     };
     failure(fault, &tail)
 }
@@ -212,6 +217,7 @@ struct Tail<'a> {
     replayed: bool,
     modern: bool,
     enforcement: Option<&'a Enforcement>,
+    hint: Option<&'a ConfinementHint>,
 }
 
 impl Tail<'_> {
@@ -233,6 +239,10 @@ impl Tail<'_> {
         if let Some(enforcement) = self.enforcement.filter(|e| e.detail.is_some()) {
             out.extend_from_slice(b",\"enforcement\":");
             json::write_value(&enforcement_body(enforcement), out);
+        }
+        if let Some(hint) = self.hint {
+            out.extend_from_slice(b",\"hint\":");
+            json::write_value(&hint.to_value(), out);
         }
         if let Some(fault) = fault {
             out.extend_from_slice(b",\"fault\":\"");

@@ -5,7 +5,12 @@ use callgate_wires::tool_protocol::Check;
 
 /// The checks of one outcome. TP-21, TP-22, P-1.
 pub(super) fn of(outcome: &Outcome, asks: Option<&Guarantees>) -> Vec<Check> {
-    let known = capability_checks(&outcome.result, &outcome.enforcement, asks);
+    let known = capability_checks(
+        &outcome.result,
+        &outcome.enforcement,
+        asks,
+        &outcome.blocked,
+    );
     known.into_iter().map(check).collect()
 }
 
@@ -54,6 +59,8 @@ mod tests {
                 level: Level::None,
                 detail: Some(Arc::new(detail)),
             },
+            hint: None,
+            blocked: Vec::new(),
         }
     }
 
@@ -91,7 +98,12 @@ mod tests {
     fn blocked_attempts() {
         let blocked = |guarantee: Guarantee, held| {
             let guarantee = guarantee.name().to_owned();
-            outcome(Err(Fault::GuaranteeBlocked { guarantee }), held, false)
+            let detail = String::new();
+            outcome(
+                Err(Fault::GuaranteeBlocked { guarantee, detail }),
+                held,
+                false,
+            )
         };
         let planned = vec![held(Guarantee::NoNetwork, Asker::Pack, Level::Enforced)];
         let network = blocked(Guarantee::NoNetwork, planned);

@@ -106,7 +106,10 @@ mod tests {
                 "CapabilityViolation / coverage_missing",
             ),
             (
-                Fault::GuaranteeBlocked { guarantee: text() },
+                Fault::GuaranteeBlocked {
+                    guarantee: text(),
+                    detail: text(),
+                },
                 "CapabilityViolation / guarantee_blocked",
             ),
             (Fault::too_large(text(), 1), "ValueError"),

@@ -47,6 +47,9 @@ pub(super) fn document(
         tool_fields(&mut fields, ended, tool);
     }
     end(&mut fields, ended);
+    if let Some(hint) = ended.hint {
+        fields.word("hint", &hint.to_string(), MESSAGE_BYTES_MAX);
+    }
     if ended.result.is_err() && stopped != Stage::Finish {
         fields.put("stopped_at", STAGES[stopped as usize]);
     }
@@ -228,7 +231,12 @@ fn source(tool: &Tool) -> &'static str {
 }
 
 fn end(fields: &mut Fields<'_>, ended: &Ended<'_>) {
-    let checks = capability_checks(ended.result, ended.enforcement, ended.call.asks.as_deref());
+    let checks = capability_checks(
+        ended.result,
+        ended.enforcement,
+        ended.call.asks.as_deref(),
+        ended.blocked,
+    );
     let blocked = checks.iter().find(|check| !check.allowed);
     let status = status(ended.result);
     fields.put("status", status);

@@ -44,6 +44,17 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The host and port to name for this to be allowed, if they can be named.
+    pub(super) fn host(&self) -> Option<String> {
+        const HOST_BYTES_MAX: usize = 253;
+        let Self::NotAllowed { host, port } = self else {
+            return None;
+        };
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+        let fits = host.len() <= HOST_BYTES_MAX && host.bytes().all(is_part);
+        fits.then(|| format!("{host}:{port}"))
+    }
+
     /// In few words, for records: what a tool asked for is its own to choose, and may be long or
     /// no text at all.
     pub(super) fn brief(&self) -> String {

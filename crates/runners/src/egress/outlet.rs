@@ -78,9 +78,10 @@ impl Outlet {
         Ok(())
     }
 
-    /// The call is over: tells what was refused to it. Where its processes are `gone`, what they
-    /// asked for last is heard first; where they live on, it is told with the next call.
-    pub async fn tell(&self, gone: bool, sink: &dyn Sink) {
+    /// Reports what was refused to a call that is over, and returns the first host that may be
+    /// allowed by naming it. Where its processes are `gone`, what they asked for last is heard
+    /// first; where they live on, it is told with the next call.
+    pub async fn tell(&self, gone: bool, sink: &dyn Sink) -> Option<String> {
         if gone {
             let _ = tokio::time::timeout(LAST_WORDS, self.all_heard()).await;
         }
@@ -89,6 +90,7 @@ impl Outlet {
             sink.fact(FACT, &words);
             sink.refused(refused.count);
         }
+        refused.host
     }
 
     /// Ready when nobody waits any more to be told whether its connection may be.
@@ -114,9 +116,10 @@ impl Served {
         Ok(Some(Self(outlet)))
     }
 
-    /// The child is gone: tells what was refused to it.
-    pub async fn tell(&self, sink: &dyn Sink) {
-        self.0.tell(true, sink).await;
+    /// Reports what was refused to a child that is gone, and returns the first host that may be
+    /// allowed by naming it.
+    pub async fn tell(&self, sink: &dyn Sink) -> Option<String> {
+        self.0.tell(true, sink).await
     }
 }
 
@@ -145,11 +148,16 @@ fn lock(refused: &Mutex<Refused>) -> MutexGuard<'_, Refused> {
 struct Refused {
     told: Vec<(String, u64)>,
     count: u64,
+    /// The first that is not among the allowed ones, with its port.
+    host: Option<String>,
 }
 
 impl Refused {
     fn add(&mut self, refusal: &Refusal) {
         self.count += 1;
+        if self.host.is_none() {
+            self.host = refusal.host();
+        }
         let words = refusal.brief();
         let known = self.told.iter().position(|(known, _)| *known == words);
         match known {

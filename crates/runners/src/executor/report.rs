@@ -1,6 +1,6 @@
 //! What is said of a run at its end. ST-86.
 
-use callgate_call::{KeepError, RunCounts, RunOrder, RunVerdict};
+use callgate_call::{ConfinementHint, KeepError, RunCounts, RunOrder, RunVerdict};
 use callgate_sandbox::{Ending, Exit as ChildExit};
 use callgate_wires::stream::outcome::{self, Evidence, Judgement, Trouble, Verdict, judge};
 use serde_json::{Value, json};
@@ -27,6 +27,8 @@ pub(super) struct End {
     /// It could not be started, and why.
     pub not_started: Option<String>,
     pub stderr: String,
+    /// Why confinement made it fail.
+    pub hint: Option<ConfinementHint>,
     pub duration_ms: u64,
 }
 
@@ -182,6 +184,9 @@ fn ended(
     }
     if !end.stderr.is_empty() {
         report["stderr"] = json!(end.stderr);
+    }
+    if let (Some(hint), true) = (&end.hint, verdict != RunVerdict::Success) {
+        report["hint"] = hint.to_value();
     }
     keeper.secrets.clean_value(&mut report);
     Ended {

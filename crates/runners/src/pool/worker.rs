@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Fault, Guarantee, Guarantees, Isolation, Job, Needs, NoSink, Output, Stream};
+use callgate_call::{Fault, Guarantee, Isolation, Job, Needs, NoSink, Output, Stream};
 use callgate_sandbox::{Child, Ending, SpawnError, Spawner, Spec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::task::unconstrained;
@@ -13,11 +13,12 @@ use tokio::time::Instant;
 use super::ask;
 use super::report::Reports;
 use super::verdict::Verdict;
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, Asked};
 use crate::chatter::Chatter;
 use crate::egress::Outlet;
 use crate::ending;
 use crate::flood::{FLOOD_PAUSE, FREE_BYTES};
+use crate::hints;
 use crate::line::Line;
 use crate::process::{end, stop};
 use crate::tail::Tail;
@@ -97,14 +98,15 @@ impl Worker {
         spawner: &Spawner,
         mut spec: Spec,
         fitness: Fitness,
-        generation: u64,
+        (job, generation): (Job<'_>, u64),
     ) -> Result<Self, Fault> {
         let (stream, far) = Line::pair().map_err(internal)?;
         let (stdout, stdout_far) = Chatter::new(Stream::Stdout).map_err(internal)?;
         spec.stdout = stdout_far.into();
         spec.extra.push((far, FD));
         spec.env.push((FD_VARIABLE.into(), FD.to_string().into()));
-        Self::born(spawner, spec, fitness, (stream, stdout), generation).await
+        let job = Some(job);
+        Self::born(spawner, spec, fitness, (stream, stdout), (job, generation)).await
     }
 
     /// One that speaks by its standard input and output, where nothing else reaches it.
@@ -122,7 +124,7 @@ impl Worker {
             isolation: Isolation::Worker,
             needs: None,
         };
-        Self::born(spawner, spec, fitness, (stream, stdout), generation).await
+        Self::born(spawner, spec, fitness, (stream, stdout), (None, generation)).await
     }
 
     async fn born(
@@ -130,14 +132,17 @@ impl Worker {
         mut spec: Spec,
         fitness: Fitness,
         (stream, stdout): (Line, Chatter),
-        generation: u64,
+        (job, generation): (Option<Job<'_>>, u64),
     ) -> Result<Self, Fault> {
         let (stderr, stderr_far) = Chatter::new(Stream::Stderr).map_err(internal)?;
         spec.stderr = stderr_far.into();
         let mut child = spawner
             .spawn(spec)
             .await
-            .map_err(|error: SpawnError| ending::not_started(&error))?;
+            .map_err(|error: SpawnError| match job {
+                Some(job) => hints::not_started(job, &error),
+                None => ending::not_started(&error),
+            })?;
         let outlet = Outlet::of(&mut child, fitness.needs.as_deref())?;
         Ok(Self {
             fitness,
@@ -185,7 +190,12 @@ impl Worker {
         }
         let served = self.take(entry, job, deadline, output_bytes_max).await;
         if let Some(outlet) = &self.outlet {
-            outlet.tell(alone, job.sink).await;
+            hints::tell_host(job, outlet.tell(alone, job.sink).await);
+        }
+        if let Served::Answered(Err(fault)) | Served::Spent(Err(fault)) | Served::Crashed(fault) =
+            &served
+        {
+            hints::tell(job, &self.child, fault, &self.tail);
         }
         served
     }
@@ -381,6 +391,9 @@ impl Worker {
         if answer.call.as_deref().map(str::as_bytes) != Some(call_of(&self.request)) {
             return Err(answer::bad("it answered another call than it was asked"));
         }
+        if let (Some(asked), Some(reach)) = (asked_of(job), self.child.reach()) {
+            hints::tell_attempts(job, asked, reach, &answer.attempts);
+        }
         Ok(match (answer.asks(), answer.exits()) {
             (Some(ask), _) => Err(ask::needs_input(ask, job.call)),
             (None, Some(code)) => Err(ending::left(code, &self.tail)),
@@ -552,7 +565,7 @@ fn write_request(out: &mut Vec<u8>, entry: &str, job: Job<'_>) {
     }
     if let Some(asked) = asked_of(job) {
         let mut before = ",\"guarantees\":[\"";
-        for (guarantee, _) in asked.iter() {
+        for guarantee in asked.all() {
             write!(out, "{before}{}", guarantee.name()).expect("a Vec takes all");
             before = "\",\"";
         }
@@ -562,9 +575,10 @@ fn write_request(out: &mut Vec<u8>, entry: &str, job: Job<'_>) {
 }
 
 /// What the tool is held to, if it is to anything.
-fn asked_of(job: Job<'_>) -> Option<&Guarantees> {
+fn asked_of(job: Job<'_>) -> Option<Asked<'_>> {
     let needs = job.plan.confinement.as_deref()?;
-    (!needs.unconfined && !needs.guarantees.is_empty()).then_some(&needs.guarantees)
+    let is_held = !needs.guarantees.is_empty() || needs.roots.is_some();
+    (!needs.unconfined && is_held).then_some(Asked(needs))
 }
 
 /// The call id in a request written by `write_request`.

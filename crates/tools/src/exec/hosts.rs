@@ -22,6 +22,7 @@ pub trait Hosts: Send + Sync {
 
 /// A way that is open.
 pub trait OpenHosts: Send + Sync {
-    /// The child is gone: tells what was refused to it.
-    fn tell<'a>(&'a self, sink: &'a dyn Sink) -> HostsFuture<'a, ()>;
+    /// Reports what was refused to a child that is gone, and returns the first host that may be
+    /// allowed by naming it.
+    fn tell<'a>(&'a self, sink: &'a dyn Sink) -> HostsFuture<'a, Option<String>>;
 }

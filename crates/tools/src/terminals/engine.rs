@@ -401,7 +401,11 @@ fn not_started(error: &SpawnError) -> Fault {
         | SpawnError::BadSpec { .. }
         | SpawnError::TooLarge { .. } => bad("command", words),
         SpawnError::Cwd { .. } => bad("cwd", words),
-        SpawnError::NotExecutable { .. } | SpawnError::OutOfReach { .. } => Fault::denied(words),
+        SpawnError::NotExecutable { .. } => Fault::denied(words),
+        SpawnError::OutOfReach { culprit, .. } => {
+            let hint = culprit.hint_for_programs();
+            Fault::denied(format!("{words}; {hint}")).with("hint", hint.to_value())
+        }
         SpawnError::NoProcesses { .. }
         | SpawnError::Writes { .. }
         | SpawnError::Step { .. }

@@ -1,6 +1,6 @@
 //! What is said by JSON-RPC: results, errors, notifications and requests, as bytes.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Id;
 use crate::json;
@@ -31,6 +31,16 @@ impl RpcError {
     #[must_use]
     pub fn with(mut self, data: Value) -> Self {
         self.data = Some(data);
+        self
+    }
+
+    /// With one more member of the data, which is an object or nothing.
+    #[must_use]
+    pub fn with_member(mut self, name: &str, value: Value) -> Self {
+        let data = self.data.get_or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(members) = data {
+            members.insert(name.to_owned(), value);
+        }
         self
     }
 }
