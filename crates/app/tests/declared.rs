@@ -201,6 +201,8 @@ fn described_without_an_installed_package() {
         ("kit:loose", "not declared with @tool"),
         ("nowhere", "cannot import"),
         ("json", "declares no tool"),
+        ("kit.py", "`callgate describe kit`"),
+        ("./lib/words.py", "`callgate describe lib.words`"),
     ] {
         let ran = cli(&folder, &["describe", target]);
         assert_eq!(ran.code(), 1, "{target}: {ran:?}");
@@ -211,7 +213,10 @@ fn described_without_an_installed_package() {
         &KIT.replace("import os", "import os, lib.words"),
     );
     let ran = cli(&folder, &["describe", "other"]);
-    assert!(ran.err.contains("lib/**"), "{ran:?}");
+    assert!(
+        ran.err.contains("lib/**") && ran.err.contains("--code"),
+        "{ran:?}"
+    );
     cli(&folder, &["describe", "other", "--code", "lib/**"]).good();
 }
 

@@ -26,7 +26,8 @@ pub enum Fault {
     #[error("denied: {reason}")]
     Denied { reason: String, about: About },
     #[error(
-        "needs approval {approval}: ask the owner to run `callgate approvals grant {approval}`"
+        "needs approval {approval}: ask the owner to run `callgate approvals show {approval}`, \
+         then `callgate approvals grant {approval}`"
     )]
     NeedsApproval { approval: String },
     #[error("needs answers of the caller's user: {}", questions(requests))]

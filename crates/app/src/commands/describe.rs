@@ -50,6 +50,12 @@ pub struct Describe {
 }
 
 pub fn run(environment: &Environment, place: &Place, describe: &Describe) -> Done {
+    if let Some(module) = module_of_file(&describe.target) {
+        return Err(format!(
+            "{} is a file: name the module as Python imports it, `callgate describe {module}`",
+            describe.target
+        ));
+    }
     let parts = super::open(environment, place)?;
     let tool = described(
         &parts,
@@ -60,7 +66,10 @@ pub fn run(environment: &Environment, place: &Place, describe: &Describe) -> Don
     let input = json!({ "target": describe.target, "specs": describe.toml });
     let answer = ask(&parts, tool, input);
     super::close(&parts);
-    let answer = answer?;
+    let answer = answer.map_err(|reason| match reason.contains("code = [") {
+        true => format!("{reason}; here: `--code` with the same words"),
+        false => reason,
+    })?;
     if !describe.toml {
         show::json(&answer["manifest"]);
         return Ok(ExitCode::SUCCESS);
@@ -69,6 +78,12 @@ pub fn run(environment: &Environment, place: &Place, describe: &Describe) -> Don
     let text = toml::to_string_pretty(&tables).map_err(|error| format!("write TOML: {error}"))?;
     show::data(&text);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the module that a file's name stands for: `lib.tools` for `lib/tools.py`.
+fn module_of_file(target: &str) -> Option<String> {
+    let stem = target.strip_suffix(".py")?;
+    Some(stem.trim_start_matches("./").replace('/', "."))
 }
 
 /// Reads what the functions of a configuration's Python tools declare. A module that cannot be

@@ -33,7 +33,7 @@ enum LeaseCommand {
         /// The highest tier it opens; the tool's own if not given
         #[arg(long, value_name = "0-3", value_parser = tier)]
         tier: Option<Tier>,
-        /// How long it lives, such as 60s or 5m; an hour at most
+        /// How long it lives, such as 60s or 5m; an hour at most [default: 60s]
         #[arg(long, value_name = "TIME", value_parser = super::duration)]
         ttl: Option<Duration>,
         /// Only for exactly this input (JSON)

@@ -70,7 +70,7 @@ impl Reader {
         self.home.executable(
             "bin/npx",
             &format!(
-                "#!/bin/sh\n[ \"$1\" = @modelcontextprotocol/inspector ] || exit 99\nshift\n\
+                "#!/bin/sh\n[ \"$1\" = @modelcontextprotocol/inspector@2.12.0 ] || exit 99\nshift\n\
                  exec '{}' '{}' \"$@\"\n",
                 node.display(),
                 inspector.display()

@@ -47,7 +47,8 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
                 approval: text("a-1"),
             },
             error,
-            "needs approval a-1: ask the owner to run `callgate approvals grant a-1`",
+            "needs approval a-1: ask the owner to run `callgate approvals show a-1`, \
+             then `callgate approvals grant a-1`",
         ),
         (
             Fault::LeaseRequired {
