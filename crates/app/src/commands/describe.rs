@@ -54,7 +54,8 @@ pub fn run(environment: &Environment, place: &Place, describe: &Describe) -> Don
         return Err(format!(
             "{} is a file: name the module as Python imports it, `callgate describe {module}`",
             describe.target
-        ));
+        )
+        .into());
     }
     let parts = super::open(environment, place)?;
     let tool = described(
