@@ -189,10 +189,7 @@ impl InForce {
     pub fn doubt(&self) -> Option<String> {
         let is = match (&self.present, &self.basis) {
             (Present::Trusted, _) | (Present::Missing { .. }, Basis::Builtins) => return None,
-            (Present::Changed { .. }, Basis::Builtins) => "is not trusted yet",
-            (Present::Changed { .. }, _) => "changed since it was trusted",
-            (Present::Missing { .. }, _) => "is gone",
-            (Present::Broken { .. }, _) => "cannot be loaded",
+            _ => self.condition(),
         };
         let served = match self.basis {
             Basis::Nothing(_) => return Some(nothing(is)),
@@ -203,6 +200,27 @@ impl InForce {
             "the workspace's configuration {is}, so {served}: its owner looks at it and runs \
              `callgate trust`"
         ))
+    }
+
+    /// The line for callers of a gate that keeps what it serves because this cannot be put in
+    /// place.
+    pub fn doubt_if_kept(&self) -> String {
+        let is = self.condition();
+        format!(
+            "the workspace's configuration {is}, so what was served before still is: its owner \
+             mends it and runs `callgate trust`"
+        )
+    }
+
+    /// What is the matter with the files, for callers.
+    fn condition(&self) -> &'static str {
+        match (&self.present, &self.basis) {
+            (Present::Trusted, _) => "cannot be put in force",
+            (Present::Changed { .. }, Basis::Builtins) => "is not trusted yet",
+            (Present::Changed { .. }, _) => "changed since it was trusted",
+            (Present::Missing { .. }, _) => "is gone",
+            (Present::Broken { .. }, _) => "cannot be loaded",
+        }
     }
 }
 
@@ -224,6 +242,13 @@ pub fn declared(paths: &Paths, store: &Store) -> Result<Declarations, StoreError
 /// Returns whether a configuration of this workspace is trusted.
 pub fn is_trusted(paths: &Paths, store: &Store) -> Result<bool, StoreError> {
     Ok(store.trusted(CONFIG_FILE)?.is_some() && is_of_workspace(paths, store))
+}
+
+/// The line for callers of a gate that cannot read which configuration is trusted.
+pub fn unreadable_state_doubt() -> String {
+    "it cannot be read which configuration of the workspace is trusted, so what was served before \
+     still is: its owner runs `callgate doctor`"
+        .to_owned()
 }
 
 /// The words for callers where nothing is in force.

@@ -4,13 +4,13 @@
 use std::time::{Duration, SystemTime};
 
 use callgate_call::Digest;
-use callgate_gate::Gate;
+use callgate_gate::{ConfigurationStatus, Gate, Setup};
 use callgate_store::StoreError;
 
 use crate::compose::{Parts, chain, warnings};
 use crate::config::Restrictions;
 use crate::show;
-use crate::trust::{Basis, InForce, declared};
+use crate::trust::{Basis, InForce, declared, unreadable_state_doubt};
 use crate::workspace::{CONFIG_FILE, Memo, digest_now};
 
 /// How often the configuration is looked at.
@@ -74,20 +74,29 @@ impl Watched {
                 continue;
             }
             let revoked = self.seen.trusted.is_some() && seen.trusted.is_none();
-            self.seen = seen;
             match parts.in_force() {
-                Ok(in_force) if revoked => withdraw(parts, gate, in_force, "trust was taken back"),
-                Ok(in_force) => self.reload(parts, gate, in_force),
-                Err(error) => show::complain(&format!("reload: {}", chain(&error))),
+                Ok(in_force) => {
+                    self.seen = seen;
+                    match revoked {
+                        true => withdraw(parts, gate, in_force, "trust was taken back"),
+                        false => self.reload(parts, gate, in_force),
+                    }
+                }
+                // The next tick tries again.
+                Err(error) => {
+                    let why = chain(&error);
+                    keep(gate, &why, Some(unreadable_state_doubt()));
+                }
             }
             then(revoked);
         }
     }
 
     /// Puts a new trusted configuration in place, and restrictions of one that is not trusted;
-    /// anything else keeps the old one and says why.
+    /// anything else keeps the old one and says why, in the log and in the gate's status.
     fn reload(&mut self, parts: &Parts<'_>, gate: &Gate, in_force: InForce) {
         let (note, restrictions) = (in_force.note(), in_force.restrictions.clone());
+        let (doubt, doubt_if_kept) = (in_force.doubt(), in_force.doubt_if_kept());
         match in_force.basis {
             // A key or a permission is gone, which is the owner's doing as much as a trust is.
             _ if in_force.is_withdrawn() => withdraw(parts, gate, in_force, &note),
@@ -103,10 +112,9 @@ impl Watched {
                     return;
                 }
                 show::complain(&format!("kept the old configuration: {note}"));
+                gate.set_status(ConfigurationStatus { note, doubt });
             }
-            Basis::Nothing(reason) => {
-                return show::complain(&format!("kept the old configuration: {reason}"));
-            }
+            Basis::Nothing(reason) => return keep(gate, &reason, Some(doubt_if_kept)),
         }
         self.restrictions = restrictions;
     }
@@ -121,15 +129,30 @@ fn withdraw(parts: &Parts<'_>, gate: &Gate, in_force: InForce, why: &str) {
             show::say(&format!("{why}: only built-in tools are served"));
         }
         Err(error) => {
-            gate.replace(closed);
-            show::complain(&format!("{why}: {}", chain(&error)));
+            let reason = format!("{why}: {}", chain(&error));
+            gate.replace(Setup {
+                note: format!("nothing is served: {reason}"),
+                ..closed
+            });
+            show::complain(&reason);
         }
     }
+}
+
+/// Leaves the configuration in place that is there, and says why: in the log once, in the gate's
+/// status until the next attempt.
+fn keep(gate: &Gate, reason: &str, doubt: Option<String>) {
+    let note = format!("kept the old configuration: {reason}");
+    if gate.note() != note {
+        show::complain(&note);
+    }
+    gate.set_status(ConfigurationStatus { note, doubt });
 }
 
 /// Puts a configuration in force in place; gives its doubtful rules. One that does not hold
 /// together leaves the old one in place.
 fn put(parts: &Parts<'_>, gate: &Gate, in_force: InForce) -> Option<Vec<String>> {
+    let doubt_if_kept = in_force.doubt_if_kept();
     match parts.setup_in_force(in_force) {
         Ok(setup) => {
             let doubts = warnings(&setup);
@@ -137,7 +160,7 @@ fn put(parts: &Parts<'_>, gate: &Gate, in_force: InForce) -> Option<Vec<String>>
             Some(doubts)
         }
         Err(error) => {
-            show::complain(&format!("kept the old configuration: {}", chain(&error)));
+            keep(gate, &chain(&error), Some(doubt_if_kept));
             None
         }
     }

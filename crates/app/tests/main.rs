@@ -123,6 +123,7 @@ mod traces;
 mod tree_limits;
 mod trust;
 mod trust_copy;
+mod trust_running;
 mod unset_variables;
 mod untrusted;
 mod vanishing;

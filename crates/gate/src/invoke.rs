@@ -28,6 +28,7 @@ use crate::metrics::Tallies;
 use crate::oversize::kept;
 use crate::policy::{Decision, Policy};
 use crate::replay::{Earlier, slots_text};
+use crate::status::ConfigurationStatus;
 use crate::tokens::Strangers;
 use crate::trace::{Ended, Spans, Stage, Trace, Traces};
 use crate::watched::{Observed, Watched};
@@ -57,6 +58,7 @@ pub struct Setup {
 /// The gate.
 pub struct Gate {
     pub(crate) setup: ArcSwap<Setup>,
+    pub(crate) status: ArcSwap<ConfigurationStatus>,
     pub(crate) store: Arc<Store>,
     pub(crate) planner: Arc<dyn Planner>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -97,9 +99,11 @@ impl Gate {
         clock: Arc<dyn Clock>,
         seed: u64,
     ) -> Self {
+        let status = ArcSwap::from_pointee(ConfigurationStatus::of(&setup));
         let setup = ArcSwap::from_pointee(setup);
         Self {
             setup,
+            status,
             store,
             planner,
             clock,

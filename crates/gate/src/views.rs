@@ -13,6 +13,7 @@ use crate::catalog::{Catalog, Entry};
 use crate::errors::internal;
 use crate::invoke::{Gate, Setup};
 use crate::policy::Decision;
+use crate::status::ConfigurationStatus;
 
 impl Gate {
     /// The present configuration's tools.
@@ -168,19 +169,25 @@ impl Gate {
     /// Why tools that the workspace's files name may be missing, if that may be.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
-        self.setup.load().doubt.clone()
+        self.status.load().doubt.clone()
     }
 
     /// What the present configuration is, for people.
     #[must_use]
     pub fn note(&self) -> String {
-        self.setup.load().note.clone()
+        self.status.load().note.clone()
+    }
+
+    /// Replaces the words on the configuration in force, and nothing else.
+    pub fn set_status(&self, status: ConfigurationStatus) {
+        self.status.store(Arc::new(status));
     }
 
     /// Puts another configuration in place. Calls under way end under the old one.
     pub fn replace(&self, setup: Setup) {
         let new = Arc::new(setup);
         let old = self.setup.swap(Arc::clone(&new));
+        self.set_status(ConfigurationStatus::of(&new));
         old.catalog.stop();
         if let Some(entries) = &old.entries {
             entries.stop();
