@@ -181,6 +181,7 @@ pub fn needs(parts: &Parts<'_>, config: &Config, ground: &Ground) -> Result<Arc<
     let mut needs = Arc::unwrap_or_clone(needs.ok_or("exec: it has no needs")?);
     needs.reads.extend(toolchains(parts, config).reads());
     needs.covered.extend(covered_home(parts, config));
+    ground.show_files(&mut needs);
     Ok(Arc::new(needs))
 }
 

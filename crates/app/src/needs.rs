@@ -44,6 +44,8 @@ pub struct Ground {
     home: Option<PathBuf>,
     kept: Vec<PathBuf>,
     hidden: Vec<PathBuf>,
+    /// Regular files of the workspace among the hidden ones, which programs of callers may read.
+    shown: Vec<PathBuf>,
     /// Names that are closed to tools of this process though nothing has them.
     absent: Vec<PathBuf>,
     /// What the configured tools load, by their names.
@@ -71,6 +73,9 @@ impl Ground {
         kept.extend(programs(&root, &config.exec.kept));
         let mut hidden = vec![root.join(CONFIG_FILE), paths.state.clone()];
         hidden.extend(sockets(paths));
+        let shown = [root.join(CONFIG_FILE), Place::beside(&paths.socket).schema];
+        let is_shown = |file: &PathBuf| hidden.contains(file) && real(file).starts_with(&root);
+        let shown = shown.into_iter().filter(is_shown).collect();
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
         let (there, mut absent): (Vec<PathBuf>, Vec<PathBuf>) = names
             .into_iter()
@@ -85,6 +90,7 @@ impl Ground {
             home: paths.home.clone(),
             kept,
             hidden,
+            shown,
             absent,
             codes,
         }
@@ -224,6 +230,13 @@ impl Ground {
         }
     }
 
+    /// Lets programs of callers read the regular files of the gate in the workspace: those programs
+    /// find regular files there, read-only, and not devices, on which `git add` fails. G-9f.
+    pub fn show_files(&self, needs: &mut Needs) {
+        needs.hidden.retain(|hidden| !self.shown.contains(hidden));
+        needs.kept.extend(self.shown.iter().cloned());
+    }
+
     /// What a terminal session needs: all of the workspace but what is ours, its own processes,
     /// whom it may reach, and what `programs` may read besides.
     pub fn sessions(&self, network: bool, programs: &Needs) -> Arc<Needs> {
@@ -236,8 +249,8 @@ impl Ground {
             reads: [&["/proc".into()], &*programs.reads].concat(),
             covered: programs.covered.clone(),
             writes: vec![self.root.clone()],
-            kept: self.kept.clone(),
-            hidden: self.hidden.clone(),
+            kept: programs.kept.clone(),
+            hidden: programs.hidden.clone(),
             network: if network { Network::Any } else { Network::None },
             limits: TreeLimits {
                 processes: true,

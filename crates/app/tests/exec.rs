@@ -357,8 +357,8 @@ fn secrets_by_their_names() {
     );
 }
 
-/// G-9b: state and configuration are out of its reach, the code of tools is not to be
-/// changed.
+/// G-9b, G-9f: the state is out of its reach; the configuration and the code of tools can be read
+/// and not changed.
 #[test]
 fn the_gate_s_own_is_kept() {
     let folder = trusted(ONE);
@@ -366,17 +366,21 @@ fn the_gate_s_own_is_kept() {
     let (config, code) = (folder.read("callgate.toml"), folder.read("tool.sh"));
     let result = sh(
         &mut host,
-        "echo x > callgate.toml; echo x > tool.sh; rm -f tool.sh; mv tool.sh other; \
-         echo x > state/token; ls state; cat callgate.toml; rm -rf state; echo fine > other; cat tool.sh",
+        "echo x > callgate.toml; rm -f callgate.toml; mv callgate.toml other; echo x > new; \
+         mv -f new callgate.toml; chmod 777 callgate.toml; ln callgate.toml linked; \
+         echo x > tool.sh; rm -f tool.sh; mv tool.sh other; echo x > state/token; \
+         ls state; cat callgate.toml; rm -rf state; echo fine > other; cat tool.sh",
     );
     // Of the state it sees its own home.
-    let told = format!("homes\n{}", code.as_deref().unwrap());
+    let (shown, script) = (config.as_deref().unwrap(), code.as_deref().unwrap());
+    let told = format!("homes\n{shown}{script}");
     assert_eq!(result["stdout"], told, "{result}");
     assert_eq!(
         (folder.read("callgate.toml"), folder.read("tool.sh")),
         (config, code)
     );
     assert_eq!(folder.read("other").as_deref(), Some("fine\n"));
+    assert!(folder.read("linked").is_none());
     assert!(folder.join("state/head.json").exists() || folder.join("state/journal").exists());
 }
 

@@ -65,6 +65,130 @@ fn git() {
     }
 }
 
+/// What a configuration may be that a repository has.
+const CONFIGURATION: &str = "# of the gate\n[exec]\nprocesses = 200\n";
+
+/// A stand whose configuration and a file `a` are committed by a program of a caller.
+fn committed<'a>(users: Users, home: &'a OwnerHome) -> Stand<'a> {
+    let files = [("callgate.toml", CONFIGURATION), ("a", "one\n")];
+    let stand = Stand::new(users, home, &files);
+    stand.run(&["git", "init", "-q"]);
+    for setting in [["user.name", "agent"], ["user.email", "agent@example.com"]] {
+        stand.run(&["git", "config", "--global", setting[0], setting[1]]);
+    }
+    stand.run(&["git", "add", "-A"]);
+    stand.run(&["git", "commit", "-qm", "one"]);
+    stand
+}
+
+/// G-9f. A configuration that is committed is a regular file to `git` and others.
+#[test]
+fn git_with_the_configuration() {
+    let home = OwnerHome::new();
+    for users in Users::all() {
+        let stand = committed(users, &home);
+        let shown = || stand.run(&["git", "show", "HEAD:callgate.toml"]);
+        assert_eq!(shown(), CONFIGURATION);
+        assert_eq!(stand.run(&["git", "status", "--porcelain"]), "");
+        stand.run(&["git", "diff", "--exit-code", "HEAD"]);
+        stand.write("a", "two\n");
+        assert_eq!(stand.run(&["git", "diff", "--name-only"]), "a\n");
+        stand.run(&["git", "add", "-A"]);
+        stand.run(&["git", "commit", "-qam", "two"]);
+        let changed = ["git", "show", "--name-only", "--format=", "HEAD"];
+        assert_eq!(stand.run(&changed), "a\n");
+        assert_eq!(shown(), CONFIGURATION);
+        stand.write("a", "three\n");
+        stand.run(&["git", "stash", "-q"]);
+        assert_eq!(stand.read("a").as_deref(), Some(&b"two\n"[..]));
+        stand.run(&["git", "stash", "pop", "-q"]);
+        stand.run(&["git", "checkout", "-q", "-b", "other"]);
+        assert_eq!(stand.run(&["git", "log", "--format=%s"]), "two\none\n");
+        let found = stand.run(&["grep", "-rl", "of the gate", "."]);
+        assert_eq!(found, "./callgate.toml\n");
+        let copied = "cp -r . $TMPDIR/copy && cmp callgate.toml $TMPDIR/copy/callgate.toml";
+        stand.run(&["sh", "-c", copied]);
+        let kind = stand.run(&["stat", "-c", "%F", "callgate.toml"]);
+        assert_eq!(kind, "regular file\n");
+        // A run that sends no stream is a crash, but has copied the file.
+        let copy = ["run", "-q", "--", "sh", "-c", "cp callgate.toml copied"];
+        assert_eq!(stand.cli(&copy).code(), 2);
+        let copied = stand.read("copied");
+        assert_eq!(copied.as_deref(), Some(CONFIGURATION.as_bytes()));
+    }
+}
+
+/// G-9f. Nobody but the owner changes it: `git` and others say so, and the file is as it was.
+#[test]
+fn git_cannot_change_the_configuration() {
+    let home = OwnerHome::new();
+    for users in Users::all() {
+        let stand = committed(users, &home);
+        // A change of the owner's can be committed.
+        let later = format!("{CONFIGURATION}# later\n");
+        stand.write("callgate.toml", &later);
+        stand.run(&["git", "commit", "-qam", "two"]);
+        for words in [
+            &["git", "checkout", "-q", "HEAD~", "--", "callgate.toml"][..],
+            &["git", "reset", "-q", "--hard", "HEAD~"],
+            &["git", "mv", "callgate.toml", "moved"],
+            &["git", "rm", "-q", "-f", "callgate.toml"],
+            &["mv", "callgate.toml", "moved"],
+            &["cp", "--remove-destination", "a", "callgate.toml"],
+            &["sed", "-i", "s/200/300/", "callgate.toml"],
+            &["truncate", "-s0", "callgate.toml"],
+            &["chmod", "777", "callgate.toml"],
+            &["ln", "callgate.toml", "linked"],
+            &["sh", "-c", "echo x >>callgate.toml"],
+        ] {
+            let ended = stand.exec(&json!({ "command": words[0], "args": words[1..] }));
+            let who = users.name();
+            assert_ne!(ended["exit_code"], 0, "{words:?} as {who}: {ended}");
+            let errors = ["busy", "Read-only", "cross-device"];
+            let said = ended["stderr"].as_str().expect("text");
+            let is_clean = errors.iter().any(|error| said.contains(error));
+            assert!(is_clean, "{words:?} as {who}: {ended}");
+            assert_eq!(
+                stand.read("callgate.toml").as_deref(),
+                Some(later.as_bytes())
+            );
+        }
+        // A checkout goes on without it.
+        stand.run(&["git", "reset", "-q"]);
+        let words = ["checkout", "-q", "HEAD~"];
+        let ended = stand.exec(&json!({ "command": "git", "args": words }));
+        assert!(
+            ended["stderr"].to_string().contains("unable to unlink"),
+            "{ended}"
+        );
+        assert_eq!(stand.run(&["git", "log", "--format=%s"]), "one\n");
+        assert_eq!(
+            stand.read("callgate.toml").as_deref(),
+            Some(later.as_bytes())
+        );
+    }
+}
+
+/// G-9f. Where the owner put the sockets into the workspace, the list of tools beside them is a
+/// regular file too, which nobody changes.
+#[test]
+fn git_beside_the_sockets() {
+    let home = OwnerHome::new();
+    for users in Users::all() {
+        let stand = committed(users, &home);
+        let schema = "bridge-schema.json";
+        stand.write(schema, "[]\n");
+        let script = "git add -A && git commit -qm two && git show HEAD:bridge-schema.json; \
+            echo x >bridge-schema.json; rm -f bridge-schema.json; true";
+        let input = json!({ "command": script, "shell": true }).to_string();
+        let words = ["--socket", "gate.sock", "--standalone"];
+        let ran = stand.cli(&[&["call", "exec/run", &input], &words[..]].concat());
+        let ended = ran.good().json();
+        assert_eq!(ended["stdout"], "[]\n", "{}: {ended}", users.name());
+        assert_eq!(stand.read(schema).as_deref(), Some(&b"[]\n"[..]));
+    }
+}
+
 /// R-42. A virtual environment, packages from wheels, and `pytest`; locks and a pool of processes.
 #[test]
 fn python() {

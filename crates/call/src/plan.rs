@@ -43,7 +43,8 @@ pub struct Needs {
     pub code: Vec<PathBuf>,
     /// What is the gate's and not to be changed, absolute: read-only inside a writable path.
     pub kept: Vec<PathBuf>,
-    /// What is the gate's and not even to be read, absolute: state, sockets, configuration.
+    /// What is the gate's and not even to be read, absolute: state, sockets, and for configured
+    /// tools the configuration.
     pub hidden: Vec<PathBuf>,
     /// Where it is kept within its workspace; nothing said lets it read all of that.
     pub roots: Option<Roots>,
