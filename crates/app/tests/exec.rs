@@ -161,6 +161,53 @@ fn refusals() {
     }
 }
 
+/// R-9, G-13: a call sets a bounded number of variables. Far more are refused at once, and nobody
+/// else waits.
+#[test]
+fn variables_are_bounded() {
+    let folder = Folder::new();
+    let mut host = rpc(&folder);
+    let env = |count: usize| -> Value {
+        let pairs = (0..count).map(|at| (format!("V{at}"), json!("")));
+        pairs.collect()
+    };
+    let most = good(&mut host, json!({ "command": "env", "env": env(4096) }));
+    let set = most["stdout"].as_str().unwrap();
+    assert_eq!(
+        set.lines().filter(|line| line.starts_with('V')).count(),
+        4096
+    );
+    let runner = json!({ "command": ["true"] });
+    for count in [4097, 200_000] {
+        let params = json!({ "command": "true", "env": env(count) });
+        assert_eq!(bad(&mut host, params), (1003, "env".to_owned()));
+        let params = json!({ "command": "cat", "env": env(count) });
+        let request = json!({
+            "jsonrpc": "2.0", "id": 5, "method": "terminals/create", "params": params,
+        });
+        assert_eq!(host.ask(&request)["error"]["data"]["field"], "env");
+        let mut params = runner.clone();
+        params["env"] = env(count);
+        let request = json!({
+            "jsonrpc": "2.0", "id": 6, "method": "runs/start", "params": params,
+        });
+        assert!(host.ask(&request).get("error").is_some());
+    }
+}
+
+/// K-8: a user has 128 instances of inotify, and no program may keep them.
+#[test]
+fn instances_of_inotify_are_not_to_be_had() {
+    let folder = Folder::new();
+    let script = "import ctypes, errno\n\
+                  libc = ctypes.CDLL(None, use_errno=True)\n\
+                  made = [libc.inotify_init(), libc.inotify_init1(0)]\n\
+                  print(made, errno.errorcode[ctypes.get_errno()])";
+    let params = json!({ "command": "python3", "args": ["-c", script] });
+    let result = good(&mut rpc(&folder), params);
+    assert_eq!(result["stdout"], "[-1, -1] EPERM\n", "{result}");
+}
+
 /// JR-79, JR-166, R-9: the environment is the owner's few variables and the call's, and none
 /// decides which code runs.
 #[test]
