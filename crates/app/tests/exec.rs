@@ -428,6 +428,9 @@ fn the_gate_s_own_is_kept() {
     );
     assert_eq!(folder.read("other").as_deref(), Some("fine\n"));
     assert!(folder.read("linked").is_none());
+    // The hint is about the file and not the shell that names it.
+    let error = sh(&mut host, "echo x > callgate.toml")["stderr"].to_string();
+    assert!(error.contains("no program may change it"), "{error}");
     assert!(folder.join("state/head.json").exists() || folder.join("state/journal").exists());
 }
 

@@ -121,10 +121,9 @@ impl Reach {
 
     /// The hint for a path, or the name of a program, that stands beside a refusal.
     fn hint_of_name(&self, tool: &Tool, name: &str, line: &Line<'_>) -> Option<ConfinementHint> {
-        let path = match self.named_program(name) {
-            Some(program) => program,
-            None => self.cwd.join(name),
-        };
+        let program = self.named_program(name);
+        let is_program = program.is_some();
+        let path = program.unwrap_or_else(|| self.cwd.join(name));
         let found = match self.way(&path) {
             Way::Open(found) => found,
             Way::LeftOut(path) => {
@@ -155,7 +154,8 @@ impl Reach {
         let is_refused = may_be_write
             && !self.writes(&found)
             && (line.is_read_only() || self.user_may(&found, Wanted::Write));
-        is_refused.then(|| self.hint_of_write(tool, &found, exists))
+        // A bare name is that of the program that states it: `sh: 1: cannot create x: …`.
+        (is_refused && !is_program).then(|| self.hint_of_write(tool, &found, exists))
     }
 
     fn hint_of_read(&self, tool: &Tool, path: &Path) -> ConfinementHint {
