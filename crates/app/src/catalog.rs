@@ -125,7 +125,7 @@ impl Workshop<'_> {
                 title: config.title,
                 icons: config.icons,
             },
-            hidden_over_mcp: false,
+            hidden_over_mcp: None,
             gives_content: config.gives_content,
             gives_resources: matches!(config.runner, Some(RunnerConfig::Executor(_))),
             tasks: config.tasks.into(),

@@ -46,6 +46,7 @@ use crate::suggest;
 use crate::telemetry;
 use crate::terminals;
 use crate::trust::{Basis, InForce, keep_copy};
+use crate::unserved;
 use crate::workspace::{Source, SourceError};
 
 /// The variable that our own token is usually in.
@@ -323,6 +324,7 @@ impl<'a> Parts<'a> {
             let program = program.transpose().map_err(SetupError::Tools)?;
             let tools = self.planner(&secrets, program);
             add_builtins(&mut catalog, tools, &config, &limits)?;
+            unserved::note(&mut catalog, &config);
         }
         for tool in tools {
             let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
@@ -622,10 +624,10 @@ fn add_builtins(
     let restricted = config.restricted.iter().map(|words| &words.builtins);
     let words: Vec<_> = restricted.chain([&config.builtins]).collect();
     for mut tool in tools {
-        if words.iter().any(|words| !words.allows(&tool)) {
+        if words.iter().any(|words| !words.allows(&tool.name)) {
             continue;
         }
-        tool.hidden_over_mcp = config.builtins.hides_over_mcp(&tool) && !config.shelves(&tool);
+        tool.hidden_over_mcp = unserved::hidden_over_mcp(config, &tool);
         catalog
             .add_builtin(limited(tool, limits))
             .map_err(|error| SetupError::Tools(error.to_string()))?;

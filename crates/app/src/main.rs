@@ -48,6 +48,7 @@ mod telemetry;
 mod terminals;
 mod toolchains;
 mod trust;
+mod unserved;
 mod watch;
 mod workspace;
 

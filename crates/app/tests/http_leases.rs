@@ -110,6 +110,16 @@ fn the_owners_token_on_rpc_needs_no_lease() {
     let called = web.call(&mine, "deploy", json!({})).json();
     let told = called.pointer("/result/_meta/callgate~1call/fault");
     assert_eq!(told, Some(&json!("lease_required")), "{called}");
+    // In words that a client of MCP can follow.
+    let words = called["result"]["content"][0]["text"].as_str();
+    let words = words.expect("words");
+    for part in [
+        "callgate lease grant deploy",
+        "`_meta` as \"callgate/leaseToken\"",
+        "`[leases] enforce_from_tier = 3`",
+    ] {
+        assert!(words.contains(part), "{words}");
+    }
     let body = json!({ "protocol_version": 1, "tool_name": "deploy", "payload": {} });
     let tools = Request::new("POST /tools", body.to_string().as_bytes()).by(&mine);
     assert!(web.send(&tools).body.contains("lease_required"));

@@ -124,6 +124,7 @@ mod tree_limits;
 mod trust;
 mod trust_copy;
 mod trust_running;
+mod unserved;
 mod unset_variables;
 mod untrusted;
 mod vanishing;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::Held;
+use crate::{Held, Unserved};
 
 /// What programs may want to know of a fault beyond its message: `field`, `etag` …
 pub type About = Option<Box<Map<String, Value>>>;
@@ -13,8 +13,8 @@ pub type About = Option<Box<Map<String, Value>>>;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum Fault {
-    #[error("tool not found: {tool}")]
-    UnknownTool { tool: String },
+    #[error("tool not found: {tool}{}", unserved(*why))]
+    UnknownTool { tool: String, why: Option<Unserved> },
     #[error("{reason}")]
     BadRequest { reason: String },
     #[error("{}", bad_input(field, reason))]
@@ -80,6 +80,11 @@ pub enum Fault {
     Cancelled,
     #[error("internal: {message}")]
     Internal { message: String },
+}
+
+/// The reason behind the words for an unknown tool.
+fn unserved(why: Option<Unserved>) -> String {
+    why.map_or_else(String::new, |why| format!(": {why}"))
 }
 
 fn bad_input(field: &str, reason: &str) -> String {
@@ -173,6 +178,15 @@ impl std::fmt::Display for LeaseRefusal {
 }
 
 impl Fault {
+    /// A tool that is not there.
+    #[must_use]
+    pub fn unknown_tool(tool: &str) -> Self {
+        Self::UnknownTool {
+            tool: tool.to_owned(),
+            why: None,
+        }
+    }
+
     /// A value that fits the schema and is wrong all the same.
     pub fn bad_value(message: impl Into<String>) -> Self {
         let (message, about) = (message.into(), None);
@@ -283,7 +297,7 @@ impl Fault {
     #[must_use]
     pub fn data(&self) -> Value {
         match self {
-            Self::UnknownTool { tool } => json!({ "tool": tool }),
+            Self::UnknownTool { tool, .. } => json!({ "tool": tool }),
             Self::BadInput { field, reason } => json!({ "field": field, "reason": reason }),
             Self::NeedsApproval { approval } => json!({ "approval": approval }),
             Self::NeedsInput { requests, .. } => json!({ "requests": requests }),

@@ -25,6 +25,7 @@ mod shelf;
 mod slots;
 mod tool;
 mod topics;
+mod unserved;
 mod visible;
 mod watch;
 
@@ -56,7 +57,7 @@ pub use runner::{
     Job, Load, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink,
     Stream,
 };
-pub use scope::{BearerToken, Scope, fits, fits_any};
+pub use scope::{BearerToken, Scope, fits, fits_any, idle_only_words, names_tool};
 pub use secrets::Secrets;
 pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};
@@ -65,5 +66,6 @@ pub use tool::{
     Face, Notification, RateLimit, Tasks, Tier, Tool, ToolName, aid_of_name, host_name, is_name,
 };
 pub use topics::{Audience, Event, Hearer, Subscription, Told, Topics};
+pub use unserved::Unserved;
 pub use visible::{visible, visible_lines};
 pub use watch::{RunEye, RunWatch};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{RateLimit, Tier, Tool};
+use crate::{RateLimit, Tier, Tool, Unserved, host_name};
 
 /// A bearer token, as somebody brings it. Never printed, and compared by its hash only.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ impl fmt::Debug for BearerToken {
 /// What a caller's token allows. Policy may allow less, never more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
-    /// Patterns over canonical names and AIDs; none means every tool.
+    /// Patterns over canonical names, AIDs and names over MCP; none means every tool.
     pub tools: Vec<String>,
     /// The highest tier.
     pub tier_max: Tier,
@@ -39,6 +39,8 @@ pub struct Scope {
     pub rate: Option<RateLimit>,
     /// The caller came by MCP, where some built-in tools must be named to be there. G-14.
     pub is_mcp: bool,
+    /// The patterns are those of `callgate mcp --only`.
+    pub is_only: bool,
 }
 
 impl Default for Scope {
@@ -49,6 +51,7 @@ impl Default for Scope {
             tier_max: Tier::Dangerous,
             rate: None,
             is_mcp: false,
+            is_only: false,
         }
     }
 }
@@ -57,14 +60,48 @@ impl Scope {
     /// True if `tool` is within it. What is not does not exist for this caller.
     #[must_use]
     pub fn allows(&self, tool: &Tool) -> bool {
-        tool.tier <= self.tier_max && fits_any(&self.tools, &tool.rule_names()) && !self.hides(tool)
+        tool.tier <= self.tier_max && self.names(tool) && self.hides(tool).is_none()
     }
 
-    /// Returns whether `tool` is missing only because no pattern of this scope names it.
-    #[must_use]
-    pub fn hides(&self, tool: &Tool) -> bool {
-        self.is_mcp && tool.hidden_over_mcp && self.tools.is_empty() && tool.tier <= self.tier_max
+    /// The name over MCP is made only where the others do not fit.
+    fn names(&self, tool: &Tool) -> bool {
+        fits_any(&self.tools, &tool.rule_names()) || names_tool(&self.tools, &tool.name, &tool.aid)
     }
+
+    /// Returns why `tool` is missing, if it is only because no pattern of this scope names it.
+    fn hides(&self, tool: &Tool) -> Option<Unserved> {
+        let hides = self.is_mcp && self.tools.is_empty() && tool.tier <= self.tier_max;
+        tool.hidden_over_mcp.filter(|_| hides)
+    }
+
+    /// Returns why `tool` is not within this scope, where the caller may know.
+    #[must_use]
+    pub fn why_not(&self, tool: &Tool) -> Option<Unserved> {
+        let only = self.is_only && !self.names(tool);
+        self.hides(tool).or(only.then_some(Unserved::NotAmongOnly))
+    }
+
+    /// Returns what [`Scope::why_not`] would of a tool of this name, which there need not be: the
+    /// answer does not tell whether there is one.
+    #[must_use]
+    pub fn why_not_named(&self, name: &str) -> Option<Unserved> {
+        let only = self.is_only && !fits_any(&self.tools, &[name]);
+        only.then_some(Unserved::NotAmongOnly)
+    }
+}
+
+/// Returns the words for a pattern of `--only` that fits no tool.
+#[must_use]
+pub fn idle_only_words(pattern: &str) -> String {
+    format!("`--only {pattern}` fits no tool here")
+}
+
+/// Returns whether a pattern fits the name, the AID or the name over MCP of a tool. No pattern fits
+/// none.
+#[must_use]
+pub fn names_tool(patterns: &[String], name: &str, aid: &str) -> bool {
+    let host = host_name(name);
+    !patterns.is_empty() && fits_any(patterns, &[name, aid, &host])
 }
 
 /// True if no pattern is given or one of them fits one of the names.

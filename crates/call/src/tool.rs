@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{Digest, Needs, Origin, Runner};
+use crate::{Digest, Needs, Origin, Runner, Unserved};
 
 /// Calls at the same time of a tool that does not say.
 const CONCURRENCY_MAX_DEFAULT: usize = 1024;
@@ -61,8 +61,8 @@ pub struct Tool {
     /// Its output lists what can be read further, as `resources` and `run`; wires that have links
     /// show them.
     pub gives_resources: bool,
-    /// A built-in tool that is not served over MCP unless a client's scope names it. G-14.
-    pub hidden_over_mcp: bool,
+    /// The reason why a built-in tool is not served over MCP unless a client's scope names it. G-14.
+    pub hidden_over_mcp: Option<Unserved>,
     /// It runs what its caller names, so that how a call ends says nothing of the tool: no breaker
     /// counts it. G-7.
     pub runs_callers_code: bool,
@@ -111,7 +111,7 @@ impl Tool {
             face: Face::default(),
             gives_content: false,
             gives_resources: false,
-            hidden_over_mcp: false,
+            hidden_over_mcp: None,
             runs_callers_code: false,
             declared: None,
             tasks: Tasks::default(),

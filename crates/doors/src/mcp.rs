@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use callgate_call::{Caller, Cancel, LogLevel, Scope, Tool, Wire};
+use callgate_call::{Caller, Cancel, LogLevel, Scope, Wire};
 use callgate_gate::Gate;
 use callgate_wires::jsonrpc::Id;
 use callgate_wires::mcp::RequestMeta;
@@ -191,8 +191,9 @@ impl Peer {
             scope => {
                 let mut scope = scope.map_or_else(Scope::default, Arc::unwrap_or_clone);
                 scope.is_mcp = true;
-                if scope.tools.is_empty() {
+                if scope.tools.is_empty() && !only.is_empty() {
                     scope.tools = only.to_vec();
+                    scope.is_only = true;
                 }
                 Arc::new(scope)
             }
@@ -202,11 +203,6 @@ impl Peer {
             wire,
             scope: Some(scope),
         }
-    }
-
-    /// Returns whether `tool` would be there if the client named it.
-    fn hides(&self, tool: &Tool) -> bool {
-        self.scope.as_ref().is_some_and(|scope| scope.hides(tool))
     }
 }
 

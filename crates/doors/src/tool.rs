@@ -128,9 +128,7 @@ fn find(gate: &Gate, asked: &Asked, scope: Option<&Scope>) -> Result<Arc<Entry>,
             "`{code}` is not the entry of `{}`, and service.allow_entries does not name it",
             entry.tool.name
         ))),
-        (None, _, _) => Err(Fault::UnknownTool {
-            tool: asked.tool.clone(),
-        }),
+        (None, _, _) => Err(Fault::unknown_tool(&asked.tool)),
     }
 }
 

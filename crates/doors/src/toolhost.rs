@@ -632,6 +632,8 @@ fn refusal_of(aid: &str, fault: &Fault) -> (String, Vec<(&'static str, serde_jso
             }
             ("lease_rejected".to_owned(), extra)
         }
+        // The contract's whole text. TH-41.
+        Fault::UnknownTool { tool, .. } => (format!("tool not found: {tool}"), Vec::new()),
         other => (other.to_string(), Vec::new()),
     }
 }

@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use crate::clean::secrets_of;
 use crate::errors::{internal, not_found};
-use crate::invoke::{Gate, Setup};
+use crate::invoke::Gate;
 use crate::policy::Decision;
+use crate::setup::Setup;
 
 /// When a caller may try again for whom too many approvals wait: it takes a person.
 const ROOM_AFTER: Duration = Duration::from_secs(60);

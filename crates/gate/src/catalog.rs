@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use callgate_call::{Fault, Tool, host_name};
+use callgate_call::{Fault, Tool, Unserved, aid_of_name, fits_any, host_name, names_tool};
 
 use crate::admit::Traffic;
 use crate::metrics::Tally;
@@ -17,6 +17,8 @@ pub struct Catalog {
     by_name: HashMap<String, usize>,
     /// So many of the first are built in.
     builtins: usize,
+    /// Built-in tools that are not served, by all their names.
+    unserved: HashMap<String, Unserved>,
 }
 
 /// One tool, ready to be called.
@@ -162,8 +164,28 @@ impl Catalog {
             Some(&index) => Ok(&self.entries[index]),
             None => Err(Fault::UnknownTool {
                 tool: name.to_owned(),
+                why: self.unserved.get(name).copied(),
             }),
         }
+    }
+
+    /// Notes why a built-in tool of this name is not served.
+    pub fn leave_out(&mut self, name: &str, why: Unserved) {
+        for name in [name.to_owned(), aid_of_name(name), host_name(name)] {
+            self.unserved.insert(name, why);
+        }
+    }
+
+    /// The patterns that fit none of the tools.
+    pub fn idle_patterns<'a>(&self, patterns: &'a [String]) -> Vec<&'a str> {
+        let fits = |pattern: &&String| {
+            let pattern = std::slice::from_ref(*pattern);
+            self.tools().any(|tool| {
+                fits_any(pattern, &tool.rule_names()) || names_tool(pattern, &tool.name, &tool.aid)
+            })
+        };
+        let idle = patterns.iter().filter(|pattern| !fits(pattern));
+        idle.map(String::as_str).collect()
     }
 
     /// All entries, in the order they were added.

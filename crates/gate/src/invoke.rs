@@ -10,50 +10,28 @@ use std::task::{Context, Poll, Waker};
 use arc_swap::ArcSwap;
 use callgate_call::{
     Call, CallId, CallIds, Caller, Changes, Clock, Digest, Enforcement, Fault, Job, LeaseToken,
-    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Secrets, Shelf, Timestamp,
-    Tool, Topics, Wire,
+    NoSink, Outcome, Output, Patience, Plan, Planner, ReplayWindow, Timestamp, Tool, Topics, Wire,
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
     Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
 };
 
-use crate::admit::{Breaker, BreakerPolicy, Buckets, Permit, health_of};
+use crate::admit::{Breaker, Buckets, Permit, health_of};
 use crate::approvals::digest_displayed;
-use crate::catalog::{Catalog, Entries, Entry};
+use crate::catalog::Entry;
 use crate::clean::{clean, cleaned, trace_id_of};
 use crate::content;
 use crate::errors::internal;
 use crate::metrics::Tallies;
 use crate::oversize::kept;
-use crate::policy::{Decision, Policy};
+use crate::policy::Decision;
 use crate::replay::{Earlier, slots_text};
-use crate::status::ConfigurationStatus;
+use crate::scope::{check_scope, unknown_within};
+use crate::setup::{ConfigurationStatus, Setup};
 use crate::tokens::Strangers;
 use crate::trace::{Ended, Spans, Stage, Trace, Traces};
 use crate::watched::{Observed, Watched};
-
-/// What one configuration makes of the gate; swapped whole on reload.
-#[derive(Default)]
-pub struct Setup {
-    /// The tools.
-    pub catalog: Catalog,
-    /// Code that may be run beside them.
-    pub entries: Option<Arc<dyn Entries>>,
-    /// Who may call them.
-    pub policy: Policy,
-    /// When a failing tool is left alone.
-    pub breaker: BreakerPolicy,
-    /// What must never leave.
-    pub secrets: Secrets,
-    /// What stands beside the tools.
-    pub shelf: Shelf,
-    /// The line for people on the configuration in force: which it is, and why.
-    pub note: String,
-    /// The same for callers, where the workspace's files are not what is in force, so that tools
-    /// they name may be missing. It quotes nothing of the files, which callers may not read.
-    pub doubt: Option<String>,
-}
 
 /// The gate.
 pub struct Gate {
@@ -228,13 +206,10 @@ impl Gate {
         found: Result<&Entry, Fault>,
         trace: &Trace<'_>,
     ) -> Result<Left, Fault> {
-        let entry = found?;
+        let scope = call.scope.as_deref();
+        let entry = found.map_err(|fault| unknown_within(fault, scope))?;
         let tool = &entry.tool;
-        if call.scope.as_ref().is_some_and(|scope| !scope.allows(tool)) {
-            return Err(Fault::UnknownTool {
-                tool: call.tool.clone(),
-            });
-        }
+        check_scope(scope, tool, &call.tool)?;
         trace.enter(Stage::CheckInput);
         entry.input.check_input(call.input.value())?;
         trace.enter(Stage::Authorise);

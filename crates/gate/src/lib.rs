@@ -17,7 +17,8 @@ mod policy;
 mod rehearse;
 mod replay;
 mod schema;
-mod status;
+mod scope;
+mod setup;
 mod tokens;
 mod trace;
 mod views;
@@ -31,12 +32,12 @@ pub use callgate_store::{
     TokenState,
 };
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
-pub use invoke::{Answer, Gate, Setup, others_first};
+pub use invoke::{Answer, Gate, others_first};
 pub use leases::{LeaseGranted, LeaseRequest};
 pub use metrics::{DURATION_EDGES_US, ToolNumbers};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};
 pub use rehearse::Rehearsal;
 pub use schema::{Schema, SchemaError};
-pub use status::ConfigurationStatus;
+pub use setup::{ConfigurationStatus, Setup};
 pub use trace::{Found, Spans, find_trace, recent_traces};
 pub use views::CatalogRef;

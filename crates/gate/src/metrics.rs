@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use callgate_call::{Call, Enforcement, Fault, Level, Output, Wire};
 
 use crate::catalog::Entry;
-use crate::invoke::{Gate, Setup};
+use crate::invoke::Gate;
+use crate::setup::Setup;
 
 /// Tools whose numbers are kept apart, over all reloads; later ones share one name.
 const TOOLS_MAX: usize = 4096;

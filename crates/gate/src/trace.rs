@@ -19,7 +19,8 @@ use callgate_call::{
 use callgate_store::Ticket;
 
 use crate::catalog::Entry;
-use crate::invoke::{Gate, Setup};
+use crate::invoke::Gate;
+use crate::setup::Setup;
 pub use find::{Found, find_trace, recent_traces};
 use said::Said;
 use text::Text;

@@ -11,9 +11,10 @@ use serde_json::Value;
 
 use crate::catalog::{Catalog, Entry};
 use crate::errors::internal;
-use crate::invoke::{Gate, Setup};
+use crate::invoke::Gate;
 use crate::policy::Decision;
-use crate::status::ConfigurationStatus;
+use crate::scope::check_scope;
+use crate::setup::{ConfigurationStatus, Setup};
 
 impl Gate {
     /// The present configuration's tools.
@@ -80,15 +81,10 @@ impl Gate {
     ) -> Result<Arc<Entry>, Fault> {
         let setup = self.setup.load();
         let entry = setup.catalog.find(name)?;
-        let unknown = || Fault::UnknownTool {
-            tool: name.to_owned(),
-        };
-        if scope.is_some_and(|scope| !scope.allows(&entry.tool)) {
-            return Err(unknown());
-        }
+        check_scope(scope, &entry.tool, name)?;
         match setup.policy.decide(caller, &entry.tool) {
             Ok(_) => Ok(Arc::clone(entry)),
-            Err(_) => Err(unknown()),
+            Err(_) => Err(Fault::unknown_tool(name)),
         }
     }
 

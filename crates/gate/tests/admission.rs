@@ -22,15 +22,14 @@ async fn a_token_allows_no_more_than_its_scope() {
         };
         call.scope = Some(Arc::new(Scope {
             is_mcp: false,
+            is_only: false,
             tools: vec![tools.to_owned()],
             tier_max,
             rate: Some(rate),
         }));
         call
     };
-    let unknown = Err(Fault::UnknownTool {
-        tool: "demo/work".into(),
-    });
+    let unknown = Err(Fault::unknown_tool("demo/work"));
     let other = b.result(&scoped("files/*", Tier::Dangerous, 9)).await;
     assert_eq!(other, unknown);
     assert_eq!(

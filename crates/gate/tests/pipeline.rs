@@ -13,12 +13,7 @@ async fn find_and_check_input() {
     let b = bench("find", Wanted::default());
     let mut unknown = b.call(json!({}));
     unknown.tool = "nobody".into();
-    assert_eq!(
-        b.result(&unknown).await,
-        Err(Fault::UnknownTool {
-            tool: "nobody".into()
-        })
-    );
+    assert_eq!(b.result(&unknown).await, Err(Fault::unknown_tool("nobody")));
     let bad = b.result(&b.call(json!({"n": "x"}))).await;
     assert!(
         matches!(bad, Err(Fault::BadInput { ref field, .. }) if field == "n"),

@@ -91,6 +91,7 @@ impl TokenDoc {
             name: self.name.clone(),
             scope: Scope {
                 is_mcp: false,
+                is_only: false,
                 tools: self.tools.clone(),
                 tier_max: Tier::from_number(u64::from(self.tier_max)).unwrap_or_default(),
                 rate: self

@@ -10,6 +10,7 @@ use callgate_store::{Options, Store, StoreError, TOKENS_MAX, TokenGrant, TokenSt
 fn scope() -> Scope {
     Scope {
         is_mcp: false,
+        is_only: false,
         tools: vec!["files/*".to_owned()],
         tier_max: Tier::Write,
         rate: Some(RateLimit {

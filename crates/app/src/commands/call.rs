@@ -265,6 +265,8 @@ fn report(place: &Place, body: &Value, unknown: impl FnOnce() -> String) -> Exit
         let kind = fault["kind"].as_str().unwrap_or("fault");
         let message = fault["message"].as_str().unwrap_or_default();
         show::complain(&match kind {
+            // A message with a reason says more than what is near.
+            "unknown_tool" if has_reason(fault) => message.to_owned(),
             "unknown_tool" => unknown(),
             "lease_required" => format!(
                 "this tool needs a lease: callgate lease grant {} then --lease TOKEN",
@@ -290,6 +292,15 @@ fn report(place: &Place, body: &Value, unknown: impl FnOnce() -> String) -> Exit
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Returns whether the fault of an unknown tool says why it is not served.
+fn has_reason(fault: &Value) -> bool {
+    let tool = fault["data"]["tool"].as_str().unwrap_or_default();
+    let words = format!("tool not found: {tool}");
+    fault["message"]
+        .as_str()
+        .is_some_and(|message| message != words)
 }
 
 fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Result<Value, Failure> {

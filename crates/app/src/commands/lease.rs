@@ -120,7 +120,10 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
             let granted = gate.grant_lease(&request).map_err(|fault| {
                 let tools: Vec<Value> = gate.catalog().tools().map(tool_body).collect();
                 match &fault {
-                    Fault::UnknownTool { tool: asked } => {
+                    Fault::UnknownTool {
+                        tool: asked,
+                        why: None,
+                    } => {
                         let mut words = super::tools::unknown(asked, &tools);
                         if plugin.is_none() {
                             words.push_str(

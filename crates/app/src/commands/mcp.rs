@@ -9,10 +9,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use callgate_call::{idle_only_words, names_tool};
 use callgate_doors::mcp::Server;
 use callgate_doors::mcp::http::{NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL};
 use callgate_doors::mcp::stdio::Socket;
 use clap::Args;
+use hyper::Method;
+use serde_json::Value;
 
 use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use super::serve::http::PORT_DEFAULT;
@@ -47,8 +50,8 @@ pub struct Mcp {
     /// Do not attach to a running `callgate serve`
     #[arg(long)]
     standalone: bool,
-    /// Serve only tools that fit this pattern, as in 'files/*' (* stands for anything; may be given
-    /// several times; names every built-in tool that fits)
+    /// Serve only tools that fit this pattern, as in 'files/*' or files_read (* stands for anything;
+    /// may be given several times; names every built-in tool that fits)
     #[arg(long, value_name = "PATTERN", value_parser = pattern, conflicts_with = "http")]
     only: Vec<String>,
     /// Print the settings of a host that is to reach this workspace, and where they go
@@ -85,6 +88,9 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     if !args.standalone {
         let socket = || place.paths(environment).map(|paths| paths.socket);
         let socket = || socket().map_err(|error| chain(&error));
+        if !args.only.is_empty() {
+            runtime.block_on(warn_of_idle(environment, place, &args.only));
+        }
         let attached = runtime.block_on(relay::attached::<Book>(&socket, &pipe(&args.only)));
         match attached? {
             Attached::Never => relay::say_alone(place),
@@ -104,6 +110,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
                 .map_err(|error| chain(&error))?,
         };
         super::warn_of_doubt(&setup);
+        warn_of_patterns(setup.catalog.idle_patterns(&args.only));
         let gate = Arc::new(parts.gate(setup));
         let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
         let ends = notify::follow(&parts);
@@ -117,6 +124,36 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     super::close(&parts);
     served?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Warns of patterns that fit no tool of the running gate. One that does not answer is no concern of
+/// this: attaching to it says so.
+async fn warn_of_idle(environment: &Environment, place: &Place, only: &[String]) {
+    let Ok(paths) = place.paths(environment) else {
+        return;
+    };
+    let Ok(Some(client)) = super::running_gate(place, &paths).await else {
+        return;
+    };
+    let Ok(body) = client.ask(Method::GET, "/v1/tools", String::new()).await else {
+        return;
+    };
+    let Some(tools) = body["tools"].as_array() else {
+        return;
+    };
+    let text = |tool: &Value, key: &str| tool[key].as_str().unwrap_or_default().to_owned();
+    let fits = |pattern: &&String| {
+        let pattern = std::slice::from_ref(*pattern);
+        let is_named = |tool| names_tool(pattern, &text(tool, "name"), &text(tool, "aid"));
+        tools.iter().any(is_named)
+    };
+    let idle = only.iter().filter(|pattern| !fits(pattern));
+    warn_of_patterns(idle.map(String::as_str).collect());
+}
+
+fn warn_of_patterns(idle: Vec<&str>) {
+    idle.into_iter()
+        .for_each(|pattern| show::warn(&idle_only_words(pattern)));
 }
 
 /// Serves without a running gate: our pipes, or what a gate that is gone has left.

@@ -291,9 +291,19 @@ fn announce(place: &Place, gate: &Gate, socket: &Path, opened: &http::Opened) {
     if let Some(words) = opened.words() {
         show::say(&words);
     }
-    show::say("try:  callgate call builtin/echo '{\"hello\":\"world\"}'");
+    // One that does nothing, else whichever is there.
+    let tried = ["builtin/echo", "files/list"];
+    let tried = tried.into_iter().find(|name| tools.contains(name));
+    let Some(tool) = tried.or_else(|| tools.first().copied()) else {
+        return;
+    };
+    let input = match tool {
+        "builtin/echo" => r#"{"hello":"world"}"#,
+        _ => "{}",
+    };
+    show::say(&format!("try:  callgate call {tool} '{input}'"));
     show::say(&format!(
-        "or:   curl --unix-socket {} http://gate/v1/call -d '{{\"tool\":\"builtin/echo\",\"input\":{{}}}}'",
+        "or:   curl --unix-socket {} http://gate/v1/call -d '{{\"tool\":\"{tool}\",\"input\":{{}}}}'",
         socket.display()
     ));
 }

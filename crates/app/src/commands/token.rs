@@ -86,6 +86,7 @@ pub fn run(environment: &Environment, place: &Place, token: &Token) -> Done {
         } => {
             let scope = Scope {
                 is_mcp: false,
+                is_only: false,
                 tools: tools.clone(),
                 tier_max: *tier_max,
                 rate: *rate,

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use callgate_call::Fault;
 use callgate_doors::http::tool_body;
 use clap::{Args, Subcommand};
 use hyper::Method;
@@ -50,7 +51,9 @@ pub fn run(environment: &Environment, place: &Place, tools: &Tools) -> Done {
             show::say(&note);
         }
         Some(ToolsCommand::Show { tool }) => {
-            let found = find(&list, tool).ok_or_else(|| unknown(tool, &list))?;
+            let absent =
+                || unserved(environment, place, tool).unwrap_or_else(|| unknown(tool, &list));
+            let found = find(&list, tool).ok_or_else(absent)?;
             show::json(found);
         }
     }
@@ -89,6 +92,16 @@ pub fn own(environment: &Environment, place: &Place) -> Result<(Vec<Value>, Stri
     let setup = parts.setup().map_err(|error| chain(&error))?;
     let tools = setup.catalog.tools().map(tool_body).collect();
     Ok((tools, setup.note))
+}
+
+/// The words for a built-in tool that the configuration leaves out.
+fn unserved(environment: &Environment, place: &Place, tool: &str) -> Option<String> {
+    let environment = environment.of_no_tool();
+    let parts = super::open(&environment, place).ok()?;
+    match parts.setup().ok()?.catalog.find(tool) {
+        Err(fault @ Fault::UnknownTool { why: Some(_), .. }) => Some(fault.to_string()),
+        _ => None,
+    }
 }
 
 /// A tool among `tools` by any of its names.

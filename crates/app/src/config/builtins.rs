@@ -1,6 +1,6 @@
 //! `[builtins]` as written.
 
-use callgate_call::{Tool, fits_any};
+use callgate_call::{aid_of_name, names_tool};
 use callgate_tools::{BUILTIN_NAMES, MCP_DEFAULT};
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ pub struct BuiltinsConfig {
     /// None of them.
     #[serde(default)]
     pub off: bool,
-    /// Patterns over their names and AIDs. Absent: all of them, and over MCP those of
+    /// Patterns over their names, AIDs and names over MCP. Absent: all of them, and over MCP those of
     /// `callgate_tools::MCP_DEFAULT`.
     #[serde(default)]
     pub allow: Option<Vec<String>>,
@@ -28,13 +28,10 @@ impl BuiltinsConfig {
         if self.off {
             return Err("builtins: say `off` or `allow`, not both".to_owned());
         }
-        let aids = BUILTIN_NAMES.map(callgate_call::aid_of_name);
         let fits = |pattern: &&String| {
             let pattern = std::slice::from_ref(*pattern);
-            let names = BUILTIN_NAMES.iter().zip(&aids);
-            names
-                .into_iter()
-                .any(|(name, aid)| fits_any(pattern, &[name, aid]))
+            let is_named = |name: &&str| names_tool(pattern, name, &aid_of_name(name));
+            BUILTIN_NAMES.iter().any(is_named)
         };
         match allow.iter().find(|pattern| !fits(pattern)) {
             None => Ok(()),
@@ -47,15 +44,19 @@ impl BuiltinsConfig {
         }
     }
 
-    /// Returns whether `tool` is served at all. An empty list allows none.
-    pub fn allows(&self, tool: &Tool) -> bool {
-        let is_allowed =
-            |allow: &Vec<String>| !allow.is_empty() && fits_any(allow, &[&tool.name, &tool.aid]);
-        !self.off && self.allow.as_ref().is_none_or(is_allowed)
+    /// Returns whether the tool of this name is served at all. An empty list allows none.
+    pub fn allows(&self, name: &str) -> bool {
+        !self.off && (self.allow.is_none() || self.names(name))
     }
 
-    /// Returns whether `tool` has to be named by a client of MCP to be served to it.
-    pub fn hides_over_mcp(&self, tool: &Tool) -> bool {
-        self.allow.is_none() && !MCP_DEFAULT.contains(&tool.name.as_str())
+    /// Returns whether `allow` names the tool of this name.
+    pub fn names(&self, name: &str) -> bool {
+        let allow = self.allow.as_ref();
+        !self.off && allow.is_some_and(|allow| names_tool(allow, name, &aid_of_name(name)))
+    }
+
+    /// Returns whether the tool of this name has to be named by a client of MCP to be served to it.
+    pub fn hides_over_mcp(&self, name: &str) -> bool {
+        self.allow.is_none() && !MCP_DEFAULT.contains(&name)
     }
 }

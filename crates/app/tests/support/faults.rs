@@ -6,9 +6,7 @@ use callgate_call::{Fault, LeaseRefusal};
 
 /// One of each kind.
 pub fn every_fault() -> impl Iterator<Item = Fault> {
-    let first = Fault::UnknownTool {
-        tool: String::new(),
-    };
+    let first = Fault::unknown_tool("");
     std::iter::successors(Some(first), after)
 }
 

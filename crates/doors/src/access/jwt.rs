@@ -214,6 +214,7 @@ impl Issuer {
         };
         let mut scope = Scope {
             is_mcp: false,
+            is_only: false,
             tools: Vec::new(),
             tier_max: Tier::Safe,
             rate: self.settings.rate,

@@ -367,7 +367,7 @@ fn too_large() -> Fault {
 /// One fault, on this wire. Table F.
 pub(super) fn said(fault: &Fault) -> Said {
     let kind = match fault {
-        Fault::UnknownTool { tool } => {
+        Fault::UnknownTool { tool, .. } => {
             return Said::new("ToolNotFoundError", format!("Unknown tool: {tool}"));
         }
         Fault::BadRequest { .. } | Fault::BadInput { .. } | Fault::BadValue { .. } => VALUE_ERROR,
@@ -407,7 +407,7 @@ mod tests {
         let text = String::new;
         let lease = callgate_call::LeaseRefusal::Expired;
         for (fault, kind) in [
-            (Fault::UnknownTool { tool: "x".into() }, "ToolNotFoundError"),
+            (Fault::unknown_tool("x"), "ToolNotFoundError"),
             (Fault::BadRequest { reason: text() }, "ValueError"),
             (Fault::bad_value(text()), "ValueError"),
             (Fault::NotFound { message: text() }, "FileNotFoundError"),
@@ -461,7 +461,7 @@ mod tests {
         };
         assert_eq!(said(&failed("KeyError")), Said::new("KeyError", "m"));
         assert_eq!(said(&failed("")).kind, "ToolError");
-        let unknown = said(&Fault::UnknownTool { tool: "x".into() });
+        let unknown = said(&Fault::unknown_tool("x"));
         assert_eq!(unknown.message, "Unknown tool: x");
     }
 }

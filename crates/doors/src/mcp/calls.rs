@@ -80,21 +80,13 @@ impl Server {
                 let name = request.text("name")?;
                 let scope = request.peer.scope.as_deref();
                 let found = gate.catalog().find(name).ok().cloned();
-                let is_hidden = found
-                    .as_ref()
-                    .is_some_and(|entry| request.peer.hides(&entry.tool));
                 let call = self.new_call(gate, request, name, arguments);
                 match found.filter(|entry| scope.is_none_or(|scope| scope.allows(&entry.tool))) {
                     Some(entry) => self.call_entry(gate, request, &entry, call).await,
                     // Through the gate all the same: what is refused is recorded.
                     None => {
                         let outcome = Box::pin(gate.call(&call)).await;
-                        let why = if is_hidden {
-                            Some(HIDDEN.to_owned())
-                        } else {
-                            gate.doubt()
-                        };
-                        let end = told_unknown(outcome, name, why);
+                        let end = told_unknown(outcome, name, gate.doubt());
                         self.finish(request, &call, end)
                     }
                 }
@@ -200,10 +192,6 @@ impl Server {
         }
     }
 }
-
-/// Why a built-in tool is missing over MCP alone. G-14.
-const HIDDEN: &str = "this built-in tool is not served over MCP unless `[builtins] allow` in \
-                      callgate.toml, `callgate mcp --only` or a token's `--tools` names it";
 
 /// What follows a round of a call.
 pub(super) enum Round {

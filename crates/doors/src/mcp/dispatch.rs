@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use callgate_call::{Fault, LogLevel};
+use callgate_call::{Fault, LogLevel, idle_only_words};
 use callgate_gate::Ticket;
 use callgate_wires::json;
 use callgate_wires::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError};
@@ -134,7 +134,7 @@ impl Server {
     /// The methods of the modern era alone.
     fn modern(&self, request: &Request) -> Option<Result<Given, Refusal>> {
         Some(match request.method.as_str() {
-            "server/discover" => Ok(self.discover()),
+            "server/discover" => Ok(self.discover(request)),
             "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_method(request),
             _ => return None,
         })
@@ -190,33 +190,45 @@ impl Server {
             "capabilities": self.capabilities(false),
             "serverInfo": self.identity(),
         });
-        if let Some(instructions) = self.instructions() {
+        if let Some(instructions) = self.instructions(request) {
             result["instructions"] = instructions.into();
         }
         Ok(result.into())
     }
 
-    fn discover(&self) -> Given {
+    fn discover(&self, request: &Request) -> Given {
         let mut result = cached(json!({
             "supportedVersions": VERSIONS,
             "capabilities": self.capabilities(true),
             "_meta": { meta::SERVER: self.identity() },
         }));
-        if let Some(instructions) = self.instructions() {
+        if let Some(instructions) = self.instructions(request) {
             result["instructions"] = instructions.into();
         }
         result.into()
     }
 
-    /// Words for the model and its user: those of the settings, and why tools that the workspace
-    /// names may be missing.
-    fn instructions(&self) -> Option<String> {
+    /// Words for the model and its user: those of the settings, why tools that the workspace names
+    /// may be missing, and patterns of the client that fit no tool.
+    fn instructions(&self, request: &Request) -> Option<String> {
         let doubt = self.gate().and_then(|gate| gate.doubt());
-        let words = [self.settings.instructions.clone(), doubt];
+        let words = [
+            self.settings.instructions.clone(),
+            doubt,
+            self.idle_words(request),
+        ];
         words
             .into_iter()
             .flatten()
             .reduce(|a, b| format!("{a}\n\n{b}"))
+    }
+
+    fn idle_words(&self, request: &Request) -> Option<String> {
+        let scope = request.peer.scope.as_ref().filter(|scope| scope.is_only)?;
+        let catalog = self.gate()?.catalog();
+        let idle = catalog.idle_patterns(&scope.tools);
+        let words: Vec<String> = idle.into_iter().map(idle_only_words).collect();
+        (!words.is_empty()).then(|| words.join("; "))
     }
 
     fn capabilities(&self, modern: bool) -> Value {

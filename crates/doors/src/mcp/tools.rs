@@ -3,7 +3,8 @@
 use std::io::Write as _;
 
 use callgate_call::{
-    Call, ConfinementHint, Enforcement, Fault, Outcome, Output, Tasks, Tier, Tool, host_name,
+    Call, ConfinementHint, Enforcement, Fault, Outcome, Output, Tasks, Tier, Tool, Unserved,
+    host_name,
 };
 use callgate_wires::json;
 use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
@@ -151,15 +152,25 @@ pub(super) fn told(tool: &Tool, call: &Call, outcome: Outcome, modern: bool) -> 
 
 /// The end of a call of a tool that is not there. `doubt` says why it may be missing.
 pub(super) fn told_unknown(outcome: Outcome, name: &str, doubt: Option<String>) -> Told {
-    let fault = outcome.result.err().unwrap_or_else(|| Fault::UnknownTool {
-        tool: name.to_owned(),
-    });
+    let fault = outcome.result.err();
+    let fault = fault.unwrap_or_else(|| Fault::unknown_tool(name));
     let code = match fault {
         Fault::Internal { .. } => INTERNAL_ERROR,
         _ => INVALID_PARAMS,
     };
     let words = match (&fault, doubt) {
-        (Fault::UnknownTool { .. }, Some(doubt)) => format!("{fault}: {doubt}"),
+        // The reason says it already.
+        (
+            Fault::UnknownTool {
+                why: Some(Unserved::AwaitsTrust),
+                ..
+            },
+            _,
+        ) => fault.to_string(),
+        (Fault::UnknownTool { why, .. }, Some(doubt)) => {
+            let joint = if why.is_some() { "; " } else { ": " };
+            format!("{fault}{joint}{doubt}")
+        }
         _ => fault.to_string(),
     };
     Told::Error(RpcError::new(code, words))
@@ -268,6 +279,25 @@ fn success(tool: &Tool, output: &Output, tail: &Tail<'_>) -> Vec<u8> {
     out
 }
 
+/// The words of a fault on this wire, where a token is what its client brings to be let in.
+fn words_of(fault: &Fault) -> String {
+    let Fault::LeaseRequired { tier, tool, .. } = fault else {
+        return fault.to_string();
+    };
+    let lift = match tier {
+        // The highest tier that can be named is the dangerous one's.
+        0..=2 => format!(
+            "; its owner can lift this by `[leases] enforce_from_tier = {}` in callgate.toml",
+            tier + 1
+        ),
+        _ => String::new(),
+    };
+    format!(
+        "lease_required: this call must bring a single-use lease, which `callgate lease grant \
+         {tool}` makes, in `_meta` as \"callgate/leaseToken\"{lift}"
+    )
+}
+
 fn failure(fault: &Fault, tail: &Tail<'_>) -> Vec<u8> {
     let mut out = b"{\"content\":".to_vec();
     match fault {
@@ -277,7 +307,7 @@ fn failure(fault: &Fault, tail: &Tail<'_>) -> Vec<u8> {
         } => json::write_value(content, &mut out),
         other => {
             out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
-            json::write_text(&other.to_string(), &mut out);
+            json::write_text(&words_of(other), &mut out);
             out.extend_from_slice(b"}]");
         }
     }

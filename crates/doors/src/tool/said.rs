@@ -32,9 +32,14 @@ pub(crate) fn said(fault: &Fault) -> Said {
         Fault::Cancelled => ("CancelledError", None),
         Fault::Internal { .. } => ("RuntimeError", None),
     };
+    let message = match fault {
+        // The contract's whole text.
+        Fault::UnknownTool { tool, .. } => format!("tool not found: {tool}"),
+        fault => fault.to_string(),
+    };
     Said {
         reason_code: reason_code.map(str::to_owned),
-        ..Said::new(kind, fault.to_string())
+        ..Said::new(kind, message)
     }
 }
 
@@ -57,7 +62,7 @@ mod tests {
             content: None,
         };
         for (fault, wanted) in [
-            (Fault::UnknownTool { tool: text() }, "ToolNotFoundError"),
+            (Fault::unknown_tool(""), "ToolNotFoundError"),
             (Fault::BadRequest { reason: text() }, "ProtocolError"),
             (
                 Fault::BadInput {

@@ -18,11 +18,7 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
     let trip = Some(Status::BreakerTrip);
     vec![
         // F-1 to F-5
-        (
-            Fault::UnknownTool { tool: text("A") },
-            None,
-            "tool not found: A",
-        ),
+        (Fault::unknown_tool("A"), None, "tool not found: A"),
         (Fault::BadRequest { reason: text("no") }, None, "no"),
         (
             Fault::BadInput {

@@ -122,9 +122,6 @@ fn code_of(report: &Value) -> u8 {
 /// Nothing has run: there is no executor to be had, or it was refused.
 fn not_begun(place: &Place, asked: &Run, run_id: &str, fault: &Fault) -> Done {
     let words = match fault {
-        Fault::UnknownTool { .. } => {
-            "runs are turned off here (runs.off or exec.off in the configuration)".to_owned()
-        }
         Fault::LeaseRequired { .. } => "this needs a lease: callgate lease grant runs/start, \
                                         then --lease TOKEN"
             .to_owned(),
