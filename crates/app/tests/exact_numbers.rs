@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use callgate_call::Digest;
+use callgate_call::{Digest, Document};
 use callgate_wires::bridge::CallTool;
 use callgate_wires::json::{self, DEPTH_MAX};
 use callgate_wires::jsonrpc::{self, Message};
@@ -42,6 +42,40 @@ fn exact(spelling: &str) -> Option<Exact> {
     })
 }
 
+/// Spellings of doubles that are other decimals than the double is digested as.
+const ROUNDED: [&str; 9] = [
+    "9007199254740993.0",
+    "1.8446744073709552e19",
+    "18446744073709551617.0",
+    "9.223372036854776e18",
+    "0.1",
+    "0.10000000000000000555",
+    "2e-324",
+    "5e-324",
+    "1000000000000000000000.5",
+];
+
+/// A number as a decimal, without rounding: its sign, its digits without zeros around them, and the
+/// power of ten that they are multiplied by.
+fn decimal(spelling: &str) -> (bool, String, i64) {
+    let (mantissa, exponent) = spelling.split_once(['e', 'E']).unwrap_or((spelling, "0"));
+    let unsigned = mantissa.trim_start_matches('-');
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_start_matches('0').trim_end_matches('0');
+    if digits.is_empty() {
+        return (false, String::new(), 0);
+    }
+    let zeros = all.len() - all.trim_end_matches('0').len();
+    let shift = i64::try_from(zeros).expect("few") - i64::try_from(fraction.len()).expect("few");
+    let exponent: i64 = exponent.parse().expect("a small exponent");
+    (
+        mantissa.starts_with('-'),
+        digits.to_owned(),
+        exponent + shift,
+    )
+}
+
 /// A number near an edge, in any spelling.
 fn number(random: &mut Random) -> String {
     let edges: [i128; 8] = [
@@ -56,7 +90,14 @@ fn number(random: &mut Random) -> String {
     ];
     let near = i128::try_from(random.below(9)).expect("small") - 4;
     let whole = random.pick(&edges) + near;
-    match random.below(6) {
+    match random.below(9) {
+        6 => random.pick(&ROUNDED).to_string(),
+        7 => format!(
+            "{}{:06}",
+            random.below(1 << 40) as f64 / 1e9,
+            random.below(1_000_000)
+        ),
+        8 => format!("{}.{:019}", random.below(4), random.next()),
         0 => format!("{whole}.0"),
         1 => format!("{whole}e0"),
         2 => format!("{}.5", random.below(1 << 40)),
@@ -66,7 +107,7 @@ fn number(random: &mut Random) -> String {
 }
 
 /// What a parser makes of an input that is spelt so; an error by its words.
-type Parser = fn(&str) -> Result<Value, String>;
+type Parser = fn(&str) -> Result<Document, String>;
 
 /// The parsers of all wires: whatever they are sent as, `input` is what the tool would get.
 const PARSERS: [(&str, Parser); 12] = [
@@ -82,7 +123,9 @@ const PARSERS: [(&str, Parser); 12] = [
         toolhost(&format!(r#"{{"x":1,"aid":"A","input_json":{text}}}"#))
     }),
     ("HTTP, command line, --payload", |input| {
-        json::parse_text(input, DEPTH_MAX).map_err(|error| error.to_string())
+        json::parse_text(input, DEPTH_MAX)
+            .map(Document::from_value)
+            .map_err(|error| error.to_string())
     }),
     ("JSON-RPC, MCP", |input| {
         json_rpc(&format!(
@@ -108,20 +151,21 @@ const PARSERS: [(&str, Parser); 12] = [
         let text = format!(r#"{{"protocol_version":1,"tool":"t","entry":"t","payload":{input}}}"#);
         let request = LocalRequest::parse(text.as_bytes());
         request
-            .map(|request| Value::Object(request.payload))
+            .map(|request| Document::from_value(Value::Object(request.payload)))
             .map_err(|error| error.to_string())
     }),
     ("tool protocol, HTTP", |input| {
         let text = format!(r#"{{"protocol_version":1,"tool_name":"t","payload":{input}}}"#);
         let request = ServiceRequest::parse(text.as_bytes());
         request
-            .map(|request| Value::Object(request.payload))
+            .map(|request| Document::from_value(Value::Object(request.payload)))
             .map_err(|error| error.to_string())
     }),
     ("run request", |input| {
         let text = format!(r#"{{"run_id":"r","attempt":1,"job":{input}}}"#);
         let request = StreamRequest::parse(text.as_bytes());
-        request.map(|request| request.job).map_err(|error| {
+        let job = request.map(|request| Document::from_value(request.job));
+        job.map_err(|error| {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             source.unwrap_or_default()
         })
@@ -130,29 +174,23 @@ const PARSERS: [(&str, Parser); 12] = [
         let text = format!(r#"{{"goal_id":"goal.x","inputs":{input}}}"#);
         let request = RunRequest::parse(text.as_bytes());
         request
-            .map(|request| Value::Object(request.inputs))
+            .map(|request| Document::from_value(Value::Object(request.inputs)))
             .map_err(|error| error.to_string())
     }),
 ];
 
-fn toolhost(text: &str) -> Result<Value, String> {
+fn toolhost(text: &str) -> Result<Document, String> {
     let request = Request::parse(text.as_bytes()).map_err(|error| error.to_string())?;
     match request.input {
         // The tool gets the text.
-        RequestInput::Json(value, text) => {
-            assert_eq!(
-                digest_of(&value),
-                digest_of(&serde_json::from_str(&text).expect("JSON"))
-            );
-            Ok(value)
-        }
+        RequestInput::Json(value, text) => Ok(Document::of_input(value, text)),
         RequestInput::Broken(reason) => Err(reason),
     }
 }
 
-fn json_rpc(text: &str) -> Result<Value, String> {
+fn json_rpc(text: &str) -> Result<Document, String> {
     match jsonrpc::parse(text.as_bytes()) {
-        Ok(Message::Request { params, .. }) => Ok(params.expect("params")),
+        Ok(Message::Request { params, .. }) => Ok(Document::from_value(params.expect("params"))),
         Ok(other) => panic!("{other:?}"),
         Err(malformed) => {
             assert_eq!(
@@ -165,22 +203,23 @@ fn json_rpc(text: &str) -> Result<Value, String> {
     }
 }
 
-fn bridge(text: &str) -> Result<Value, String> {
+fn bridge(text: &str) -> Result<Document, String> {
     let call = CallTool::parse(text.as_bytes()).map_err(|said| said.message)?;
-    Ok(Value::Object(call.arguments))
+    Ok(Document::from_value(Value::Object(call.arguments)))
 }
 
 fn digest_of(value: &Value) -> Digest {
     Digest::of_json(value)
 }
 
-/// G-1, G-1b: whatever the wire, an integer beyond 64 bits is refused with words that say so; of all
-/// other numbers the tool gets the value that was sent, and two inputs share a digest exactly if
-/// they have the same value.
+/// G-1, G-1b, G-1f: whatever the wire, an integer beyond 64 bits is refused with words that say so;
+/// of all other numbers the tool gets the value that was sent, and two inputs share a digest exactly
+/// if they have the same value, and if the tool gets the same decimal.
 #[test]
 fn every_parser_is_exact() {
     let mut random = Random::new("exact numbers");
     let (mut by_value, mut by_digest) = (HashMap::new(), HashMap::new());
+    let (mut decimals, mut digests) = (HashMap::new(), HashMap::new());
     for _ in 0..20_000 {
         let sent = number(&mut random);
         let input = format!(r#"{{"a":[{sent}],"b":"\"{sent}"}}"#);
@@ -197,11 +236,22 @@ fn every_parser_is_exact() {
             }
             (got, _) => panic!("{name}, {sent}: {got:?}"),
         };
-        // As the tool gets it: spelt anew.
-        let text = got["a"][0].to_string();
-        assert_eq!(exact(&text), value, "{name}: {sent} is handed on as {text}");
+        // As the tool gets it, by the text or spelt anew by its runner.
+        let text = got.text().split(['[', ']']).nth(1).expect("an array");
+        assert_eq!(exact(text), value, "{name}: {sent} is handed on as {text}");
+        let got = got.value();
+        let anew = got["a"][0].to_string();
+        assert_eq!(decimal(&anew), decimal(text), "{name}: {sent}");
         // The other member tells inputs apart, too.
         let digest = digest_of(&got["a"]);
+        let known = decimals.entry(digest).or_insert_with(|| decimal(text));
+        assert_eq!(
+            *known,
+            decimal(text),
+            "{name}: {sent} is handed on as {text}"
+        );
+        let known = digests.entry(decimal(text)).or_insert(digest);
+        assert_eq!(*known, digest, "{name}: {sent}");
         let known = by_value.entry(value.clone()).or_insert(digest);
         assert_eq!(*known, digest, "{name}: {sent}");
         let known = by_digest.entry(digest).or_insert_with(|| value.clone());
@@ -228,6 +278,47 @@ const PAIRS: [[&str; 2]; 4] = [
     ["-9223372036854775807", "-9223372036854775808"],
     ["18446744073709551614", "18446744073709551615"],
 ];
+
+/// Spellings that share a digest.
+const SHARED: [[&str; 2]; 5] = [
+    ["9007199254740992.0", "9007199254740993.0"],
+    ["1.8446744073709552e19", "18446744073709551617.0"],
+    ["9.223372036854776e18", "9223372036854775808.0"],
+    ["0.1", "0.10000000000000000555"],
+    ["0.0", "2e-324"],
+];
+
+/// G-1f: on every wire the tool gets one decimal for one digest, whichever spelling was sent.
+#[test]
+fn every_wire_hands_on_what_is_digested() {
+    let folder = trusted_with(&[("callgate.toml", EXACT), ("tool.sh", APPEND)]);
+    let mut wires = Wires::open(&folder);
+    for pair in SHARED {
+        let mut received = Vec::new();
+        for (wire, sent) in WIRES
+            .into_iter()
+            .flat_map(|wire| pair.map(|sent| (wire, sent)))
+        {
+            let input = json!({ "n": format!("raw:{sent}") });
+            let seen = wires.call(wire, "exact", &input, "", "");
+            assert!(
+                matches!(seen, Seen::Output { .. }),
+                "{wire}, {sent}: {seen:?}"
+            );
+            let line = lines_of(&folder.join("effects.log")).pop().expect("a line");
+            let number = line
+                .strip_prefix("{\"n\":")
+                .and_then(|rest| rest.strip_suffix('}'));
+            received.push((wire, sent, decimal(number.expect("a number"))));
+        }
+        let first = received[0].2.clone();
+        assert!(
+            received.iter().all(|(_, _, got)| *got == first),
+            "{received:?}"
+        );
+    }
+    wires.close();
+}
 
 const WIDE: [&str; 3] = [
     "18446744073709551616",

@@ -177,9 +177,16 @@ fn write_number(number: &Number, numbers: Numbers, out: &mut Vec<u8>) -> bool {
     true
 }
 
+/// Returns the words a number has in the canonical form, and so in digests.
+pub(crate) fn digested_spelling(number: &Number) -> String {
+    let mut out = Vec::with_capacity(32);
+    write_number(number, Numbers::Canonical, &mut out);
+    String::from_utf8(out).expect("numbers are ASCII")
+}
+
 /// Returns the whole number of 2^53 or more that `number` is, also if it is spelt as a double,
 /// where it fits 64 bits.
-fn exact_integer(number: &Number) -> Option<i128> {
+pub(crate) fn exact_integer(number: &Number) -> Option<i128> {
     let by_type = number
         .as_u64()
         .map(i128::from)

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::Digest;
 use crate::canonical::compact_json;
+use crate::spelling::{has_double, is_spelt_exactly, name_exactly};
 
 /// One JSON document: the value, the text it was parsed from and their digest. A clone is the
 /// same document, so that a tool that gives back what it got costs no second look at it.
@@ -33,7 +34,22 @@ impl Document {
         }))
     }
 
-    /// A document that has no text of its own yet.
+    /// Returns the input of a call whose strict JSON the caller sent as `text`. The text is kept where
+    /// its numbers, read exactly, are the ones that are digested; else it is written anew, so that no
+    /// tool receives another number than the one that was checked. G-1f.
+    #[must_use]
+    pub fn of_input(mut value: Value, text: String) -> Self {
+        if has_double(&value) {
+            if !is_spelt_exactly(&text) {
+                return Self::from_value(value);
+            }
+            name_exactly(&mut value);
+        }
+        Self::new(value, text)
+    }
+
+    /// A document that has no text of its own yet. It gets one whose numbers, read exactly, are the
+    /// ones that are digested. G-1f.
     #[must_use]
     pub fn from_value(value: Value) -> Self {
         Self(Arc::new(Parts::of(value)))
@@ -91,10 +107,15 @@ impl Document {
 }
 
 impl Parts {
-    fn of(value: Value) -> Self {
+    fn of(mut value: Value) -> Self {
         // bound: a constant more than the longest string in the value
         let mut text = Vec::with_capacity(room_for(&value));
-        let is_canonical = compact_json(&value, &mut text);
+        let mut is_canonical = compact_json(&value, &mut text);
+        // A canonical text has no double.
+        if !is_canonical && name_exactly(&mut value) {
+            text.clear();
+            is_canonical = compact_json(&value, &mut text);
+        }
         Self {
             value,
             text: String::from_utf8(text).expect("JSON of strings is a string"),

@@ -23,6 +23,7 @@ mod scope;
 mod secrets;
 mod shelf;
 mod slots;
+mod spelling;
 mod tool;
 mod topics;
 mod unserved;

@@ -323,7 +323,7 @@ impl<'a> Conversation<'a> {
             }
         };
         let id = self.gate.next_id();
-        let input = Document::new(value, text);
+        let input = Document::of_input(value, text);
         let (caller, cancel) = (self.host.caller.clone(), Arc::clone(&self.stop));
         let mut call = Call::new(id, aid, input, caller, Wire::Toolhost, cancel);
         call.key = request
