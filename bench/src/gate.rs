@@ -222,6 +222,7 @@ fn record(
         view,
         lease: None,
         displayed: None,
+        brings_more: false,
         idempotent: true,
         enforcement: "none",
         unsafe_override: false,

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Folder;
-use crate::support::drive::{Host, Serve, chain, cli};
+use crate::support::drive::{Host, Serve, chain, cli, lines_of, run_with};
 use crate::support::mcp::{initialize, legacy_call, mcp, modern_call};
-use crate::support::workspace::{ONE, effects, trusted};
+use crate::support::workspace::{ONE, effects, trusted, trusted_with};
+use crate::support::{Folder, callgate};
 
 const ASKED: &str = r#"
 [secrets]
@@ -235,4 +235,150 @@ fn a_decision_is_on_what_was_displayed() {
     grant(&one, &digest(&one)).good();
     assert_eq!(call("1.0")["fault"]["kind"], "needs_approval");
     assert_eq!(call("1")["ok"], true);
+}
+
+const SLOTTED: &str = r#"
+[leases]
+enforce_from_tier = 2
+[secrets]
+env = ["APPROVAL_SECRET"]
+[[tool]]
+name = "sl"
+aid = "AID.SL.v1"
+tier = 1
+slots = true
+writes = ["effects.log"]
+code = ["tool.sh"]
+runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
+[[tool]]
+name = "leased"
+aid = "AID.LEASED.v1"
+tier = 2
+slots = true
+writes = ["effects.log"]
+code = ["tool.sh"]
+runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
+[[policy]]
+tools = ["sl"]
+decision = "ask"
+"#;
+
+/// Answers with no change of the slots, and notes what it received.
+const NOTE: &str = r#"
+read -r all
+printf '%s\n' "$all" >> effects.log
+echo '{"output":{}}'
+"#;
+
+/// One call by `toolhost --run`, with `content` in slot 6, or without slots.
+fn with_slot(folder: &Folder, aid: &str, content: Option<&str>, lease: Option<&str>) -> Value {
+    let mut request = json!({ "input_json": "{}" });
+    if let Some(content) = content {
+        let artifact = json!({
+            "type": "json", "provenance": "p", "content_json": content, "size_bytes": 13,
+        });
+        request["ds_state"] = json!({ "slots": { "6": artifact } });
+    }
+    if let Some(lease) = lease {
+        request["_lease_token"] = lease.into();
+    }
+    let mut command = callgate(folder);
+    command.args(["toolhost", "--run", ".", aid]);
+    command.env("APPROVAL_SECRET", "swordfish-7");
+    let ran = run_with(&mut command, request.to_string().as_bytes());
+    ran.good().json()
+}
+
+/// The newest approval, as programs see it.
+fn newest(folder: &Folder) -> Value {
+    cli(folder, &["--json", "approvals"]).good().json()["approvals"][0].clone()
+}
+
+/// G-6f: slots are displayed with the input, and an approval is for these slots alone.
+#[test]
+fn an_approval_is_for_the_slots_it_displays() {
+    let folder = trusted_with(&[("callgate.toml", SLOTTED), ("tool.sh", NOTE)]);
+    let call = |content| with_slot(&folder, "AID.SL.v1", content, None);
+    let waits = |reply: &Value| {
+        let error = reply["error"].as_str().unwrap_or_default();
+        error.starts_with("needs approval")
+    };
+    let good = Some("{\"cmd\": \"ls\"}");
+    let bad = Some("{\"cmd\": \"rm -rf /\"}");
+    assert!(waits(&call(good)));
+    let asked = newest(&folder);
+    let shown = r#"{} and beside it {"slots":{"6":{"content_json":"{\"cmd\": \"ls\"}","provenance":"p","size_bytes":13,"type":"json"}}}"#;
+    assert_eq!(asked["shown"], shown);
+    assert_eq!(
+        asked["input"],
+        callgate_call::Digest::of_bytes(b"{}").to_hex()
+    );
+    let id = asked["id"].as_str().expect("an id");
+    let page = cli(&folder, &["approvals", "show", id]).good().out;
+    assert!(
+        page.contains("and beside it") && page.contains("ls"),
+        "{page}"
+    );
+    cli(&folder, &["approvals", "grant", id]).good();
+
+    assert!(
+        waits(&call(bad)) && waits(&call(None)),
+        "other slots were approved"
+    );
+    assert_eq!(newest(&folder)["shown"], "{}");
+    assert_eq!(lines_of(&folder.join("effects.log")).len(), 0);
+    assert_eq!(call(good)["status"], "OK");
+    let received = lines_of(&folder.join("effects.log"));
+    assert!(
+        received.len() == 1 && received[0].contains("ls"),
+        "{received:?}"
+    );
+    assert!(waits(&call(good)), "it is spent");
+}
+
+/// G-6f, S-18: a secret in a slot is not displayed, however it is written; slots that differ only in
+/// what is not displayed are told apart all the same.
+#[test]
+fn secrets_in_slots_are_not_displayed() {
+    let folder = trusted_with(&[("callgate.toml", SLOTTED), ("tool.sh", NOTE)]);
+    let mut seen = Vec::new();
+    for content in [
+        r#"{"token":"swordfish-7"}"#,
+        r#"{"token":"\u0073wordfish-7"}"#,
+    ] {
+        with_slot(&folder, "AID.SL.v1", Some(content), None);
+        let shown = newest(&folder)["shown"]
+            .as_str()
+            .expect("a text")
+            .to_owned();
+        assert!(
+            !shown.contains("wordfish") && shown.contains("\"digest\":"),
+            "{shown}"
+        );
+        seen.push(shown);
+    }
+    assert_ne!(seen[0], seen[1]);
+}
+
+/// G-5, G-6f: a lease for one input opens no call that brings slots, and is not spent by it.
+#[test]
+fn a_lease_for_an_input_is_not_for_slots() {
+    let folder = trusted_with(&[("callgate.toml", SLOTTED), ("tool.sh", NOTE)]);
+    let grant = |more: &[&str]| {
+        let args = [&["lease", "grant", "leased"], more].concat();
+        cli(&folder, &args).good().out.trim().to_owned()
+    };
+    let call = |content, lease: &str| with_slot(&folder, "AID.LEASED.v1", content, Some(lease));
+    let slots = Some("{\"cmd\": \"ls\"}");
+    let bound = grant(&["--input", "{}"]);
+    let refused = call(slots, &bound);
+    assert_eq!(
+        (&refused["error"], &refused["reason"]),
+        (&json!("lease_rejected"), &json!("input mismatch")),
+        "{refused}"
+    );
+    let got = refused["got"].as_str().expect("what came");
+    assert!(got.contains("without `--input`"), "{got}");
+    assert_eq!(call(None, &bound)["status"], "OK");
+    assert_eq!(call(slots, &grant(&[]))["status"], "OK");
 }

@@ -8,6 +8,7 @@ use callgate_call::{Call, Digest, Fault, Tool};
 use callgate_store::{Approval, ApprovalId, ApprovalState, DISPLAYED_BYTES_MAX, Start, StoreError};
 use serde_json::Value;
 
+use crate::beside::{BESIDE_INPUT, beside};
 use crate::clean::secrets_of;
 use crate::errors::{internal, not_found};
 use crate::invoke::Gate;
@@ -33,14 +34,19 @@ pub(crate) fn digest_displayed(
     }
 }
 
-/// Returns the whole input as JSON without secrets, the text that a person decides on. An input
-/// that is longer than a person is shown is refused.
+/// Returns the text that a person decides on: the whole input as JSON without secrets, and what the
+/// tool receives beside it. One that is longer than a person is shown is refused.
 fn displayed(setup: &Setup, call: &Call, tool: &Tool) -> Result<String, Fault> {
     // By value, not by text: an escape must not hide a secret.
     let mut value = call.input.value().clone();
-    secrets_of(&setup.secrets, call, Some(tool)).clean_value(&mut value);
+    let secrets = secrets_of(&setup.secrets, call, Some(tool));
+    secrets.clean_value(&mut value);
     hide(&tool.input_schema, &mut value);
-    let text = value.to_string();
+    let mut text = value.to_string();
+    if let Some(more) = beside(call, tool, &secrets) {
+        text.push_str(BESIDE_INPUT);
+        text.push_str(&more.to_string());
+    }
     if text.len() > DISPLAYED_BYTES_MAX {
         let max = u64::try_from(DISPLAYED_BYTES_MAX).unwrap_or(u64::MAX);
         return Err(Fault::too_large(

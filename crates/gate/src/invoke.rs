@@ -19,6 +19,7 @@ use callgate_store::{
 
 use crate::admit::{Breaker, Buckets, Permit, health_of};
 use crate::approvals::digest_displayed;
+use crate::beside::brings_more;
 use crate::catalog::Entry;
 use crate::clean::{clean, cleaned, trace_id_of};
 use crate::content;
@@ -655,6 +656,7 @@ fn start_of<'a>(
         view: view_of(call),
         lease,
         displayed,
+        brings_more: brings_more(call, tool),
         idempotent: tool.idempotent,
         enforcement: plan.enforcement.level.as_str(),
         unsafe_override: plan.enforcement.is_override(),

@@ -23,7 +23,8 @@ pub struct LeaseRequest {
     pub ttl: Option<Duration>,
     /// The only caller, if it is bound to one.
     pub caller: Option<Caller>,
-    /// The only input, if it is bound to one.
+    /// The only input, if it is bound to one. Such a lease opens no call that brings slots or
+    /// answers beside its input.
     pub input: Option<Digest>,
 }
 

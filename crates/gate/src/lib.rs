@@ -5,6 +5,7 @@
 
 mod admit;
 mod approvals;
+mod beside;
 mod catalog;
 mod clean;
 pub mod content;
@@ -25,6 +26,7 @@ mod views;
 mod watched;
 
 pub use admit::BreakerPolicy;
+pub use beside::BESIDE_INPUT;
 pub use callgate_store::failpoint::failpoint;
 pub use callgate_store::{
     Approval, ApprovalId, ApprovalState, Lease, LeaseCounts, LeaseState, Nonce, PilotBegun,

@@ -136,6 +136,7 @@ fn record(b: &crate::support::Bench, key: &str, input: callgate_call::Digest) {
         view: View::Full,
         lease: None,
         displayed: None,
+        brings_more: false,
         idempotent: false,
         enforcement: "none",
         unsafe_override: false,

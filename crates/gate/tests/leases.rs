@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Function, Wanted, bench, kinds};
-use callgate_call::{Caller, Fault, Job, LeaseRefusal, LeaseToken, Output, Tier};
+use callgate_call::{Answers, Caller, Fault, Job, LeaseRefusal, LeaseToken, Output, Tier};
 use callgate_gate::{Decision, LeasePolicy, LeaseRequest, Rule};
 use callgate_store::Durability;
 use serde_json::{Value, json};
@@ -297,4 +297,40 @@ async fn no_worker_spends_no_approval() {
     assert_eq!(b.result(&b.call(json!({}))).await, Ok(json!({})));
     let spent = b.result(&b.call(json!({}))).await;
     assert!(matches!(spent, Err(Fault::NeedsApproval { .. })));
+}
+
+/// G-6f: what the caller's user answered is displayed with the input, and neither an approval nor a
+/// lease for the input alone opens a call with it.
+#[tokio::test]
+async fn answers_are_no_part_of_an_input() {
+    let asked = Rule {
+        tools: vec![],
+        callers: vec![],
+        decision: Decision::Ask,
+        approve_by_client: false,
+    };
+    let b = bench(
+        "answers-asked",
+        Wanted {
+            rules: vec![asked],
+            ..Wanted::default()
+        },
+    );
+    let approval_of = |result| match result {
+        Err(Fault::NeedsApproval { approval }) => approval,
+        other => panic!("{other:?}"),
+    };
+    let one = approval_of(b.result(&b.call(json!({}))).await);
+    b.gate.decide(&one, true, "uid:0", None).unwrap();
+    let mut answered = b.call(json!({}));
+    let mut answers = Answers::default();
+    answers.responses.insert("branch".into(), json!("main"));
+    answered.answers = Some(answers);
+    let other = approval_of(b.result(&answered).await);
+    let shown = b.gate.approval(&other).unwrap().unwrap().shown;
+    let wanted = r#"{} and beside it {"answers":{"responses":{"branch":"main"},"state":null}}"#;
+    assert_eq!((shown.as_str(), b.ran()), (wanted, 0));
+    assert!(b.result(&b.call(json!({}))).await.is_ok());
+    b.gate.decide(&other, true, "uid:0", None).unwrap();
+    assert!(b.result(&answered).await.is_ok());
 }

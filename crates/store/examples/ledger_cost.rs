@@ -46,6 +46,7 @@ fn start<'a>(call: u64, key: Option<KeyId>, caller: &'a Caller) -> Start<'a> {
         view: View::TOOLHOST,
         lease: None,
         displayed: None,
+        brings_more: false,
         idempotent: false,
         enforcement: "none",
         unsafe_override: false,

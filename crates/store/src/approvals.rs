@@ -204,7 +204,10 @@ impl Store {
             let displayed = Digest::of_bytes(shown.as_bytes());
             if let Some(doc) = inner.approval_of(caller, tool, &input, &displayed)? {
                 let known = doc.approval(now, life);
+                // Release 0.1.0 displayed the input alone, whatever else the call brought.
+                let is_other = doc.displayed.is_none() && doc.is_whole() && doc.shown != shown;
                 match known.state {
+                    _ if is_other => {}
                     ApprovalState::Pending if known.is_whole => return Ok(known),
                     ApprovalState::Granted { .. } => return Ok(known),
                     _ => {}
@@ -297,7 +300,8 @@ impl Inner {
         now: Timestamp,
     ) -> Result<Result<ApprovalDoc, Option<Approval>>, StoreError> {
         let found = self.approval_of(start.caller, start.tool, &start.input, displayed)?;
-        let Some(doc) = found else {
+        let covers = |doc: &ApprovalDoc| doc.displayed.is_some() || !start.brings_more;
+        let Some(doc) = found.filter(covers) else {
             return Ok(Err(None));
         };
         let approval = doc.approval(now, self.options.key_life);
@@ -427,6 +431,26 @@ mod tests {
         });
         asked.expect("it is recorded");
         ApprovalId(id)
+    }
+
+    /// G-6f: an approval of release 0.1.0 displayed the input alone, so a call that brings more asks
+    /// anew.
+    #[test]
+    fn approvals_of_0_1_0_are_for_inputs_alone() {
+        let name = format!("callgate-asks-beside-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        let clock = Arc::new(ManualClock::at(Timestamp(1000)));
+        let store = Store::open(&folder, Options::default(), clock).expect("a state");
+        let (caller, input) = (Caller::uid(7), Digest::of_bytes(b"{}"));
+        let id = ask_of_0_1_0(&store, "{}");
+        let more = "{} and beside it {\"slots\":{}}";
+        let asked = store.ask(&caller, "t", input, Tier::Write, more);
+        assert_ne!(asked.expect("it is asked").id, id);
+        let known = store.ask(&caller, "t", input, Tier::Write, "{}");
+        assert_eq!(known.expect("it is asked").id, id);
+        drop(store);
+        let _ = std::fs::remove_dir_all(&folder);
     }
 
     /// G-6d: an approval of release 0.1.0 counts if all of its input was kept. One that may be cut

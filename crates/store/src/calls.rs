@@ -157,6 +157,9 @@ pub struct Start<'a> {
     /// `Some`: a granted approval for this caller, tool and input must be there, and is spent. It
     /// must have been granted on the text with this digest.
     pub displayed: Option<Digest>,
+    /// The tool receives more from the caller than its input, which no permission covers that is for
+    /// the input alone. G-6f.
+    pub brings_more: bool,
     /// The tool may run again where an earlier outcome is unknown.
     pub idempotent: bool,
     /// What the plan will enforce, in a word.

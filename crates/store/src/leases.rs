@@ -159,8 +159,16 @@ impl LeaseDoc {
             let got = start.caller.to_string();
             return Some(LeaseRefusal::CallerMismatch { expected, got });
         }
-        let got = start.input.to_hex();
-        let expected = self.input.clone().filter(|only| *only != got)?;
+        let expected = self.input.clone()?;
+        let mut got = start.input.to_hex();
+        if expected == got {
+            if !start.brings_more {
+                return None;
+            }
+            got.push_str(
+                " and slots or answers beside it: a lease for them is granted without `--input`",
+            );
+        }
         Some(LeaseRefusal::InputMismatch { expected, got })
     }
 }

@@ -99,6 +99,13 @@ fn leases_are_refused_for_the_right_reason() {
             },
             "input mismatch",
         ),
+        (
+            Start {
+                brings_more: true,
+                ..good
+            },
+            "input mismatch",
+        ),
     ];
     for (start, reason) in cases {
         let refusal = refused(&store, start);

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use callgate_call::{Digest, visible, visible_lines};
-use callgate_gate::{Approval, ApprovalState, Gate, Setup};
+use callgate_gate::{Approval, ApprovalState, BESIDE_INPUT, Gate, Setup};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -21,8 +21,9 @@ pub struct Approvals {
 
 const AFTER_HELP: &str = "\
 What is shown:
-  The whole input is kept, without secrets, up to 64 KiB; a call with a larger one is refused. The
-  list shows its beginning and says where it is cut, `show` shows all of it. Characters that are
+  The whole input is kept, without secrets, up to 64 KiB; a call with a larger one is refused. What
+  the tool receives beside it follows it: slots, answers of the caller's user, guarantees. The list
+  shows its beginning and says where it is cut, `show` shows all of it. Characters that are
   invisible or change the order of text are written as JSON escapes (\\u202e).
 
   A decision is on two digests, of the input and of what was displayed; both are in the chain. A
@@ -116,17 +117,33 @@ fn show_one(place: &Place, approval: &Approval) {
     ] {
         text.push_str(&format!("{name:<10}{value}\n"));
     }
-    let input = match serde_json::from_str::<Value>(&approval.shown) {
-        Ok(value) => format!("{value:#}"),
-        Err(_) => approval.shown.clone(),
-    };
-    text.push_str(&format!("\n{}\n", visible_lines(&input)));
+    text.push_str(&format!(
+        "\n{}\n",
+        visible_lines(&in_lines(&approval.shown))
+    ));
     if !approval.is_whole {
         text.push_str(
             "… cut here by an earlier release: repeat the call to see all of its input\n",
         );
     }
     show::data(&text);
+}
+
+/// Returns a displayed text with its JSON in lines: the input, and what the call brings beside it.
+fn in_lines(shown: &str) -> String {
+    let mut values = serde_json::Deserializer::from_str(shown).into_iter::<Value>();
+    let Some(Ok(input)) = values.next() else {
+        return shown.to_owned();
+    };
+    let rest = &shown[values.byte_offset()..];
+    if rest.is_empty() {
+        return format!("{input:#}");
+    }
+    let beside = rest.strip_prefix(BESIDE_INPUT);
+    match beside.map(serde_json::from_str::<Value>) {
+        Some(Ok(beside)) => format!("{input:#}\n\nand beside it:\n{beside:#}"),
+        None | Some(Err(_)) => shown.to_owned(),
+    }
 }
 
 fn state(approval: &Approval) -> &'static str {

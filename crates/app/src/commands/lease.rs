@@ -36,7 +36,7 @@ enum LeaseCommand {
         /// How long it lives, such as 60s or 5m; an hour at most [default: 60s]
         #[arg(long, value_name = "TIME", value_parser = super::duration)]
         ttl: Option<Duration>,
-        /// Only for exactly this input (JSON)
+        /// Only for exactly this input (JSON), and for no call with slots or answers beside it
         #[arg(long, value_name = "JSON")]
         input: Option<String>,
         /// The tool is in this toolhost plugin (a pack's folder or manifest)

@@ -20,6 +20,9 @@ const STATE_LIFE: Duration = Duration::from_secs(3600);
 /// The name of our own question.
 const APPROVAL: &str = "callgate_approval";
 
+/// The member of sealed state that has what was answered to the tool's questions.
+const ANSWERED: &str = "answered";
+
 impl Server {
     /// The answers a modern request brings along. State that is not ours, or was not given for
     /// this call, is refused; an answer to our own question is taken here.
@@ -40,14 +43,22 @@ impl Server {
             }
             Some(_) => return Err(Refusal::invalid("`requestState` must be a string")),
         };
+        let mut state = state.unwrap_or(Value::Null);
+        // What was answered before a person was asked.
+        let mut all = match state.get_mut(ANSWERED).map(Value::take) {
+            Some(Value::Object(earlier)) => earlier,
+            _ => Map::new(),
+        };
         let Some(responses) = responses else {
-            let state = state.and_then(|mut state| state.get_mut("tool").map(Value::take));
-            return Ok(state.map(|state| Answers {
-                responses: Map::new(),
-                state: Some(state),
+            let state = state.get_mut("tool").map(Value::take);
+            let says_nothing = state.is_none() && all.is_empty();
+            return Ok((!says_nothing).then_some(Answers {
+                responses: all,
+                state,
             }));
         };
-        let (mut state, mut responses) = (state.unwrap_or(Value::Null), responses.clone());
+        all.extend(responses.clone());
+        let mut responses = all;
         let text = |name: &str| state.get(name).and_then(Value::as_str);
         if let (Some(id), Some(displayed), Some(answer)) = (
             text("approval"),
@@ -106,7 +117,13 @@ impl Server {
                     return Ok(Given::Written(result));
                 };
                 let asked = Map::from_iter([(APPROVAL.to_owned(), question)]);
-                let state = json!({ "approval": id, "displayed": displayed.to_hex() });
+                let mut state = json!({ "approval": id, "displayed": displayed.to_hex() });
+                if let Some(answers) = &call.answers {
+                    state[ANSWERED] = Value::Object(answers.responses.clone());
+                    if let Some(tool) = &answers.state {
+                        state["tool"] = tool.clone();
+                    }
+                }
                 Ok(self.input_required(call, asked, Some(&state)))
             }
         }

@@ -94,6 +94,7 @@ pub fn start<'a>(call: u128, key: Option<KeyId>, caller: &'a Caller) -> Start<'a
         view: View::Full,
         lease: None,
         displayed: None,
+        brings_more: false,
         idempotent: false,
         enforcement: "none",
         unsafe_override: false,
