@@ -31,7 +31,8 @@ impl fmt::Debug for BearerToken {
 /// What a caller's token allows. Policy may allow less, never more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
-    /// Patterns over canonical names, AIDs and names over MCP; none means every tool.
+    /// Patterns over canonical names and AIDs, and over names that MCP shows if they are those of
+    /// `--only`; none means every tool.
     pub tools: Vec<String>,
     /// The highest tier.
     pub tier_max: Tier,
@@ -63,9 +64,10 @@ impl Scope {
         tool.tier <= self.tier_max && self.names(tool) && self.hides(tool).is_none()
     }
 
-    /// The name over MCP is made only where the others do not fit.
+    /// Patterns of tokens do not fit names over MCP: those that were made before would allow more.
     fn names(&self, tool: &Tool) -> bool {
-        fits_any(&self.tools, &tool.rule_names()) || names_tool(&self.tools, &tool.name, &tool.aid)
+        fits_any(&self.tools, &tool.rule_names())
+            || self.is_only && names_tool(&self.tools, &tool.name, &tool.aid)
     }
 
     /// Returns why `tool` is missing, if it is only because no pattern of this scope names it.
