@@ -24,10 +24,10 @@ pub(crate) fn name_exactly(value: &mut Value) -> bool {
         },
         Value::Array(items) => items
             .iter_mut()
-            .fold(false, |any, item| name_exactly(item) || any),
+            .fold(false, |any, item| any | name_exactly(item)),
         Value::Object(members) => members
             .values_mut()
-            .fold(false, |any, member| name_exactly(member) || any),
+            .fold(false, |any, member| any | name_exactly(member)),
         Value::Null | Value::Bool(_) | Value::String(_) => false,
     }
 }
