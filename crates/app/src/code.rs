@@ -3,17 +3,22 @@
 //! tool lists in `code`. All of it is closed to callers and read-only to children. Not in here:
 //! who carries that out (`needs.rs`), and the code of packs, which runs from a copy in the state.
 
+mod guesses;
+mod steps;
+mod variables;
 mod words;
 
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use callgate_sandbox::real;
 
 use crate::config::{RunnerConfig, ToolConfig};
-use crate::workspace::escapes;
+pub use steps::names_of;
+use steps::{shortened, steps_of};
+pub use variables::without_data;
 use words::{Word, words_of};
 
 /// Most entries of `code`.
@@ -53,35 +58,6 @@ const VERSION_FILES: [&str; 7] = [
     ".ruby-version",
 ];
 
-/// Variables that name code: paths, or options with paths in them.
-const CODE_VARIABLES: [&str; 25] = [
-    "BASH_ENV",
-    "CLASSPATH",
-    "ENV",
-    "GEM_HOME",
-    "GEM_PATH",
-    "GUILE_LOAD_PATH",
-    "JAVA_TOOL_OPTIONS",
-    "LD_AUDIT",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "LUA_CPATH",
-    "LUA_PATH",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "PATH",
-    "PERL5LIB",
-    "PERL5OPT",
-    "PHPRC",
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "PYTHONPYCACHEPREFIX",
-    "PYTHONSTARTUP",
-    "PYTHONUSERBASE",
-    "RUBYLIB",
-    "RUBYOPT",
-];
-
 /// What one tool loads from the workspace.
 #[derive(Debug, Default)]
 pub struct LoadedCode {
@@ -90,6 +66,9 @@ pub struct LoadedCode {
     /// Names where its interpreter looks for code or for what decides about code, whether or not
     /// they are there.
     pub names: Vec<PathBuf>,
+    /// Files and folders that its command or its variables name, in whatever role. Closed where no
+    /// tool writes there.
+    pub guesses: Vec<PathBuf>,
     /// What a Python process of it may import, from the workspace's root.
     pub imports: Vec<String>,
     /// Its process is a Python that has the workspace's root, or a folder of it, on its path.
@@ -106,6 +85,7 @@ impl LoadedCode {
         let mut loaded = Search {
             root,
             listed: Vec::new(),
+            data: data_of(root, &config.reads),
             found: Self::default(),
         };
         loaded.list(&config.code);
@@ -115,8 +95,10 @@ impl LoadedCode {
             .is_some_and(|bound| bound.code.is_some());
         match &config.runner {
             None | Some(RunnerConfig::Service(_)) => {}
-            Some(RunnerConfig::Process { command, .. } | RunnerConfig::Pool { command, .. }) => {
+            Some(RunnerConfig::Process { command, .. }) => loaded.command(command),
+            Some(RunnerConfig::Pool { command, entry, .. }) => {
                 loaded.command(command);
+                loaded.guess_all(entry.as_deref().unwrap_or_default());
             }
             Some(RunnerConfig::Executor(executor)) => loaded.command(&executor.words()),
             Some(RunnerConfig::Python { entry, python, .. }) => {
@@ -154,6 +136,7 @@ impl LoadedCode {
         let mut loaded = Search {
             root,
             listed: Vec::new(),
+            data: Vec::new(),
             found: Self::default(),
         };
         loaded.list(code);
@@ -181,6 +164,8 @@ struct Search<'a> {
     root: &'a Path,
     /// What `code` lists, absolute.
     listed: Vec<PathBuf>,
+    /// What the tool reads as data, without links.
+    data: Vec<PathBuf>,
     found: LoadedCode,
 }
 
@@ -199,23 +184,35 @@ impl Search<'_> {
         name.to_string_lossy().into_owned()
     }
 
-    /// A word as a path of the workspace, below its root; nothing if it leads elsewhere.
-    fn inside(&self, word: &str) -> Option<PathBuf> {
-        let path = Path::new(word);
-        let relative = match path.is_absolute() {
-            true => path.strip_prefix(self.root).ok()?,
-            false => path,
-        };
-        let name = relative.to_str()?;
-        let plain: PathBuf = relative.components().collect();
-        let is_root = plain.as_os_str().is_empty() || plain == Path::new(".");
-        (!escapes(name) && !is_root)
-            .then(|| self.root.join(plain.strip_prefix(".").unwrap_or(&plain)))
+    /// A word as a path of the workspace, below its root; nothing if it leads elsewhere. Closes
+    /// what a word depends on that reaches the workspace by `..` or from outside.
+    fn inside(&mut self, word: &str) -> Option<PathBuf> {
+        let path = self.root.join(word);
+        let short = shortened(&path);
+        let has_turns = path.components().any(|part| part == Component::ParentDir);
+        let is_inside = |path: &PathBuf| path.starts_with(self.root) && path != self.root;
+        if !has_turns && path.starts_with(self.root) {
+            return Some(short).filter(is_inside);
+        }
+        let end = steps_of(self.root, &path).end;
+        let found = [&end, &short].into_iter().find(|path| is_inside(path));
+        let found = found.cloned();
+        self.found.names.extend(names_of(self.root, &path));
+        found
     }
 
-    /// A path under its own name and its real one, as far as both are in the workspace.
-    fn both(&self, path: PathBuf) -> Vec<PathBuf> {
-        let mut both = vec![real(&path), path];
+    /// Returns whether a word leads to the workspace's root.
+    fn is_root(&self, word: &str) -> bool {
+        !word.is_empty() && steps_of(self.root, &self.root.join(word)).end == self.root
+    }
+
+    /// A path under its own name and its real one, as far as both are in the workspace. Closes all
+    /// links in between.
+    fn both(&mut self, path: PathBuf) -> Vec<PathBuf> {
+        let steps = steps_of(self.root, &path);
+        let passed = steps.passed.into_iter();
+        self.found.names.extend(passed.filter(|link| *link != path));
+        let mut both = vec![steps.end, path];
         both.dedup();
         both.retain(|path| path.starts_with(self.root) && path != self.root);
         both
@@ -224,6 +221,12 @@ impl Search<'_> {
     fn add(&mut self, path: PathBuf) {
         let both = self.both(path);
         self.found.paths.extend(both);
+    }
+
+    /// Closes the name of what is not there: whoever makes it decides what runs.
+    fn add_name(&mut self, path: PathBuf) {
+        let both = self.both(path);
+        self.found.names.extend(both);
     }
 
     /// `code = [...]`: a file, or a folder as `lib/**`.
@@ -237,8 +240,8 @@ impl Search<'_> {
                 .strip_suffix("/**")
                 .unwrap_or(entry)
                 .trim_end_matches('/');
-            let path = self.inside(name);
-            let Some(path) = path.filter(|_| !name.contains(['*', '?', '[', '\n'])) else {
+            let is_path = !name.contains(['*', '?', '[', '\n']) && !self.is_root(name);
+            let Some(path) = self.inside(name).filter(|_| is_path) else {
                 self.problem(format!(
                     "code: `{entry}` is neither a file of the workspace nor a folder in it such as \
                      `lib/**`"
@@ -249,7 +252,8 @@ impl Search<'_> {
                 self.found.missing.push(name.to_owned());
             }
             self.found.imports.push(self.name(&path));
-            self.listed.extend(self.both(path.clone()));
+            let both = self.both(path.clone());
+            self.listed.extend(both);
             // Closed under its name also where it is not there.
             self.found.names.push(path.clone());
             self.add(path);
@@ -327,8 +331,7 @@ impl Search<'_> {
             return;
         };
         if !path.exists() {
-            // Whoever makes it decides what runs.
-            return self.found.names.push(path);
+            return self.add_name(path);
         }
         for path in self.both(path) {
             let folder = path.parent().unwrap_or(self.root).to_owned();
@@ -352,6 +355,12 @@ impl Search<'_> {
 
     /// A script or program of the workspace: its folder, or itself where that is the root.
     fn script(&mut self, path: PathBuf) {
+        let passed = steps_of(self.root, &path).passed.into_iter();
+        // A script that asks where it is may be told the folder of any link to it.
+        let links = passed.filter(|link| link.is_file());
+        for folder in links.filter_map(|link| link.parent().map(Path::to_owned)) {
+            self.add(folder);
+        }
         for path in self.both(path) {
             let folder = path.parent().unwrap_or(self.root).to_owned();
             if let Some(packages) = packages_of(&path) {
@@ -378,6 +387,7 @@ impl Search<'_> {
             return;
         };
         self.program(program);
+        self.guess_all(program);
         // A program of the workspace that is named without a slash is looked for in `PATH`.
         let words = words_of(program, words);
         self.found.is_python_program = words.is_python;
@@ -386,6 +396,9 @@ impl Search<'_> {
                 Word::Script(word) => self.script_word(&word, words.is_node),
                 Word::Module(module) => self.module(&module),
                 Word::File(word) => self.files(std::slice::from_ref(&word)),
+                Word::Guess(guess) => self.guess(&guess),
+                Word::Variable(name, value) => self.variable(&name, &value),
+                Word::SearchPath(word) => self.search_path(&word),
             }
         }
         if words.is_node || words.is_package_manager {
@@ -398,14 +411,15 @@ impl Search<'_> {
             && self.listed.is_empty()
         {
             self.problem(format!(
-                "{why} loads code from the workspace's root: list it, as in `code = [{}]`",
+                "{why} in its command loads code from the workspace's root: list it, as in \
+                 `code = [{}]`",
                 words.usual_code
             ));
         }
     }
 
     fn script_word(&mut self, word: &str, is_node: bool) {
-        if word == "." || word == "./" || Path::new(word) == self.root {
+        if self.is_root(word) {
             return self.problem(format!(
                 "`{word}` runs what is in the workspace's root, which is open to callers: name a \
                  file, or move it into a folder of its own"
@@ -431,8 +445,9 @@ impl Search<'_> {
             }
             return;
         }
-        // Whoever makes it decides what runs.
-        self.found.names.extend(self.inside(word));
+        if let Some(path) = self.inside(word) {
+            self.add_name(path);
+        }
     }
 
     /// The files of the workspace among words, each by itself.
@@ -453,6 +468,9 @@ impl Search<'_> {
             false => ENDS.map(|end| file.replace('.', "/") + end).to_vec(),
         };
         let paths: Vec<PathBuf> = files.iter().filter_map(|file| self.inside(file)).collect();
+        for path in &paths {
+            self.both(path.clone());
+        }
         let found = paths.iter().find(|path| path.is_file()).cloned();
         self.found.names.extend(paths);
         let found = found.map_or_else(Vec::new, |path| self.both(path));
@@ -494,41 +512,13 @@ impl Search<'_> {
         self.found.names.extend(names);
     }
 
-    /// Paths of the workspace in variables that name code.
-    fn variables(&mut self, config: &ToolConfig) {
-        let Some(env) = config.runner.as_ref().and_then(RunnerConfig::env) else {
-            return;
-        };
-        for (name, value) in env {
-            if !CODE_VARIABLES.contains(&name.as_str()) {
-                continue;
-            }
-            for part in value.split([':', '=', ' ', ';']) {
-                let path = Path::new(part);
-                let is_root = part == "." || path == self.root;
-                // An empty part of a search path is the current folder.
-                let is_empty = part.is_empty() && value.contains(':') && name.ends_with("PATH");
-                if is_root || is_empty {
-                    self.problem(format!(
-                        "env: {name} names the workspace's root, which is open to callers: name a \
-                         folder in it"
-                    ));
-                } else if let Some(path) = self
-                    .inside(part)
-                    .filter(|_| part.contains(['/', '.']) || self.root.join(part).is_dir())
-                {
-                    self.found.names.push(path.clone());
-                    match path.is_dir() {
-                        true => self.add(path),
-                        false => self.script(path),
-                    }
-                }
-            }
-        }
-    }
-
     fn done(mut self, config: &ToolConfig) -> LoadedCode {
-        self.follow_links();
+        let paths = std::mem::take(&mut self.found.paths);
+        self.found.paths = self.with_links(paths);
+        let mut guesses = std::mem::take(&mut self.found.guesses);
+        guesses.sort_unstable();
+        guesses.dedup();
+        self.found.guesses = self.with_links(guesses);
         if self.found.is_python_program {
             let names = self.found.paths.iter().map(|path| self.name(path));
             self.found.imports = names.filter(|name| !name.contains('\n')).collect();
@@ -536,19 +526,21 @@ impl Search<'_> {
         let LoadedCode {
             paths,
             names,
+            guesses,
             imports,
             ..
         } = &mut self.found;
-        for list in [paths, names] {
+        for list in [paths, names, guesses] {
             list.sort_unstable();
             list.dedup();
         }
         imports.sort_unstable();
         imports.dedup();
         for write in &config.writes {
-            let Some(path) = self.inside(write).map(|path| real(&path)) else {
+            let path = real(&self.root.join(write));
+            if path == self.root || !path.starts_with(self.root) {
                 continue;
-            };
+            }
             if let Some(code) = self.found.paths.iter().find(|code| path.starts_with(code)) {
                 let code = self.name(code);
                 self.problem(format!(
@@ -563,8 +555,8 @@ impl Search<'_> {
 
     /// Adds what links in the code lead to, and further names of its files: who may write there
     /// changes the code.
-    fn follow_links(&mut self) {
-        let mut left = self.found.paths.clone();
+    fn with_links(&mut self, mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+        let mut left = paths.clone();
         let mut seen: HashSet<PathBuf> = left.iter().cloned().collect();
         let mut twice: HashSet<(u64, u64)> = HashSet::new();
         let mut looks = 0;
@@ -573,32 +565,51 @@ impl Search<'_> {
             if looks > LOOKS_MAX {
                 break;
             }
-            let is_packages = path
-                .file_name()
-                .is_some_and(|name| PACKAGES.iter().any(|one| name == *one));
             let Ok(found) = path.symlink_metadata() else {
                 continue;
             };
             if found.is_symlink() {
-                let target = real(&path);
-                let known = self.found.paths.iter().any(|path| target.starts_with(path));
+                let steps = steps_of(self.root, &path);
+                self.found.names.extend(steps.passed);
+                let target = steps.end;
+                let known = paths.iter().any(|path| target.starts_with(path));
                 if target.starts_with(self.root) && target != self.root && !known {
-                    self.found.paths.push(target.clone());
-                    left.push(target);
+                    match target.exists() {
+                        true => {
+                            paths.push(target.clone());
+                            left.push(target);
+                        }
+                        false => self.found.names.push(target),
+                    }
                 }
-            } else if found.is_dir() && !is_packages {
+            } else if found.is_dir() {
                 let entries = fs::read_dir(&path).into_iter().flatten().flatten();
-                let entries = entries.take(LOOKS_MAX).map(|entry| entry.path());
+                let entries = entries.take(LOOKS_MAX);
+                let is_packages = is_packages(&path);
+                // Of packages only links to those that stand elsewhere.
+                let entries = entries.filter(|entry| {
+                    let is_scope = || entry.file_name().to_string_lossy().starts_with('@');
+                    let is_link = || entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                    !is_packages || is_link() || is_scope()
+                });
+                let entries = entries.map(|entry| entry.path());
                 left.extend(entries.filter(|path| seen.insert(path.clone())));
             } else if found.is_file() && found.nlink() > 1 {
                 twice.insert((found.dev(), found.ino()));
             }
         }
         if !twice.is_empty() {
-            let names = second_names(self.root, &twice);
-            self.found.paths.extend(names);
+            paths.extend(second_names(self.root, &twice));
         }
+        paths
     }
+}
+
+/// What a tool reads, without links; nothing for all of the workspace.
+fn data_of(root: &Path, reads: &[String]) -> Vec<PathBuf> {
+    let reads = reads.iter().map(|read| real(&root.join(read)));
+    let is_inside = |path: &PathBuf| path.starts_with(root) && path != root;
+    reads.filter(is_inside).collect()
 }
 
 /// Returns whether a program is a Python by its name.
@@ -614,15 +625,16 @@ fn has_libraries(prefix: &Path) -> bool {
         .any(|name| prefix.join(name).exists())
 }
 
+/// Returns whether a folder is one of packages by its name.
+fn is_packages(folder: &Path) -> bool {
+    let name = folder.file_name();
+    name.is_some_and(|name| PACKAGES.iter().any(|one| name == *one))
+}
+
 /// The outermost folder of packages that a path is in.
 fn packages_of(path: &Path) -> Option<PathBuf> {
-    let is_packages = |folder: &&Path| {
-        folder
-            .file_name()
-            .is_some_and(|name| PACKAGES.iter().any(|one| name == *one))
-    };
     path.ancestors()
-        .filter(is_packages)
+        .filter(|folder| is_packages(folder))
         .last()
         .map(Path::to_owned)
 }

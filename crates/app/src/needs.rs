@@ -10,7 +10,7 @@ use callgate_runners::Allowed;
 use callgate_sandbox::real;
 
 use crate::bridge::Place;
-use crate::code::LoadedCode;
+use crate::code::{LoadedCode, names_of, without_data};
 use crate::config::{
     Config, GuaranteesConfig, LimitsConfig, NetworkConfig, PurityConfig, RunnerConfig,
     SandboxConfig, StrictConfig, ToolConfig,
@@ -63,11 +63,14 @@ impl Ground {
         let codes: HashMap<String, Arc<LoadedCode>> = tools
             .map(|tool| (tool.name.clone(), Arc::new(LoadedCode::of(&root, tool))))
             .collect();
+        let written = written(&root, config);
         let others = [entries_code(&root, config), exec_code(&root, config)];
         let mut names = configuration(&root);
         for code in codes.values().map(AsRef::as_ref).chain(&others) {
             kept.extend(code.paths.iter().cloned());
             names.extend(code.names.iter().cloned());
+            let guesses = code.guesses.iter().cloned();
+            kept.extend(guesses.flat_map(|guess| without_data(guess, &written)));
         }
         kept.extend(programs(&root, &config.exec.allow));
         kept.extend(programs(&root, &config.exec.kept));
@@ -77,6 +80,8 @@ impl Ground {
         let is_shown = |file: &PathBuf| hidden.contains(file) && real(file).starts_with(&root);
         let shown = shown.into_iter().filter(is_shown).collect();
         kept.extend(files.iter().filter(|file| !hidden.contains(file)).cloned());
+        // What a link leads to can be changed at any link on the way.
+        names.extend(kept.iter().flat_map(|path| names_of(&root, path)));
         let (there, mut absent): (Vec<PathBuf>, Vec<PathBuf>) = names
             .into_iter()
             .partition(|path| path.symlink_metadata().is_ok());
@@ -432,13 +437,18 @@ pub fn unlisted_code(root: &Path, config: &Config) -> Vec<String> {
 }
 
 /// The programs of the workspace among those that callers may run, whether or not they are there:
-/// who can write one can run anything. Of a link its end too; a link on the way there is not kept,
-/// for what leads elsewhere is not run.
+/// who can write one can run anything. Of a link also its end and every link on the way there.
 fn programs(root: &Path, allow: &[String]) -> Vec<PathBuf> {
     let paths = allow.iter().filter(|program| program.contains('/'));
-    let paths = paths.map(|program| root.join(program));
     paths
-        .flat_map(|path| [real(&path), path])
-        .filter(|path| path.starts_with(root))
+        .flat_map(|program| names_of(root, Path::new(program)))
         .collect()
+}
+
+/// What the tools write in the workspace, without links; not all of it.
+fn written(root: &Path, config: &Config) -> Vec<PathBuf> {
+    let writes = config.tools.iter().flat_map(|tool| &tool.writes);
+    let paths = writes.map(|name| real(&root.join(name)));
+    let is_inside = |path: &PathBuf| path.starts_with(root) && path != root;
+    paths.filter(is_inside).collect()
 }

@@ -116,10 +116,18 @@ fn a_listed_link_that_leads_elsewhere_is_refused() {
     for command in ["./one.sh", "./two.sh"] {
         assert_eq!(said(&mut client, json!({ "command": command })), "own\n");
     }
-    client.good("files/delete", json!({ "path": "mid" }));
-    client.good("files/move", json!({ "from": "other", "to": "mid" }));
-    let params = json!({ "command": "ln", "args": ["-sf", "planted.sh", "one.sh"] });
-    client.good("exec/run", params);
+    // Callers of `files/*` replace no link; a program that may write the workspace can.
+    let moved = json!({ "from": "other", "to": "mid", "overwrite": true });
+    for (method, params) in [
+        ("files/delete", json!({ "path": "mid" })),
+        ("files/move", moved),
+    ] {
+        assert_eq!(client.bad(method, params).0, 1002, "{method}");
+    }
+    for link in ["one.sh", "mid"] {
+        let params = json!({ "command": "ln", "args": ["-sf", "planted.sh", link] });
+        client.good("exec/run", params);
+    }
     for command in ["./one.sh", "./two.sh"] {
         let end = folder.join(command).canonicalize().expect("an end");
         assert!(end.ends_with("planted.sh"), "{command}");

@@ -28,7 +28,7 @@ def spawned(payload):
     return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout.strip()
 ";
 
-const PLANTED: &str = "WORD = 'planted'\nraise SystemExit('planted code ran')\n";
+pub const PLANTED: &str = "WORD = 'planted'\nraise SystemExit('planted code ran')\n";
 
 /// `[[tool]]` of these names: functions of `report.py`, with more lines.
 fn functions(names: &[&str], more: &str) -> String {
@@ -42,11 +42,11 @@ fn functions(names: &[&str], more: &str) -> String {
     names.iter().map(tool).collect()
 }
 
-fn call(folder: &Folder, tool: &str, input: &Value) -> Ran {
+pub fn call(folder: &Folder, tool: &str, input: &Value) -> Ran {
     cli(folder, &["call", tool, &input.to_string()])
 }
 
-fn output(folder: &Folder, tool: &str) -> Value {
+pub fn output(folder: &Folder, tool: &str) -> Value {
     call(folder, tool, &json!({})).good().json()
 }
 
@@ -57,13 +57,13 @@ fn failure(folder: &Folder, tool: &str) -> String {
     ran.err + &ran.out
 }
 
-fn write(folder: &Folder, path: &str, content: &str) -> Ran {
+pub fn write(folder: &Folder, path: &str, content: &str) -> Ran {
     let input = json!({ "path": path, "content": content, "overwrite": true });
     call(folder, "files/write", &input)
 }
 
 /// A path that callers cannot write, by the gate's word.
-fn closed(folder: &Folder, path: &str) {
+pub fn closed(folder: &Folder, path: &str) {
     let ran = write(folder, path, PLANTED);
     assert_ne!(ran.code(), 0, "{path} was written");
     let words = ran.err + &ran.out;
@@ -83,7 +83,7 @@ fn can_mount(folder: &Folder) -> bool {
 }
 
 /// The reason why `trust` refuses.
-fn refusal(folder: &Folder) -> String {
+pub fn refusal(folder: &Folder) -> String {
     let ran = cli(folder, &["trust"]);
     assert_eq!(ran.code(), 1, "{ran:?}");
     assert!(ran.err.contains("not trusted"), "{ran:?}");

@@ -71,6 +71,7 @@ mod memory;
 mod metrics;
 mod misbehaving;
 mod mutations;
+mod named_code;
 mod node;
 mod onboarding;
 mod otlp;

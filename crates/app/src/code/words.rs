@@ -1,8 +1,11 @@
-//! The words of a command line: which name scripts, modules and files, and whether the program
-//! loads code from the folder that it is started in. Knows the usual interpreters; of any other
-//! program words with the ending of a script are scripts.
+//! The words of a command line: which name scripts, modules and files, and whether a program in it
+//! loads code from the folder that it is started in. Knows the usual interpreters, wherever they
+//! stand in the command or in a text of it; of any other program words with the ending of a script
+//! are scripts. Every further part of a word is a guess (`guesses.rs`).
 
 use std::path::Path;
+
+use super::guesses::{Guess, guesses_in, tokens_of};
 
 /// Endings of files that are scripts wherever they stand on a command line.
 const ENDINGS: [&str; 20] = [
@@ -51,7 +54,7 @@ const INTERPRETERS: [&str; 9] = [
 const PYTHON_FLAGS: &str = "bBdEiIOPqRsSuvx";
 
 /// A word that names code.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
     /// A script, or a folder that is run.
     Script(String),
@@ -59,6 +62,12 @@ pub enum Word {
     Module(String),
     /// A file that may be anything.
     File(String),
+    /// A folder that modules are searched in.
+    SearchPath(String),
+    /// Part of a word: code if the workspace has something of that name.
+    Guess(Guess),
+    /// A variable that is set for a program: its name and its value.
+    Variable(String, String),
 }
 
 /// What a command line says of code.
@@ -86,8 +95,112 @@ fn plain_name(program: &str) -> &str {
     }
 }
 
-/// Reads the words after a program.
+/// Reads a command: its program, the programs that it may start, and all names in it.
 pub fn words_of(program: &str, words: &[String]) -> Words {
+    let mut found = command_of(program, words);
+    found.add_programs(words, words.len());
+    let mut option = "";
+    for (at, word) in words.iter().enumerate() {
+        let attached = attached_text(word);
+        let text = attached.unwrap_or(word);
+        let tokens = tokens_of(text);
+        let is_command = attached.is_some() || takes_text(option);
+        let is_text = word.contains(char::is_whitespace);
+        if is_command || is_text && tokens.first().is_some_and(|first| is_known(first)) {
+            let count = tokens.len();
+            // The words after the text of `env -S` belong to its command.
+            let is_split = option.contains('S') || attached.is_some();
+            let rest = words[at + 1..].iter().filter(|_| is_split);
+            let line: Vec<String> = tokens.into_iter().chain(rest.cloned()).collect();
+            found.add_programs(&line, count);
+        }
+        let before = std::mem::replace(&mut option, word);
+        found.add_variable(word);
+        let searched = match before {
+            "-I" => Some(word.as_str()),
+            _ => word.strip_prefix("-I").filter(|folder| !folder.is_empty()),
+        };
+        let searched = searched.map(|folder| Word::SearchPath(folder.to_owned()));
+        found.list.extend(searched);
+        found
+            .list
+            .extend(guesses_in(word).into_iter().map(Word::Guess));
+    }
+    let mut seen = Vec::new();
+    found.list.retain(|word| {
+        let is_new = !seen.contains(word);
+        if is_new {
+            seen.push(word.clone());
+        }
+        is_new
+    });
+    found
+}
+
+impl Words {
+    /// Adds what each known program among the first `count` words loads, whoever starts it there.
+    fn add_programs(&mut self, words: &[String], count: usize) {
+        for (at, word) in words.iter().enumerate().take(count) {
+            self.add_variable(word);
+            if is_known(word) {
+                self.merge(command_of(word, &words[at + 1..]));
+            }
+        }
+    }
+
+    /// Adds the variable that a word sets, as in `env PYTHONPATH=lib python3 x.py`.
+    fn add_variable(&mut self, word: &str) {
+        if let Some((name, value)) = word.split_once('=')
+            && !value.is_empty()
+        {
+            let variable = Word::Variable(name.to_owned(), value.to_owned());
+            self.list.push(variable);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.list.extend(other.list);
+        self.is_python |= other.is_python;
+        self.is_node |= other.is_node;
+        self.is_package_manager |= other.is_package_manager;
+        if self.loads_from_folder.is_none() && other.loads_from_folder.is_some() {
+            self.loads_from_folder = other.loads_from_folder;
+            self.usual_code = other.usual_code;
+        }
+    }
+}
+
+/// Returns whether a word is the name of a program whose words are known.
+fn is_known(word: &str) -> bool {
+    let name = plain_name(word);
+    matches!(name, "env" | "python" | "pypy")
+        || [&SHELLS[..], &NODES, &INTERPRETERS]
+            .iter()
+            .any(|names| names.contains(&name))
+        || FOLDER_PROGRAMS.iter().any(|(known, _)| *known == name)
+}
+
+/// Returns whether the word after an option is a command line, as after `sh -ce` and `env -S`.
+fn takes_text(word: &str) -> bool {
+    let is_short = word.starts_with('-') && !word.starts_with("--") && word.contains(['c', 'S']);
+    is_short || matches!(word, "--command" | "--split-string")
+}
+
+/// The command line in the same word as its option.
+fn attached_text(word: &str) -> Option<&str> {
+    let long = ["--command=", "--split-string="];
+    let long = long.iter().find_map(|option| word.strip_prefix(option));
+    let is_short = |word: &&str| word.starts_with('-') && !word.starts_with("--");
+    // `-S` may follow other letters.
+    long.or_else(|| {
+        let word = Some(word).filter(is_short)?;
+        let at = word.find(['c', 'S'])?;
+        Some(&word[at + 1..]).filter(|text| !text.is_empty())
+    })
+}
+
+/// Reads the words after one program.
+fn command_of(program: &str, words: &[String]) -> Words {
     let name = plain_name(program);
     if name == "env" {
         // `env [-S] [NAME=value…] program word…`
@@ -96,7 +209,7 @@ pub fn words_of(program: &str, words: &[String]) -> Words {
         let rest: Vec<String> = rest.cloned().collect();
         return match rest.split_first() {
             Some((program, words)) => {
-                let mut found = words_of(program, words);
+                let mut found = command_of(program, words);
                 found.list.push(Word::Script(program.clone()));
                 found
             }
@@ -123,6 +236,23 @@ pub fn words_of(program: &str, words: &[String]) -> Words {
             let letters = word[1..].trim_end_matches(['c', 'm']);
             let are_flags = letters.chars().all(|letter| PYTHON_FLAGS.contains(letter));
             is_safe |= are_flags && letters.contains(['I', 'P']);
+            // `-mpkg`, `-c'import x'`
+            let attached = word.find(['m', 'c']).filter(|at| {
+                let mut before = word[1..*at].chars();
+                before.all(|letter| PYTHON_FLAGS.contains(letter)) && at + 1 < word.len()
+            });
+            if let Some(at) = attached.filter(|_| !are_flags) {
+                let (before, rest) = word.split_at(at);
+                has_script = true;
+                is_safe |= before.contains(['I', 'P']);
+                if let Some(module) = rest.strip_prefix('m') {
+                    found.list.push(Word::Module(module.to_owned()));
+                }
+                if !is_safe {
+                    found.loads_from_folder = Some(format!("`{name} {word}`"));
+                }
+                continue;
+            }
             if matches!(word.as_str(), "-X" | "-W") {
                 rest.next();
             }
@@ -140,7 +270,7 @@ pub fn words_of(program: &str, words: &[String]) -> Words {
             }
             continue;
         }
-        if is_shell && !has_script && is_option && !word.starts_with("--") && word.ends_with('c') {
+        if is_shell && !has_script && is_option && !word.starts_with("--") && word.contains('c') {
             has_script = true;
             if let Some(text) = rest.next() {
                 found.list.extend(scripts_in(text));
@@ -154,13 +284,21 @@ pub fn words_of(program: &str, words: &[String]) -> Words {
             }
             continue;
         }
-        let script = takes_script && !has_script && !(found.is_python && word == "-");
+        if found.is_python && !has_script && word == "-" {
+            // The program is the input; the words after it are its own.
+            has_script = true;
+            if !is_safe {
+                found.loads_from_folder = Some(format!("`{name} -`"));
+            }
+            continue;
+        }
+        let script = takes_script && !has_script;
         found.list.push(match script {
             true => Word::Script(word.clone()),
             false => file_or_script(word),
         });
         // The value of an option may stand before the script.
-        has_script |= found.is_python && word != "-" || is_shell || has_ending(word);
+        has_script |= found.is_python || is_shell || has_ending(word);
     }
     if found.is_python && !has_script && !is_safe {
         found.loads_from_folder = Some(format!("`{name}` without a script"));
@@ -184,10 +322,16 @@ fn file_or_script(word: &str) -> Word {
 fn scripts_in(text: &str) -> Vec<Word> {
     let ends = |c: char| c.is_whitespace() || "\"'`;|&()<>$={}".contains(c);
     let words = text.split(ends).filter(|word| !word.is_empty());
-    words
-        .filter(|word| has_ending(word) || word.starts_with("./"))
-        .map(|word| Word::Script(word.to_owned()))
-        .collect()
+    let mut before = "";
+    let mut scripts = Vec::new();
+    for word in words {
+        let is_sourced = matches!(before, "." | "source") && word.contains('/');
+        if has_ending(word) || word.starts_with("./") || is_sourced {
+            scripts.push(Word::Script(word.to_owned()));
+        }
+        before = word;
+    }
+    scripts
 }
 
 #[cfg(test)]
@@ -237,7 +381,10 @@ mod tests {
                 vec![script("x.py")],
             ),
         ] {
-            assert_eq!(read(line).list, wanted, "{line}");
+            let is_sure =
+                |word: &Word| matches!(word, Word::Script(_) | Word::Module(_) | Word::File(_));
+            let list = read(line).list.into_iter().filter(is_sure);
+            assert_eq!(list.collect::<Vec<_>>(), wanted, "{line}");
         }
     }
 
@@ -253,9 +400,25 @@ mod tests {
             ("python3 -Im a", false),
             ("python3 -WImport -m a", true),
             ("python3 - x", true),
+            ("python3 -ma x", true),
+            ("python3 -Ima x", false),
+            ("sh -ce x;_make", true),
             ("python3 a/x.py", false),
             ("/bin/sh x.sh", false),
-            ("/bin/echo make", false),
+            ("timeout 9 make x", true),
+            ("timeout 9 python3 -m a", true),
+            ("env -u X python3 -m a", true),
+            ("env -S python3_-m_a", true),
+            ("env -iSmake", true),
+            ("env -S python3 a/x.py", false),
+            ("env -S python3_-u a/x.py", false),
+            ("env --split-string=make_x", true),
+            ("sh -c cd_x_&&_make_-s", true),
+            ("sh -c (make)", true),
+            ("watch make_-s", true),
+            ("xargs sh -ec make", true),
+            ("mail -s to_make_or_not", false),
+            ("/bin/echo made", false),
         ] {
             assert_eq!(read(line).loads_from_folder.is_some(), does, "{line}");
         }
