@@ -12,7 +12,7 @@ mod furnishing;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,8 +69,8 @@ enum Kind {
     Kept {
         homes: Arc<Homes>,
         name: CString,
-        /// Locked, shared.
-        lock: OwnedFd,
+        /// Shared with all that use the home.
+        lock: HomeLock,
     },
     Fresh(Option<Scratch>),
 }
@@ -187,7 +187,7 @@ impl Homes {
         &self,
         parent: BorrowedFd<'_>,
         name: &CStr,
-    ) -> io::Result<Option<Result<OwnedFd, HomeError>>> {
+    ) -> io::Result<Option<Result<HomeLock, HomeError>>> {
         let lock = lock_file(parent, name)?;
         rustix::fs::flock(&lock, FlockOperation::LockShared)?;
         if !is_linked(&lock)? {
@@ -245,7 +245,7 @@ impl Homes {
 
     /// Returns whether a home is past its bound. A count is used for a minute, by the clock of the
     /// file system that has the homes.
-    fn is_over(&self, parent: BorrowedFd<'_>, name: &CStr, lock: &OwnedFd) -> io::Result<bool> {
+    fn is_over(&self, parent: BorrowedFd<'_>, name: &CStr, lock: &HomeLock) -> io::Result<bool> {
         let now = touched(lock)?;
         let mut file = open_file(parent, &with_suffix(name, b".size")?)?;
         let mut text = String::new();
@@ -269,7 +269,7 @@ impl Homes {
         Ok(bytes > self.bytes_max)
     }
 
-    fn leave(&self, name: &CStr, lock: &OwnedFd) -> io::Result<()> {
+    fn leave(&self, name: &CStr, lock: &HomeLock) -> io::Result<()> {
         let parent = self.enter()?;
         let parent = parent.as_fd();
         if self.is_over(parent, name, lock)? && try_alone(lock) && is_linked(lock)? {
@@ -417,8 +417,26 @@ fn with_suffix(name: &CStr, suffix: &[u8]) -> io::Result<CString> {
     CString::new([name.to_bytes(), suffix].concat()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-fn lock_file(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    Ok(open_file(parent, &with_suffix(name, b".lock")?)?.into())
+/// The lock of a home. It is given up when it is dropped: by closing it alone, a process that was
+/// forked meanwhile would hold it until it executes its program.
+#[derive(Debug)]
+struct HomeLock(OwnedFd);
+
+impl Drop for HomeLock {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+impl AsFd for HomeLock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn lock_file(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<HomeLock> {
+    let file = open_file(parent, &with_suffix(name, b".lock")?)?;
+    Ok(HomeLock(file.into()))
 }
 
 /// A file beside the homes, made if it is not there.
@@ -429,12 +447,12 @@ fn open_file(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<fs::File> {
 }
 
 /// Returns whether a lock's file still has its name: who removes it holds the lock alone.
-fn is_linked(lock: &OwnedFd) -> io::Result<bool> {
+fn is_linked(lock: &HomeLock) -> io::Result<bool> {
     Ok(rustix::fs::fstat(lock)?.st_nlink > 0)
 }
 
 /// Marks a lock as used now, by the clock of its file system, which marks counts too.
-fn touched(lock: &OwnedFd) -> io::Result<SystemTime> {
+fn touched(lock: &HomeLock) -> io::Result<SystemTime> {
     let now = rustix::fs::Timespec {
         tv_sec: 0,
         tv_nsec: rustix::fs::UTIME_NOW,
@@ -444,11 +462,11 @@ fn touched(lock: &OwnedFd) -> io::Result<SystemTime> {
         last_modification: now,
     };
     rustix::fs::futimens(lock, &times)?;
-    fs::File::from(lock.try_clone()?).metadata()?.modified()
+    fs::File::from(lock.0.try_clone()?).metadata()?.modified()
 }
 
 /// Takes a lock for ourselves alone. Where that fails, a shared one is gone as well.
-fn try_alone(lock: &OwnedFd) -> bool {
+fn try_alone(lock: &HomeLock) -> bool {
     rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
@@ -525,8 +543,14 @@ mod tests {
         forget_counts(&homes);
         assert!(matches!(homes.open("one"), Err(HomeError::Full { .. })));
         assert!(big.exists());
+        // What a process has that is forked just now does not keep the home in use.
+        let Kind::Kept { lock, .. } = &home.kind else {
+            panic!("a kept home");
+        };
+        let forked = lock.0.try_clone().unwrap();
         drop(home);
         let again = homes.open("one").unwrap();
+        drop(forked);
         assert!(!big.exists() && again.path().is_dir());
         fs::write(&big, vec![1; 128 * 1024]).unwrap();
         forget_counts(&homes);
