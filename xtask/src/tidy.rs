@@ -18,11 +18,12 @@ use crate::tree::Tree;
 
 type Check = fn(&Tree) -> Vec<Problem>;
 
-const CHECKS: [(&str, Check); 10] = [
+const CHECKS: [(&str, Check); 11] = [
     ("dependency table", dependencies::check),
     ("module docs", sources::check_module_docs),
     ("file lengths", sources::check_lengths),
     ("test files", sources::check_test_files),
+    ("included files", sources::check_foreign_paths),
     ("hygiene", sources::check_hygiene),
     ("sizes", sizes::check),
     ("vectors", vector_files::check),

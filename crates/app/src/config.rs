@@ -485,8 +485,7 @@ fn key_of(text: &str, span: Option<Range<usize>>) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     const HELLO: &str = include_str!("../../../examples/hello/callgate.toml");
 

@@ -18,9 +18,6 @@ mod exec;
 mod freshness;
 mod issuer;
 mod mcp;
-#[cfg(test)]
-#[path = "../tests/support/mutate.rs"]
-mod mutate;
 mod needs;
 mod node;
 mod notify;
@@ -30,13 +27,6 @@ mod pilot;
 mod plain;
 mod project;
 mod python;
-#[cfg(test)]
-#[path = "../tests/support/random.rs"]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a seed may come from the environment"
-)]
-mod random;
 mod reads;
 mod remote;
 mod runs;

@@ -14,9 +14,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::drive::{Host, Ran, Serve, cli, end_of, line, lines_of, post, run, verified};
-use crate::support::random::Random;
 use crate::support::workspace::{APPEND_TEXT, trusted_with};
 use crate::support::{Folder, callgate};
+use callgate_testing::Random;
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::locate::misbehave;
 use crate::support::alike::{Counts, each, is_good, same_faults, same_records, same_replays};
 use crate::support::drive::{call_records, chain, cli, run_records, signal, verified};
 use crate::support::faults::every_fault;
@@ -22,6 +21,7 @@ use callgate_call::{
 };
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::{Options, Store};
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"

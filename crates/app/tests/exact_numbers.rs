@@ -13,10 +13,10 @@ use callgate_wires::toolhost::{Request, RequestInput, RunRequest};
 use serde_json::{Value, json};
 
 use crate::support::drive::{chain, cli, lines_of, spelt};
-use crate::support::random::Random;
 use crate::support::seen::Seen;
 use crate::support::wires::{WIRES, Wires};
 use crate::support::workspace::{APPEND, trusted_with};
+use callgate_testing::Random;
 
 /// A number by its value. JSON without a fraction or an exponent is an integer, all else a double;
 /// a double that is a whole number is that number.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::drive::{Host, PATIENCE};
-use crate::support::random::Random;
 use crate::support::{Ends, Folder, callgate, wait_for};
+use callgate_testing::Random;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};

@@ -8,11 +8,11 @@ use std::process::Command;
 
 use crate::rpc_schemas::schemas;
 use crate::support::drive::{Host, PATIENCE, Ran, Serve, run, run_with};
-use crate::support::random::Random;
 use crate::support::rpc::{Client, Line};
 use crate::support::shapes::fitting;
 use crate::support::workspace::trusted;
 use crate::support::{Folder, callgate, callgate_as};
+use callgate_testing::Random;
 use serde_json::{Value, json};
 
 const SPARSE_BYTES: u64 = 1 << 40;

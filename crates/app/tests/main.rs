@@ -8,11 +8,6 @@
     reason = "tests start the real program and are told where its parts are"
 )]
 
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-#[path = "../../runners/tests/support/podman.rs"]
-#[expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-mod podman;
 #[cfg_attr(
     not(feature = "failpoints"),
     allow(dead_code, reason = "some of it is for tests that crash the program")

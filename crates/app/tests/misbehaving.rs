@@ -8,11 +8,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::locate::misbehave;
 use crate::support::drive::{Host, Serve, cli, count_of, verified};
 use crate::support::processes::{descendants, resident_bytes, started_with, words_of};
-use crate::support::random::Random;
 use crate::support::{Folder, wait_for};
+use callgate_testing::Random;
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 /// Resident memory may grow by so much over everything.

@@ -3,9 +3,8 @@
 
 use crate::support::Folder;
 use crate::support::drive::{Host, cli, line};
-use crate::support::mutate::mutant;
-use crate::support::random::Random;
 use callgate_store::verify_file;
+use callgate_testing::{Random, mutant};
 
 const CASES: usize = 100_000;
 

@@ -5,10 +5,10 @@
 
 use std::process::Stdio;
 
-use crate::locate::misbehave;
 use crate::support::drive::{Ran, end_of, run, verified};
 use crate::support::play::{Theatre, done, item, lines};
 use crate::support::{callgate, wait_for};
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"

@@ -4,11 +4,11 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use crate::podman::{IMAGE, Podman};
 use crate::support::drive::{Ran, Serve, cli, count_of, post, run};
 use crate::support::web::Web;
 use crate::support::workspace::{folder_of, trusted_with};
 use crate::support::{Folder, callgate, copy_program, fresh_folder, is_alive, wait_for};
+use callgate_testing::podman::{IMAGE, Podman};
 use serde_json::{Value, json};
 
 const GREET: &str = "def greet(payload):\n    return {'message': 'Hello ' + payload['name']}\n";

@@ -7,13 +7,12 @@ use std::thread;
 
 use crate::support::Folder;
 use crate::support::drive::cli;
-use crate::support::mutate::mutant;
-use crate::support::random::Random;
 use crate::support::rpc::{Client, rpc};
 use crate::support::shapes::{Broken, broken, fields, fitting};
 use crate::support::workspace::trusted;
 use callgate_call::Fault;
 use callgate_gate::Schema;
+use callgate_testing::{Random, mutant};
 use callgate_wires::json as strict;
 use serde_json::{Map, Value, json};
 

@@ -6,12 +6,12 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use crate::locate::misbehave;
 use crate::support::drive::{Host, PATIENCE, Ran, Serve, chain, end_of, run, signal, verified};
 use crate::support::mcp::modern_call;
 use crate::support::person::Person;
 use crate::support::play::{Theatre, artifact, done, item};
 use crate::support::{callgate, wait_for};
+use callgate_testing::misbehave;
 use ring::hmac;
 use rustix::process::Signal;
 use serde_json::{Value, json};

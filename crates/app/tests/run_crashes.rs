@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::locate::misbehave;
 use crate::support::drive::{run, verified};
 use crate::support::play::{Theatre, artifact, done, item};
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 /// Names of the files below a folder.

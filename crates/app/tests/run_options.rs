@@ -1,12 +1,12 @@
 //! Options of `callgate run` that say how a run is named, which browser its script drives, and that
 //! nothing is to be run. ST-11, ST-17, S-20.
 
-use crate::locate::misbehave;
 use crate::support::callgate;
 use crate::support::drive::{Ran, chain, cli, run, verified};
 use crate::support::play::{Theatre, done, item};
 use crate::support::rpc::rpc;
 use crate::support::workspace::trusted;
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 fn theatre() -> Theatre {

@@ -1,11 +1,11 @@
 //! Secrets of a run: the password of its proxy reaches the executor, and nothing that is kept.
 
-use crate::locate::misbehave;
 use crate::support::drive::{chain, run};
 use crate::support::play::Theatre;
 use crate::support::{callgate, wait_for};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 /// S-18, R-15, ST-24: a proxy's password reaches the executor and nothing else.

@@ -1,9 +1,9 @@
 //! Streamed runs through the program: how they end, what is kept of them, and what a script can
 //! not do to its gate. The executor is scripted: each run performs a list of acts.
 
-use crate::locate::misbehave;
 use crate::support::stage::Stage;
 use crate::support::{callgate, drive};
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 /// A chunk, and two bytes more in its frame.

@@ -5,11 +5,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::locate::misbehave;
 use crate::support::drive::{end_of, signal, verified};
 use crate::support::play::{Theatre, artifact, done, item, lines};
 use crate::support::readme::{Reader, blocks, copy_folder};
 use crate::support::{callgate, wait_for};
+use callgate_testing::misbehave;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::locate::misbehave;
 use crate::support::processes::{of_files_kib, peak_kib};
 use crate::support::rpc::Line;
 use crate::support::stage::Stage;
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 const CHUNK: u64 = 8 * 1024 * 1024;

@@ -4,7 +4,6 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use crate::locate::misbehave;
 use crate::support::drive::{Host, chain, cli, end_of, run_records};
 use crate::support::mcp::{initialize, legacy_call, modern_call, modern_meta};
 use crate::support::processes::{started_with, words_of};
@@ -12,6 +11,7 @@ use crate::support::rpc::{Client, Line};
 use crate::support::stage::{Stage, ended};
 use crate::support::{callgate, wait_for};
 use callgate_gate::Schema;
+use callgate_testing::misbehave;
 use serde_json::{Value, json};
 
 fn stage() -> Stage {

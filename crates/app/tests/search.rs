@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::support::drive::{Host, cli, python, run, script};
-#[cfg(feature = "failpoints")]
-use crate::support::random::Random;
 use crate::support::rpc::{Client, rpc};
 use crate::support::workspace::{folder_of, trusted_with};
 use crate::support::{Folder, callgate};
+#[cfg(feature = "failpoints")]
+use callgate_testing::Random;
 use serde_json::{Value, json};
 
 const RUST: &str = "use std::fs;\n\n/// Reads the settings.\npub fn read_config(path: &str) -> String {\n    let text = fs::read_to_string(path);\n    text.unwrap_or_default()\n}\n\n/// Counts the sheep.\npub fn count_sheep(flock: &[u8]) -> usize {\n    let sheep = flock.len();\n    sheep\n}\n";

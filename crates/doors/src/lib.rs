@@ -18,14 +18,3 @@ pub mod tcp;
 pub mod tool;
 pub mod toolhost;
 pub mod web;
-
-#[cfg(test)]
-#[path = "../../app/tests/support/mutate.rs"]
-mod mutate;
-#[cfg(test)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the seed may come from the environment"
-)]
-#[path = "../../app/tests/support/random.rs"]
-mod random;

@@ -18,20 +18,10 @@ mod hints;
 mod interpreter;
 mod leaks;
 mod line;
-#[cfg(test)]
-#[path = "../../app/tests/support/mutate.rs"]
-mod mutate;
 mod node;
 mod pool;
 mod process;
 mod python;
-#[cfg(test)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the seed may come from the environment"
-)]
-#[path = "../../app/tests/support/random.rs"]
-mod random;
 mod service;
 mod tail;
 

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::docker::{Docker, Engine};
-use crate::podman::{IMAGE, Podman};
 use crate::support::{Bench, folder, misbehave, until};
 use callgate_call::{
     Asker, Call, CallId, Caller, Cancel, Document, Fault, Guarantee, Isolation, Level, Needs, Plan,
@@ -19,6 +18,7 @@ use callgate_runners::{
     seccomp_profile,
 };
 use callgate_sandbox::Limits;
+use callgate_testing::podman::{IMAGE, Podman};
 use serde_json::{Value, json};
 
 /// What tools do inside.

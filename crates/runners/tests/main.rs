@@ -8,8 +8,6 @@
 
 #[path = "support/docker.rs"]
 mod docker;
-#[path = "support/podman.rs"]
-mod podman;
 mod support;
 
 mod container;

@@ -40,25 +40,12 @@ mod homes;
 mod idle;
 mod kernel;
 mod levels;
-#[cfg(test)]
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
 mod message;
-#[cfg(test)]
-#[path = "../../app/tests/support/mutate.rs"]
-mod mutate;
 mod nanny;
 mod outlet;
 mod places;
 mod private;
 mod probe;
-#[cfg(test)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the seed may come from the environment"
-)]
-#[path = "../../app/tests/support/random.rs"]
-mod random;
 mod resident;
 mod resolve;
 mod scratch;

@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn orders_and_reports_that_were_changed() {
         use crate::confine::{Access, Root};
-        use crate::{mutate::mutant, random::Random};
+        use callgate_testing::{Random, mutant};
         const CASES: usize = 100_000;
         let confine = Confine {
             landlock: 4,

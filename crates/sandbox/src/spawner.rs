@@ -612,12 +612,12 @@ impl Named {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Ending, locate};
+    use crate::Ending;
 
     /// An order that a nanny gives back because it is about to go is the next one's.
     #[tokio::test]
     async fn an_order_that_came_too_late_is_not_lost() {
-        let spawner = Spawner::new(locate::misbehave().to_owned());
+        let spawner = Spawner::new(callgate_testing::misbehave().to_owned());
         let kind = Kind {
             confined: false,
             grouped: false,

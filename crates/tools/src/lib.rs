@@ -5,19 +5,9 @@ mod echo;
 pub mod exec;
 pub mod files;
 mod memory;
-#[cfg(test)]
-#[path = "../../app/tests/support/mutate.rs"]
-mod mutate;
 pub mod planner;
 pub mod policy;
 pub mod programs;
-#[cfg(test)]
-#[path = "../../app/tests/support/random.rs"]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a seed may come from the environment"
-)]
-mod random;
 pub mod runs;
 pub mod terminals;
 pub mod vector;

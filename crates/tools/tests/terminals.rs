@@ -1,9 +1,6 @@
 //! Terminal sessions below every wire: who is told what, what is bounded, what ends with whom.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,7 +75,7 @@ impl Bench {
             limits: Limits::default(),
             needs: Arc::clone(&needs),
         };
-        let spawner = Spawner::new(locate::misbehave().to_owned());
+        let spawner = Spawner::new(callgate_testing::misbehave().to_owned());
         let topics = Topics::default();
         let clock: Arc<dyn Clock> = Arc::new(Ticking::default());
         let terminals = Terminals::bounded(spawner, topics.clone(), clock, bounds);

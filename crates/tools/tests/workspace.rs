@@ -1,9 +1,6 @@
 //! Tools over a workspace, below every wire: what takes too long, what is cancelled, what is large.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-#[path = "../../misbehave/src/locate.rs"]
-mod locate;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -451,7 +448,7 @@ fn exec_tool(place: &Place) -> Tool {
         needs: Arc::new(Needs::default()),
     };
     let parts = ExecParts {
-        spawner: Spawner::new(locate::misbehave().to_owned()),
+        spawner: Spawner::new(callgate_testing::misbehave().to_owned()),
         hosts: Box::new(Nobody),
         store: place.store(&clock),
         secrets: Secrets::default(),

@@ -2,16 +2,7 @@
 //! accepted is read the same when it is written and read again. Every decoder that is fed bytes
 //! is fed them at every split.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the seed may come from the environment"
-)]
-
-#[path = "../../app/tests/support/mutate.rs"]
-mod mutate;
-#[path = "../../app/tests/support/random.rs"]
-mod random;
-
+use callgate_testing::{Random, mutant};
 use callgate_wires::bridge::{
     Answer, CallTool, FrameDecoder, read_schemas, write_call, write_schemas,
 };
@@ -29,8 +20,6 @@ use callgate_wires::toolhost::{
     StateMessage, patch_value, read_patch, write_delta, write_snapshot,
 };
 use callgate_wires::ws::{self, Broken, Came, Decoder};
-use mutate::mutant;
-use random::Random;
 use serde_json::{Value, json};
 
 const CASES: usize = 100_000;

@@ -1,24 +1,13 @@
 //! Seeded mutations against the readers of bindings and packs, 100,000 each: none panics, errors
 //! point into the file, and what is accepted is read the same when it is written and read again.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the seed may come from the environment"
-)]
-
-#[path = "../../app/tests/support/mutate.rs"]
-mod mutate;
-#[path = "../../app/tests/support/random.rs"]
-mod random;
-
 use std::fmt::Debug;
 
+use callgate_testing::{Random, mutant};
 use callgate_wires::tool_protocol::{
     LineError, read_bindings, read_capabilities, read_pack, write_bindings, write_capabilities,
     write_pack,
 };
-use mutate::mutant;
-use random::Random;
 
 const CASES: usize = 100_000;
 

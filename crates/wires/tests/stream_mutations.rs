@@ -2,23 +2,13 @@
 //! the same however they are cut, what is stored of them is strict JSON, and what is taken is read
 //! the same when it is written again.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the seed may come from the environment"
-)]
-
-#[path = "../../app/tests/support/mutate.rs"]
-mod mutate;
-#[path = "../../app/tests/support/random.rs"]
-mod random;
 mod support;
 
+use callgate_testing::{Random, mutant};
 use callgate_wires::json;
 use callgate_wires::stream::{
     Ack, DEPTH_MAX, Decoder, PREFIX_BYTES, Piece, RunRequest, StreamFault,
 };
-use mutate::mutant;
-use random::Random;
 use support::stream::{chunk_frame, event_frame, frame};
 
 const CASES: usize = 100_000;

@@ -2,7 +2,8 @@
 //! manifests.
 //!
 //! The table is written once, between its two markers. Dev-dependencies are
-//! free, but for cycles, which cargo would allow.
+//! free, but for cycles, which cargo would allow. A crate marked `tests only`
+//! may be nothing but a dev-dependency.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +57,8 @@ struct Row {
     may_use: MayUse,
     /// The crate does not exist yet; its first cell says `later`.
     later: bool,
+    /// The crate serves tests and ships with nothing; its first cell says `tests only`.
+    tests_only: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -89,6 +92,7 @@ fn parse_table(document: &str) -> Result<BTreeMap<String, Row>, String> {
         let row = Row {
             may_use: parse_may_use(second),
             later: first.contains("later"),
+            tests_only: first.contains("tests only"),
         };
         if rows.insert(short_name(&name), row).is_some() {
             return Err(format!("the dependency table has two rows for `{name}`"));
@@ -187,8 +191,18 @@ fn compare(rows: &BTreeMap<String, Row>, manifests: &BTreeMap<String, Uses>) -> 
             );
         }
     }
+    let is_tests_only = |name: &String| rows.get(name).is_some_and(|row| row.tests_only);
     for (name, uses) in manifests {
         let place = format!("crates/{name}/Cargo.toml");
+        problems.extend(
+            uses.built
+                .iter()
+                .filter(|used| is_tests_only(used))
+                .map(|used| {
+                    let text = format!("`{used}` is for tests only: make it a dev-dependency");
+                    Problem::new(&place, text)
+                }),
+        );
         match rows.get(name).map(|row| &row.may_use) {
             None => problems.push(Problem::new(
                 place,
@@ -253,6 +267,7 @@ text
 | gate | `call`, `callgate-store` | – |
 | store | call | |
 | console (later) | call, gate, store | |
+| testing (tests only) | – | |
 | app | all | – |
 <!-- /dependency-table -->
 ";
@@ -285,6 +300,7 @@ text
         let only = |list: &[&str], later| Row {
             may_use: MayUse::Only(names(list)),
             later,
+            tests_only: false,
         };
         let expected = BTreeMap::from([
             ("call".to_owned(), only(&[], false)),
@@ -293,10 +309,19 @@ text
             ("store".to_owned(), only(&["call"], false)),
             ("console".to_owned(), only(&["call", "gate", "store"], true)),
             (
+                "testing".to_owned(),
+                Row {
+                    may_use: MayUse::Only(names(&[])),
+                    later: false,
+                    tests_only: true,
+                },
+            ),
+            (
                 "app".to_owned(),
                 Row {
                     may_use: MayUse::All,
                     later: false,
+                    tests_only: false,
                 },
             ),
         ]);
@@ -333,11 +358,12 @@ callgate.workspace = true
     fn manifests_are_held_to_the_table() {
         let rows = parse_table(TABLE).expect("a table");
         let manifests = workspace(&[
-            ("app", &["call", "gate"], &[]),
+            ("app", &["call", "gate", "testing"], &[]),
             ("call", &[], &[]),
-            ("gate", &["call", "sandbox"], &["sandbox"]),
+            ("gate", &["call", "sandbox"], &["sandbox", "testing"]),
             ("sandbox", &["call"], &[]),
             ("extra", &[], &[]),
+            ("testing", &[], &[]),
         ]);
         let texts: Vec<String> = compare(&rows, &manifests)
             .iter()
@@ -347,6 +373,7 @@ callgate.workspace = true
             texts,
             [
                 "ARCHITECTURE.md: a row for `store`, but no such crate",
+                "crates/app/Cargo.toml: `testing` is for tests only: make it a dev-dependency",
                 "crates/extra/Cargo.toml: no row in the table of ARCHITECTURE.md",
                 "crates/gate/Cargo.toml: `gate` may not use `sandbox` (table of ARCHITECTURE.md)",
             ]

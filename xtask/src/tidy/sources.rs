@@ -55,6 +55,54 @@ pub fn check_test_files(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
+/// A module belongs to the crate whose folder holds its file. A crate that includes the file of
+/// another crate by `#[path]` depends on it without a manifest that says so.
+pub fn check_foreign_paths(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for path in tree.files().filter(|path| path.ends_with(".rs")) {
+        let text = tree.text(path).unwrap_or_default();
+        for (index, line) in text.lines().enumerate() {
+            if let Some(included) = path_attribute(line)
+                && leaves_crate(path, included)
+            {
+                let text = format!("includes `{included}`, a file of another crate");
+                problems.push(Problem::at_line(path, index + 1, text));
+            }
+        }
+    }
+    problems
+}
+
+/// The file that a line's `#[path = "…"]`, alone or inside `cfg_attr`, names.
+fn path_attribute(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    if !line.starts_with("#[path") && !line.starts_with("#[cfg_attr") {
+        return None;
+    }
+    let (_, after) = line.split_once("path")?;
+    let after = after.trim_start().strip_prefix('=')?.trim_start();
+    Some(after.strip_prefix('"')?.split_once('"')?.0)
+}
+
+/// Whether `included`, named by the file `path` of this tree, is outside of the package that
+/// `path` is part of.
+fn leaves_crate(path: &str, included: &str) -> bool {
+    let package_depth = match path.split('/').next() {
+        Some("crates" | "sdk") => 2,
+        _ => 1,
+    };
+    let mut depth = path.split('/').count() - 1;
+    for part in included.split('/') {
+        match part {
+            ".." if depth == package_depth => return true,
+            ".." => depth -= 1,
+            "." => {}
+            _ => depth += 1,
+        }
+    }
+    included.starts_with('/')
+}
+
 pub fn check_lengths(tree: &Tree) -> Vec<Problem> {
     tree.under("crates/", ".rs")
         .filter_map(|path| {
@@ -129,6 +177,26 @@ mod tests {
         assert!(!begins_with_docs("use x;\n//! Late.\n"));
         assert!(!begins_with_docs("/// Of an item.\n"));
         assert!(!begins_with_docs(""));
+    }
+
+    #[test]
+    fn paths_out_of_a_crate_are_seen() {
+        let file = "crates/doors/src/lib.rs";
+        assert!(leaves_crate(file, "../../app/tests/support/mutate.rs"));
+        assert!(leaves_crate(file, "../../doors.rs"));
+        assert!(leaves_crate(file, "/elsewhere.rs"));
+        assert!(!leaves_crate(file, "../tests/support/mod.rs"));
+        assert!(!leaves_crate(
+            "crates/doors/tests/main.rs",
+            "support/docker.rs"
+        ));
+        assert!(leaves_crate("xtask/src/main.rs", "../../bench/src/main.rs"));
+        assert_eq!(path_attribute("    #[path = \"a.rs\"]"), Some("a.rs"));
+        assert_eq!(
+            path_attribute("#[cfg_attr(test, path = \"a.rs\")]"),
+            Some("a.rs")
+        );
+        assert_eq!(path_attribute("let path = \"a.rs\";"), None);
     }
 
     #[test]

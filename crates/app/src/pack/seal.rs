@@ -198,8 +198,7 @@ fn listed(file: &Value) -> Option<Listed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     const WORDS: [&[u8]; 12] = [
         b"{",

@@ -258,8 +258,7 @@ pinned_tools = { "say hello" = "a.b" }
     /// 50,000 mutations: none panics.
     #[test]
     fn mutations() {
-        use crate::mutate::mutant;
-        use crate::random::Random;
+        use callgate_testing::{Random, mutant};
         let words: [&[u8]; 10] = [
             b"[",
             b"]",

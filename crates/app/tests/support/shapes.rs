@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::random::Random;
+use callgate_testing::Random;
 
 /// A value that fits.
 pub fn fitting(random: &mut Random, schema: &Value) -> Value {

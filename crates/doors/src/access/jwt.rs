@@ -418,7 +418,7 @@ mod tests {
     /// what was read, and none panics on the way to its signature.
     #[test]
     fn tokens_that_were_tampered_with() {
-        use crate::{mutate::mutant, random::Random};
+        use callgate_testing::{Random, mutant};
         const CASES: usize = 100_000;
         let token = |header: &str, claims: &str| {
             let parts = [header, claims, "signature"].map(|part| URL_SAFE_NO_PAD.encode(part));

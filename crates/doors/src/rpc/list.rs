@@ -194,8 +194,7 @@ fn texts(given: &Value) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     /// 100,000 changed cursors: what is taken as one is one of ours.
     #[test]

@@ -2,8 +2,7 @@
 //! said, or refused with the name of what is wrong.
 
 use super::*;
-use crate::mutate::mutant;
-use crate::random::Random;
+use callgate_testing::{Random, mutant};
 
 const CASES: usize = 100_000;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use callgate_runners::Runtime;
 
-use super::podman::{IMAGE, Podman};
+use callgate_testing::podman::{IMAGE, Podman};
 
 /// What a daemon may take to answer, and to end.
 const DAEMON_MAX: Duration = Duration::from_secs(120);

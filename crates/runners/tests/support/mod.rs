@@ -1,8 +1,5 @@
 //! Calls to run and processes to look for.
 
-#[path = "../../../misbehave/src/locate.rs"]
-mod locate;
-
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +12,7 @@ use callgate_call::{
 use callgate_sandbox::Spawner;
 use serde_json::Value;
 
-pub use locate::misbehave;
+pub use callgate_testing::misbehave;
 
 /// Far more than anything here takes.
 pub const LONG: Duration = Duration::from_secs(120);

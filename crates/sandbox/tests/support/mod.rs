@@ -1,9 +1,6 @@
 //! Children to start and processes to look for.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-#[path = "../../../misbehave/src/locate.rs"]
-mod locate;
-
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -15,7 +12,7 @@ use std::time::Duration;
 use callgate_sandbox::{Child, Exit, Limits, Spawner, Spec, Trees};
 use serde_json::{Value, json};
 
-pub use locate::misbehave;
+pub use callgate_testing::misbehave;
 
 /// Both ways to own a tree. As an ordinary user they are the same.
 pub const BOTH: [Trees; 2] = [Trees::Best, Trees::Subreaper];

@@ -101,10 +101,10 @@ mod tests {
     use crate::exec::{ExecParts, ExecSettings, Hosts, HostsFuture, OpenHosts};
     use crate::programs::Allowed;
     use crate::programs::mutated::{Scene, check_refusal, params};
-    use crate::random::Random;
     use callgate_call::{Clock, ManualClock, Secrets, Tier, Timestamp};
     use callgate_sandbox::{Child, Limits, Spawner};
     use callgate_store::{Options, Store};
+    use callgate_testing::Random;
 
     struct Nobody;
 

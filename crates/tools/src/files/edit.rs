@@ -100,8 +100,7 @@ fn replaced(mut text: String, edits: &[Value], cap: u64) -> Result<(String, usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     /// The bound is looked at before anything of that size is made.
     #[test]

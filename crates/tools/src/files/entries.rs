@@ -280,8 +280,7 @@ fn check_etag(files: &Files, spot: &Spot, wanted: &str) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     /// 100,000 changed cursors: what is taken as one is one of ours.
     #[test]

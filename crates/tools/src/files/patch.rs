@@ -172,8 +172,7 @@ fn bad(reason: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     #[test]
     fn hunks_are_applied_where_they_fit() {

@@ -252,8 +252,7 @@ fn text(mut bytes: Vec<u8>, range: &Range<u64>, size: u64, path: &Path) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     /// 100,000 changed ranges: each is inside the file and within the bound, and what is text
     /// of it is whole characters of the file's.

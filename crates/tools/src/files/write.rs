@@ -369,8 +369,7 @@ pub fn sync_folder(spot: &Spot) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     /// 100,000 changed texts: what is taken as base64 is that of its bytes.
     #[test]

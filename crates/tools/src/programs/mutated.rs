@@ -12,8 +12,7 @@ use super::Programs;
 use super::variables::{is_plain, refusal};
 use crate::files::Lists;
 use crate::files::place::Ground;
-use crate::mutate::mutant;
-use crate::random::Random;
+use callgate_testing::{Random, mutant};
 
 const COMMANDS: [&[u8]; 7] = [
     b"tool",

@@ -112,8 +112,7 @@ pub(super) fn refusal(name: &str, value: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     #[test]
     fn loaders_are_refused() {

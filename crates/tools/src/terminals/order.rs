@@ -170,11 +170,11 @@ fn side(field: &str, value: &Value, usual: u16) -> Result<u16, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
     use crate::programs::mutated::{Scene, check_refusal, params};
-    use crate::random::Random;
     use callgate_call::Secrets;
     use callgate_sandbox::Limits;
+    use callgate_testing::Random;
+    use callgate_testing::mutant;
     use std::sync::Arc;
 
     /// A side of a terminal: a number as JSON has them, or none.

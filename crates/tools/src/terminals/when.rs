@@ -92,8 +92,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutate::mutant;
-    use crate::random::Random;
+    use callgate_testing::{Random, mutant};
 
     #[test]
     fn moments_survive_the_way() {

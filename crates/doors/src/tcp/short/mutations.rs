@@ -10,8 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
 use super::*;
-use crate::mutate::mutant;
-use crate::random::Random;
+use callgate_testing::{Random, mutant};
 
 const CASES: usize = 100_000;
 

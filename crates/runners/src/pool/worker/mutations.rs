@@ -10,8 +10,7 @@ use callgate_call::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mutate::mutant;
-use crate::random::Random;
+use callgate_testing::{Random, mutant};
 
 const CASES: usize = 100_000;
 

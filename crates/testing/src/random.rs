@@ -1,13 +1,11 @@
-//! Random numbers that can be had again: the seed is printed with the test's output.
-
-#![allow(dead_code, reason = "each test file uses some of it")]
+//! Random numbers that can be reproduced: the seed is printed with the test's output.
 
 /// A generator (splitmix64).
 #[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Seeded from `CALLGATE_TEST_SEED`, or else by chance; says which.
+    /// A generator seeded from `CALLGATE_TEST_SEED`, or at random. Prints `what` and the seed.
     pub fn new(what: &str) -> Self {
         let given = std::env::var("CALLGATE_TEST_SEED")
             .ok()
@@ -20,12 +18,16 @@ impl Random {
         Self(seed)
     }
 
-    /// Another one, for another thread.
+    /// An independent generator, for another thread.
     pub fn fork(&mut self) -> Self {
         Self(self.next())
     }
 
     /// Any number.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the numbers have no end, so each would be unwrapped"
+    )]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -44,7 +46,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// One of these.
+    /// A random element of `of`.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }

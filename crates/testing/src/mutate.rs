@@ -1,7 +1,7 @@
 //! Changes bytes the way hostile or broken peers do: flips, cuts, repeats, and pieces of the
 //! language put where they do not belong.
 
-use super::random::Random;
+use crate::random::Random;
 
 /// One to four changes to one of `seeds`.
 pub fn mutant(random: &mut Random, seeds: &[&[u8]], words: &[&[u8]]) -> Vec<u8> {

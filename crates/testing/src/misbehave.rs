@@ -1,15 +1,11 @@
-//! Where the test program is. Tests of other crates include this file by path: they may not
-//! depend on this crate, and cargo builds programs only for tests of their own package.
+//! The path of the program `misbehave`. Cargo builds programs only for tests of their own
+//! package, so tests of other crates build it themselves.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The test program, built if need be into the folder that the running test came from.
-#[expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "the tests run cargo, not a tool"
-)]
+/// The path of `misbehave`, which is built into the target folder of the running test if it is
+/// missing or older than its source.
 pub fn misbehave() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {

@@ -1,13 +1,12 @@
 //! A podman of the test's own: storage, runtime and configuration in its folder, nothing of
 //! the machine's touched. The image was made by `cargo xtask test`, out of the Python here.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// As containers and images are called in it.
+/// The name of the image in a [`Podman`].
 pub const IMAGE: &str = "localhost/callgate-test:latest";
 
 /// crun does not know this machine's cgroups, and podman's usual limits are above ours.
@@ -20,18 +19,21 @@ events_logger = "none"
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
 "#;
 
+/// A podman with storage of its own. Removes its containers and files when it is dropped.
 pub struct Podman {
+    /// The folder that holds its storage and configuration.
     pub folder: PathBuf,
-    /// Of a user without rights; else ours.
+    /// The user that runs it, if it is not the test's own user.
     uid: Option<u32>,
 }
 
 impl Podman {
+    /// A podman of the test's own user in `folder`.
     pub fn new(folder: PathBuf) -> Self {
         Self::of(folder, None)
     }
 
-    /// One of this user's, who may have no further numbers (`/etc/subuid`).
+    /// A podman of the user `uid`, who may have no subordinate uids (`/etc/subuid`).
     pub fn of(folder: PathBuf, uid: Option<u32>) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::write(folder.join("containers.conf"), CONFIGURATION).unwrap();
@@ -53,7 +55,7 @@ impl Podman {
         podman
     }
 
-    /// Before the client's own command.
+    /// The options that stand before podman's own command and select this storage.
     pub fn options(&self) -> Vec<OsString> {
         let mut options: Vec<OsString> = ["root", "runroot"]
             .iter()
@@ -65,6 +67,7 @@ impl Podman {
         options
     }
 
+    /// The environment that podman runs in.
     pub fn env(&self) -> Vec<(OsString, OsString)> {
         let own = |name: &str| std::env::var_os(name).unwrap_or_default();
         let inside = |name: &str| self.folder.join(name).into_os_string();
@@ -76,7 +79,7 @@ impl Podman {
         ]
     }
 
-    /// Any program as this podman's user.
+    /// A command that runs `program` as this podman's user.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command
@@ -89,6 +92,7 @@ impl Podman {
         command
     }
 
+    /// Runs podman with `words` and returns its output.
     pub fn run(&self, words: &[&str]) -> Output {
         self.command(Path::new("podman"))
             .args(self.options())
@@ -97,6 +101,7 @@ impl Podman {
             .expect("podman is installed by `cargo xtask test`")
     }
 
+    /// Runs podman with `words`, which must succeed, and returns its standard output.
     pub fn good(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "{words:?}: {output:?}");
@@ -109,7 +114,7 @@ impl Podman {
         names.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// The process of a running container.
+    /// The process id of a running container.
     pub fn pid(&self, name: &str) -> u32 {
         let pid = self.good(&["inspect", "--format", "{{.State.Pid}}", name]);
         pid.trim().parse().unwrap()

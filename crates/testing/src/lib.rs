@@ -1,0 +1,19 @@
+//! Parts that the tests of several crates share: seeded random numbers, mutated bytes, the
+//! program `misbehave` and a podman of a test's own. A development dependency only; nothing of it
+//! is in a release.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests read their settings from the environment and run cargo and podman"
+)]
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod misbehave;
+mod mutate;
+pub mod podman;
+mod random;
+
+pub use misbehave::misbehave;
+pub use mutate::mutant;
+pub use random::Random;
