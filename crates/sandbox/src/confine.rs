@@ -1,9 +1,9 @@
 //! What holds one child, in the form in which the nanny and the child carry it out. Decided
-//! by the gate (`compile.rs`) and sent with the order.
+//! by the gate (`gate/compile.rs`) and sent with the order.
 
 use std::ffi::CString;
 
-use crate::filter::{Execs, Rules, Sockets};
+use crate::gate::filter::{Execs, Rules, Sockets};
 use crate::message::{Reader, Writer};
 
 /// What holds one child.

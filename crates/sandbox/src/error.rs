@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use callgate_call::{ConfinementHint, Tool};
 
-use crate::explain::Culprit;
+use crate::gate::explain::Culprit;
 
 /// Why a child was not born. Nothing of the program has run, except perhaps for `Lost`.
 #[derive(Debug, thiserror::Error)]

@@ -16,65 +16,43 @@
 //!
 //! What holds a child is decided in three steps. [`Confinement`] plans: which promises can be
 //! kept, purely from a tool's needs and the machine's [`Facts`]. The gate's side of a spawn
-//! (`compile.rs`) turns the needs into roots, a filter and namespaces. The child carries them
-//! out on its way to exec (`tool.rs`), its nanny being the one that lets exec pass. A child that
-//! may reach some hosts makes its way to them there (`outlet.rs`); [`Child::take_outlet`] has it.
+//! (`gate/compile.rs`) turns the needs into roots, a filter and namespaces. The child carries them
+//! out on its way to exec (`child/before_exec.rs`), its nanny being the one that lets exec pass. A child that
+//! may reach some hosts makes its way to them there (`child/outlet.rs`); [`Child::take_outlet`] has it.
+//!
+//! Each folder holds the code of one process: `gate/`, `spawner/`, `nanny/`, and `child/`, which
+//! runs between fork and exec. The files at the top are for several of them: the messages and the
+//! compiled plan that they exchange, and the system calls.
 //!
 //! Not here: the environment, which the app reads and hands in.
 
-mod bounded;
 mod child;
-mod code;
-mod compile;
 mod confine;
-mod confinement;
-mod env;
 mod error;
-mod explain;
-mod facts;
-mod fence;
-mod files;
-mod filter;
-mod group;
-mod homes;
-mod idle;
+mod gate;
 mod kernel;
-mod levels;
 mod message;
 mod nanny;
-mod outlet;
-mod places;
-mod private;
-mod probe;
-mod resident;
-mod resolve;
-mod scratch;
-mod server;
-mod signals;
 mod spawner;
 mod spec;
 mod sys;
 mod terminal;
-mod tool;
-mod tree;
-mod userns;
-mod view;
 mod wait;
 
-pub use child::{Child, Ending, Exit};
-pub use compile::real;
-pub use confinement::{Confinement, outlook};
-pub use env::{held_env, scrubbed_env};
 pub use error::SpawnError;
-pub use explain::{Culprit, Reach};
-pub use facts::{Cgroup, Facility, Facts};
-pub use filter::{SYSCALL_PROFILES, SyscallVerdict, child_program, syscall_verdicts};
-pub use homes::{Furnishing, Home, HomeError, Homes};
-pub use levels::{hosts_held, limits_held};
-pub use resident::let_go_of_code;
-pub use resolve::resolve;
-pub use server::spawner_main;
-pub use signals::ignore_file_size_signal;
-pub use spawner::{SPAWNER_ARG, Spawner, SpawnerSettings, Trees};
+pub use gate::child::{Child, Ending, Exit};
+pub use gate::compile::real;
+pub use gate::confinement::{Confinement, outlook};
+pub use gate::env::{held_env, scrubbed_env};
+pub use gate::explain::{Culprit, Reach};
+pub use gate::facts::{Cgroup, Facility, Facts};
+pub use gate::filter::{SYSCALL_PROFILES, SyscallVerdict, child_program, syscall_verdicts};
+pub use gate::homes::{Furnishing, Home, HomeError, Homes};
+pub use gate::levels::{hosts_held, limits_held};
+pub use gate::resident::let_go_of_code;
+pub use gate::resolve::resolve;
+pub use gate::signals::ignore_file_size_signal;
+pub use gate::spawner::{SPAWNER_ARG, Spawner, SpawnerSettings, Trees};
+pub use spawner::spawner_main;
 pub use spec::{Folder, Limits, Spec, Stdio};
 pub use terminal::{Terminal, TerminalSize};

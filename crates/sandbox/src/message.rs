@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::confine::Confine;
-use crate::facts::Cgroup;
+use crate::gate::facts::Cgroup;
 use crate::spec::{Folder, FolderIdentity, Limits, Spec, Stdio};
 use crate::terminal::Terminal;
 

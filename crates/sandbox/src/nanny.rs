@@ -2,6 +2,11 @@
 //! spawner ends, and reports how it went. A fork of the spawner, without exec. When nothing is
 //! left of a child it waits for the next one, so that most starts cost one fork and not two.
 
+pub(crate) mod group;
+pub(crate) mod places;
+pub(crate) mod scratch;
+pub(crate) mod tree;
+
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::{self, IoSliceMut};
@@ -17,18 +22,18 @@ use rustix::net::{
 };
 use rustix::process::getpid;
 
+use crate::child::before_exec::{self, Birth};
+use crate::child::mounts;
+use crate::child::userns::Outside;
 use crate::confine::{Access, Identity, Root};
-use crate::filter::{self, Rules};
-use crate::group::Group;
+use crate::gate::filter::{self, Rules};
 use crate::kernel;
 use crate::message::{DESCRIPTORS_MAX, ORDER_BYTES_MAX, Order, Report, Stage, read_order};
-use crate::places::Places;
-use crate::scratch::Scratch;
+use crate::nanny::group::Group;
+use crate::nanny::places::Places;
+use crate::nanny::scratch::Scratch;
+use crate::nanny::tree::Ownership;
 use crate::sys::{self, Cradle, Gone, Life, Pid, Program, Reaped, Stack, Usage};
-use crate::tool::{self, Birth};
-use crate::tree::{self, Ownership};
-use crate::userns::Outside;
-use crate::view;
 use crate::wait;
 
 const TMPDIR: &[u8] = b"TMPDIR=";
@@ -341,8 +346,8 @@ impl Nanny<'_> {
         .map_err(|error| (Stage::Fork, error.into()))?;
         let fence = match confine {
             Some(confine) if !confine.has_own_view() => {
-                view::make_missing(&confine.roots).map_err(at(Stage::Writes))?;
-                tool::build_fence(confine).map_err(at(Stage::Roots))?
+                mounts::make_missing(&confine.roots).map_err(at(Stage::Writes))?;
+                before_exec::build_fence(confine).map_err(at(Stage::Roots))?
             }
             _ => None,
         };
@@ -376,7 +381,7 @@ impl Nanny<'_> {
             self.watch(main, ours, group, budget.as_ref())
         };
         let life = Life {
-            body: tool::become_tool,
+            body: before_exec::become_tool,
             of: &birth,
         };
         let flags = namespaces.cast_signed();
@@ -463,7 +468,7 @@ impl Nanny<'_> {
     }
 
     fn report_start(&self, start: &mut Start) {
-        match (tool::read_report(&start.bytes), start.outlet.take()) {
+        match (before_exec::read_report(&start.bytes), start.outlet.take()) {
             (Some((pid, None)), Some(outlet)) => {
                 let report = Report::Started { pid }.to_bytes();
                 // As below.
@@ -553,7 +558,7 @@ impl Start {
                 self.bytes.extend_from_slice(&buffer[..read]);
                 match (handed, self.bytes.last()) {
                     (None, _) => {}
-                    (outlet, Some(&tool::OUTLET)) => self.outlet = outlet,
+                    (outlet, Some(&before_exec::OUTLET)) => self.outlet = outlet,
                     (listener, _) => self.listener = listener,
                 }
                 false
@@ -571,7 +576,7 @@ impl Start {
     }
 
     fn failed(&self) -> bool {
-        !matches!(tool::read_report(&self.bytes), Some((_, None)))
+        !matches!(before_exec::read_report(&self.bytes), Some((_, None)))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use callgate_call::Needs;
 
 use crate::Terminal;
-use crate::facts::Cgroup;
+use crate::gate::facts::Cgroup;
 
 /// One child to be born.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use callgate_call::{ConfinementHint, RefusedAccess, Tool, toml_list};
 
 use super::Reach;
 use super::reach::{Wanted, Way};
-use crate::code::{env_program_of, home_of_venv, interpreter_of};
-use crate::compile::real;
+use crate::gate::compile::real;
+use crate::gate::program_roots::{env_program_of, home_of_venv, interpreter_of};
 
 /// Scripts whose interpreter is a script are followed so far.
 const DEPTH_MAX: usize = 4;

@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Reach;
-use crate::compile::real;
 use crate::confine::{Access, Identity};
+use crate::gate::compile::real;
 
 /// An access to a file, as mode bits name it.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,20 +10,20 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
+use crate::child::landlock::Fence;
+use crate::child::mounts;
+use crate::child::outlet;
+use crate::child::userns::{self, Outside};
 use crate::confine::{Confine, Identity};
-use crate::facts::{Cgroup, Facts};
-use crate::fence::Fence;
-use crate::filter::{self, Execs, Rules, Sockets};
-use crate::group::{self, Group};
+use crate::gate::facts::{Cgroup, Facts};
+use crate::gate::filter::{self, Execs, Rules, Sockets};
 use crate::kernel;
-use crate::outlet;
-use crate::places::Places;
-use crate::scratch;
+use crate::nanny::group::{self, Group};
+use crate::nanny::places::Places;
+use crate::nanny::scratch;
+use crate::nanny::tree::Ownership;
 use crate::spec::Limits;
 use crate::sys::{self, Fork};
-use crate::tree::Ownership;
-use crate::userns::{self, Outside};
-use crate::view;
 use crate::wait;
 
 /// Whom root's children may become: nobody in particular.
@@ -282,7 +282,7 @@ fn read_only_holds() -> bool {
         read_only: true,
         ..Confine::default()
     };
-    if view::mount_view(&confine).is_err() {
+    if mounts::mount_view(&confine).is_err() {
         return false;
     }
     // Root may write here, and others may not; to both the mount's word comes first. A file

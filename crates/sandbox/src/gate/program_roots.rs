@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::compile::real;
+use crate::gate::compile::real;
 
 /// What is looked at of a script's first line. The kernel looks at no more.
 const FIRST_LINE_BYTES_MAX: u64 = 256;

@@ -10,10 +10,10 @@ use landlock::{
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use crate::child::mounts;
+use crate::child::outlet;
 use crate::confine::{Access, Confine, Root};
 use crate::kernel;
-use crate::outlet;
-use crate::view;
 
 /// A ruleset that is ready to be entered.
 pub(crate) struct Fence(OwnedFd);
@@ -34,7 +34,7 @@ impl Fence {
         }
         if confine.shm {
             let shm = Root {
-                path: view::SHM.into(),
+                path: mounts::SHM.into(),
                 access: Access::PrivateFolder,
             };
             if let Some(fd) = open(&shm)? {

@@ -9,9 +9,9 @@ use callgate_call::{
 };
 
 use crate::Spawner;
-use crate::facts::Facts;
-use crate::files::look;
-use crate::levels::{Files, held, hosts_held, limits_held};
+use crate::gate::facts::Facts;
+use crate::gate::file_facts::look;
+use crate::gate::levels::{Files, held, hosts_held, limits_held};
 
 /// Plans are kept at most; beyond, all are made anew.
 const PLANS_MAX: usize = 1024;

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use callgate_call::{Guarantee, Ipc, Needs, Network};
 
-use crate::bounded;
-use crate::code;
 use crate::confine::{Access, Confine, Identity, Root};
-use crate::facts::Facts;
-use crate::filter::{Execs, Rules, Sockets};
-use crate::private;
+use crate::gate::facts::Facts;
+use crate::gate::filter::{Execs, Rules, Sockets};
+use crate::gate::program_roots;
+use crate::gate::root_only;
+use crate::gate::system_roots;
 
 /// Programs and their libraries.
 const SYSTEM: [&str; 8] = [
@@ -209,7 +209,7 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
     let blind = needs.guarantees.requires(Guarantee::NoFilesystemRead);
     let bounded = needs.roots.is_some();
     match bounded {
-        true => bounded::system_reads(network)
+        true => system_roots::system_reads(network)
             .iter()
             .for_each(|path| roots.read(path)),
         false => SYSTEM.iter().for_each(|path| roots.read(Path::new(path))),
@@ -239,7 +239,7 @@ fn reads(roots: &mut Roots, needs: &Needs, subject: &Subject<'_>, network: &Netw
         }
     }
     if !subject.named_by_caller {
-        for path in code::of_program(&subject.cwd.join(subject.program)) {
+        for path in program_roots::of_program(&subject.cwd.join(subject.program)) {
             roots.read(&path);
         }
     }
@@ -357,7 +357,7 @@ impl Ground {
     fn cover(&mut self, needs: &Needs, roots: &Roots, subject: &Subject<'_>) {
         let names = match subject.named_by_caller {
             true => Vec::new(),
-            false => code::names_of(&subject.cwd.join(subject.program)),
+            false => program_roots::names_of(&subject.cwd.join(subject.program)),
         };
         for folder in needs.covered.iter().map(|folder| real(folder)) {
             let is_gone = |name: &PathBuf| name.starts_with(&folder) && !roots.covers(name);
@@ -379,7 +379,7 @@ impl Ground {
             let mut inner = needs.reads.iter().filter(|read| read.starts_with("/etc/"));
             path.starts_with(cwd) || inner.any(|read| path.starts_with(read))
         };
-        let private = private::settings().into_iter();
+        let private = root_only::settings().into_iter();
         let private = private.filter(|path| roots.covers(path) && !named(path));
         self.hidden.extend(private.filter_map(|path| c_path(&path)));
     }

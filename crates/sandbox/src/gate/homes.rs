@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Uid}
 use rustix::io::Errno;
 
 use crate::confine::Identity;
-use crate::scratch::{self, FOLDER, Scratch};
+use crate::nanny::scratch::{self, FOLDER, Scratch};
 pub use furnishing::Furnishing;
 
 /// Homes of one workspace. Past that the one that was used longest ago is removed.

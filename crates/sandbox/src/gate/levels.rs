@@ -2,9 +2,9 @@
 
 use callgate_call::{Asker, Guarantee, Held, Isolation, Level, Needs, TreeLimits};
 
-use crate::compile;
-use crate::facts::Facts;
-use crate::filter::Sockets;
+use crate::gate::compile;
+use crate::gate::facts::Facts;
+use crate::gate::filter::Sockets;
 
 /// Landlock from this version on also holds truncation.
 const TRUNCATE: u8 = 3;

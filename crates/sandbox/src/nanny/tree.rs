@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::CWD;
 
-use crate::group::Group;
+use crate::nanny::group::Group;
 use crate::sys::{self, Gone, Pid, Reaped};
 use crate::wait;
 

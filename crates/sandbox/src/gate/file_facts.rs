@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use callgate_call::Needs;
 
-use crate::compile::{plain, real};
-use crate::levels::Files;
+use crate::gate::compile::{plain, real};
+use crate::gate::levels::Files;
 
 /// Files of writable roots that are looked at for further links. A root with more of them is
 /// not known to be free of such.

@@ -11,17 +11,17 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal};
 
+use crate::child::landlock::Fence;
+use crate::child::mounts;
+use crate::child::outlet;
+use crate::child::userns::{self, Outside};
 use crate::confine::Confine;
-use crate::fence::Fence;
-use crate::filter::Execs;
+use crate::gate::filter::Execs;
 use crate::kernel;
 use crate::message::{DESCRIPTORS_MAX, Order, Stage};
-use crate::outlet;
+use crate::nanny::tree::{self, Ownership};
 use crate::spec::FolderIdentity;
 use crate::sys::{self, Program};
-use crate::tree::{self, Ownership};
-use crate::userns::{self, Outside};
-use crate::view;
 
 /// Bytes before failure: the process id as the gate's `/proc` has it.
 pub(crate) const PID_BYTES: usize = 4;
@@ -226,10 +226,10 @@ fn see_files(confine: &Confine, birth: &Birth<'_>) -> Result<(), Failure> {
         userns::stay(birth.outside).map_err(failed)?;
     }
     if confine.has_own_view() {
-        view::make_missing(&confine.roots).map_err(|error| (Stage::Writes, error))?;
+        mounts::make_missing(&confine.roots).map_err(|error| (Stage::Writes, error))?;
     }
     if confine.has_namespace(libc::CLONE_NEWNS) {
-        view::mount_view(confine).map_err(failed)?;
+        mounts::mount_view(confine).map_err(failed)?;
     }
     if confine.proc {
         sys::mount_proc().map_err(failed)?;

@@ -17,11 +17,11 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::facts::Cgroup;
-use crate::places::{Places, number_in};
+use crate::gate::facts::Cgroup;
+use crate::nanny::places::{Places, number_in};
+use crate::nanny::tree;
 use crate::spec::Limits;
 use crate::sys::{self, Pid};
-use crate::tree;
 use crate::wait;
 
 /// What all names begin with.

@@ -1,4 +1,4 @@
-//! What this machine can hold a child to, as found by doing (`probe.rs`).
+//! What this machine can hold a child to, as found by doing (`spawner/probe.rs`).
 
 /// What this machine can hold a child to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

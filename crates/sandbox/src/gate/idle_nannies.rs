@@ -11,8 +11,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+use crate::gate::spawner::Link;
 use crate::message::DESCRIPTORS_MAX;
-use crate::spawner::Link;
 
 /// Nannies that are kept while nobody needs them.
 const IDLE_MAX: usize = 8;

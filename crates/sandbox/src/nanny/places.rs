@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::facts::Cgroup;
+use crate::gate::facts::Cgroup;
 
 /// Where groups can be made.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::Homes;
-use crate::scratch::FOLDER;
+use crate::nanny::scratch::FOLDER;
 
 /// Entries of one folder that are linked.
 const LINKED_MAX: usize = 20_000;
