@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use callgate_call::Clock;
-use callgate_doors::access::jwt::{Algorithm, Issuer, IssuerSettings};
+use callgate_listener::access::jwt::{Algorithm, Issuer, IssuerSettings};
 
 use crate::config::JwtConfig;
 

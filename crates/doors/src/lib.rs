@@ -1,7 +1,6 @@
 //! Where wires meet sockets, pipes and HTTP: a wire's whole conversation in one file. A door
 //! turns bytes into a `Call`, hands it to the gate and turns the `Outcome` into bytes.
 
-pub mod access;
 pub mod bridge;
 mod carry;
 mod content;
@@ -14,7 +13,5 @@ pub mod pipe;
 pub mod port;
 pub mod rpc;
 pub mod service;
-pub mod tcp;
 pub mod tool;
 pub mod toolhost;
-pub mod web;

@@ -12,7 +12,7 @@ use axum::routing::get;
 use callgate_call::{Caller, Load};
 use callgate_gate::{DURATION_EDGES_US, Gate, ToolNumbers};
 
-use crate::web::{Entrance, empty};
+use callgate_listener::web::{Entrance, empty};
 
 /// The path.
 pub const PATH: &str = "/metrics";

@@ -8,10 +8,9 @@ use axum::http::Request;
 use axum::response::Response;
 use callgate_call::{Cancel, Clock};
 use tokio::net::TcpListener;
-use tower_service::Service as _;
 
-use crate::tcp::{self, Answers, Asked, Head, Limits, Told};
 use crate::{mcp, rpc};
+use callgate_listener::tcp::{self, Answers, Asked, Head, Limits, Told};
 
 /// Who answers at one port.
 pub struct Port {
@@ -48,17 +47,5 @@ impl Answers for Port {
 
     async fn request(&self, request: Request<Asked>) -> Response {
         self.router.request(request).await
-    }
-}
-
-impl Answers for Router {
-    async fn message(&self, head: &Head, body: &[u8]) -> Told {
-        // Boxed, so that connections that never ask for it have no room for it.
-        Box::pin(self.request(head.request(body))).await.into()
-    }
-
-    async fn request(&self, request: Request<Asked>) -> Response {
-        let Ok(response) = self.clone().call(request).await;
-        response
     }
 }

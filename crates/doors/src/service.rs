@@ -24,7 +24,7 @@ use callgate_wires::tool_protocol::{
 use tokio_util::task::TaskTracker;
 
 use crate::tool::{Asked, Peer, Taken, known, said};
-use crate::web::{Entrance, Refused, content_type_is_json, json_response, read_body};
+use callgate_listener::web::{Entrance, Refused, content_type_is_json, json_response, read_body};
 
 /// What a service is told at its start.
 #[derive(Clone, Debug)]

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Caller, Cancel, Changes, Wire};
-use callgate_doors::access::Everybody;
 use callgate_doors::http::{self as gate_http, Closing};
 use callgate_doors::mcp::http::{self as mcp_http, HttpDoor};
 use callgate_doors::metrics;
 use callgate_doors::port::Port;
 use callgate_doors::rpc::{self, Rpc};
 use callgate_doors::service::{self, ServiceDoor};
-use callgate_doors::web::{Entrance, Names};
 use callgate_gate::{Catalog, Gate, Setup, Spans};
+use callgate_listener::access::Everybody;
+use callgate_listener::web::{Entrance, Names};
 use callgate_store::{GateLock, RunningGate};
 use clap::Args;
 use serde_json::json;

@@ -12,7 +12,7 @@ use callgate_call::Cancel;
 use callgate_wires::sse;
 use tokio::sync::{mpsc, watch};
 
-use crate::web::HEARTBEAT;
+use callgate_listener::web::HEARTBEAT;
 
 /// Events and bytes of one stream that are kept.
 const EVENTS_MAX: usize = 256;

@@ -31,9 +31,9 @@ use self::sessions::{Held, Sessions};
 use self::streams::Patient;
 use super::eventlog::{EventLog, GRACE};
 use super::{Answered, Era, Outbox, Peer, Request, Server, listen};
-use crate::access::Identity;
-use crate::tcp::{Head, Told};
-use crate::web::{
+use callgate_listener::access::Identity;
+use callgate_listener::tcp::{Head, Told};
+use callgate_listener::web::{
     EVENTS_WAITING_MAX, Entrance, HEARTBEAT, Kinds, Names, accepts, empty, event_stream,
     json_response, kept_bearer, no_longer_good, read_body,
 };

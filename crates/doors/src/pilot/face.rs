@@ -23,8 +23,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::tcp::{self, Limits};
-use crate::web::{Entrance, json_response, read_body_of};
+use callgate_listener::tcp::{self, Limits};
+use callgate_listener::web::{Entrance, json_response, read_body_of};
 use signed::{Signatures, Signed, Unsigned};
 
 /// Largest body: inputs are a quarter of it at most. A signature covers it, so that it is read

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use super::http::{Door, answer};
 use super::news::{News, lost, notification};
 use super::{Rpc, error_of};
-use crate::web::{
+use callgate_listener::web::{
     EVENTS_WAITING_MAX, HEARTBEAT, accepts, event_stream, kept_bearer, no_longer_good,
 };
 

@@ -15,10 +15,10 @@ use callgate_wires::jsonrpc::{self, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError,
 use hyper_util::rt::TokioIo;
 
 use super::{BATCH_MAX, Peer, Reached, Rpc, error_of, events, stdio, ws};
-use crate::access::Identity;
 use crate::mcp::stdio::Socket;
-use crate::tcp::{Head, Told};
-use crate::web::{Entrance, Kinds, Names, empty, json_response, read_body};
+use callgate_listener::access::Identity;
+use callgate_listener::tcp::{Head, Told};
+use callgate_listener::web::{Entrance, Kinds, Names, empty, json_response, read_body};
 
 /// What a connection of `callgate rpc` becomes.
 pub const PIPE_PROTOCOL: &str = "callgate-rpc";

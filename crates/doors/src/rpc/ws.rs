@@ -21,8 +21,8 @@ use super::Reached;
 use super::conversation::{Ends, Received, converse};
 use super::http::{Door, answer};
 use crate::mcp::stdio::LINE_BYTES_MAX;
-use crate::tcp::Leaves;
-use crate::web::{empty, kept_bearer, no_longer_good};
+use callgate_listener::tcp::Leaves;
+use callgate_listener::web::{empty, kept_bearer, no_longer_good};
 
 /// How often we ask a silent client whether it is there. One that does not say so by the next
 /// time is not.

@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use callgate_call::{Caller, Cancel, Clock};
-use callgate_doors::access::jwt::Issuer;
-use callgate_doors::access::{Access, Everybody, Guard};
 use callgate_doors::port::Port;
-use callgate_doors::tcp::Limits;
-use callgate_doors::web::{Entrance, Names};
 use callgate_gate::Gate;
+use callgate_listener::access::jwt::Issuer;
+use callgate_listener::access::{Access, Everybody, Guard};
+use callgate_listener::tcp::Limits;
+use callgate_listener::web::{Entrance, Names};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 

@@ -6,8 +6,8 @@ use axum::response::Response;
 use callgate_wires::jsonrpc::{INVALID_REQUEST, METHOD_NOT_FOUND, RpcError};
 
 use super::{Door, HttpDoor, refuse};
-use crate::access::Identity;
-use crate::web::{Refused, json_response};
+use callgate_listener::access::Identity;
+use callgate_listener::web::{Refused, json_response};
 
 impl HttpDoor {
     /// Who asks, if the request may be looked at at all.

@@ -13,7 +13,7 @@ use super::super::Answered;
 use super::super::outbox::Outgoing;
 use super::HttpDoor;
 use super::sessions::Held;
-use crate::web::{EVENTS_WAITING_MAX, HEARTBEAT, event_stream, no_longer_good};
+use callgate_listener::web::{EVENTS_WAITING_MAX, HEARTBEAT, event_stream, no_longer_good};
 
 impl HttpDoor {
     /// The stream ends with its answer; a client that closes it takes the request back.

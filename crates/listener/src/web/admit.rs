@@ -15,8 +15,9 @@ use crate::access::{Access, Identity, Lack, Stranger};
 /// How often the token of whoever only listens is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// A request that is not looked at further.
-pub(crate) struct Refused {
+/// A request that is not admitted.
+pub struct Refused {
+    /// The HTTP status of the answer.
     pub status: StatusCode,
     /// For the chain's count of strangers.
     pub reason: &'static str,
@@ -38,14 +39,14 @@ impl Refused {
 
 impl Entrance {
     /// Who asks, if the request may be looked at at all.
-    pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
+    pub async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
         self.check_names(headers)?;
         let recognised = self.access.recognise(bearer(headers)).await;
         recognised.map_err(|stranger| self.challenge(headers, &stranger))
     }
 
     /// A browser that was lured to a page must not reach a server on its own machine.
-    pub(crate) fn check_names(&self, headers: &HeaderMap) -> Result<(), Refused> {
+    pub fn check_names(&self, headers: &HeaderMap) -> Result<(), Refused> {
         let Names::Loopback(hosts) = &self.names else {
             return Ok(());
         };
@@ -74,7 +75,7 @@ impl Entrance {
     }
 
     /// RFC 9728: how to get a token for the server as its client names it.
-    pub(crate) fn metadata(&self, headers: &HeaderMap) -> Option<Value> {
+    pub fn metadata(&self, headers: &HeaderMap) -> Option<Value> {
         let resource = format!("{}/mcp", origin_of(headers));
         self.access.metadata(&resource)
     }
@@ -130,7 +131,7 @@ impl Entrance {
 
 /// Ready when the token that a stream was opened with is good no longer. It may be open for
 /// days, and a token be revoked or expire meanwhile.
-pub(crate) async fn no_longer_good(access: Arc<dyn Access>, bearer: Option<BearerToken>) {
+pub async fn no_longer_good(access: Arc<dyn Access>, bearer: Option<BearerToken>) {
     let Some(bearer) = bearer else {
         return std::future::pending().await;
     };
@@ -145,7 +146,7 @@ pub(crate) async fn no_longer_good(access: Arc<dyn Access>, bearer: Option<Beare
 }
 
 /// The bearer token of a request, kept for later.
-pub(crate) fn kept_bearer(headers: &HeaderMap) -> Option<BearerToken> {
+pub fn kept_bearer(headers: &HeaderMap) -> Option<BearerToken> {
     bearer(headers).map(BearerToken::new)
 }
 

@@ -19,7 +19,7 @@ const _: () = assert!(BODY_BYTES_MAX == 16 * 1024 * 1024, "as the words say");
 
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub enum Unread {
     TooLarge,
     TooSlow,
     Broken,
@@ -44,7 +44,7 @@ impl Unread {
 }
 
 /// The whole of a body.
-pub(crate) async fn read_body<B>(body: B, headers: &HeaderMap) -> Result<Bytes, Unread>
+pub async fn read_body<B>(body: B, headers: &HeaderMap) -> Result<Bytes, Unread>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -53,7 +53,7 @@ where
 }
 
 /// The whole of a body that has `bytes_max` at most, which are fewer than usual.
-pub(crate) async fn read_body_of<B>(
+pub async fn read_body_of<B>(
     body: B,
     headers: &HeaderMap,
     bytes_max: usize,

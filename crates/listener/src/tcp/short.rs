@@ -216,7 +216,7 @@ impl Head {
     }
 
     /// What it says of bodies.
-    pub(crate) fn kinds(&self) -> Kinds {
+    pub fn kinds(&self) -> Kinds {
         self.kinds
     }
 

@@ -1,6 +1,5 @@
-//! HTTP on TCP, where strangers may knock: connections are bounded in number, heads in size and
-//! time, and nobody is held up at the end but by calls under way. Bodies are bounded by the
-//! doors that read them.
+//! HTTP on TCP for strangers: connections are bounded in number, heads in size and time, and only
+//! calls in flight delay the end. Bodies are bounded by the doors that read them.
 
 mod resumed;
 mod shared;
@@ -12,6 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Bytes;
 use axum::http::{Request, header};
 use axum::response::Response;
@@ -24,6 +24,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
+use tower_service::Service as _;
 
 use self::resumed::Resumed;
 use self::shared::Shared;
@@ -74,6 +75,18 @@ pub trait Answers: Send + Sync + 'static {
 
     /// Answers any request.
     fn request(&self, request: Request<Asked>) -> impl Future<Output = Response> + Send;
+}
+
+impl Answers for Router {
+    async fn message(&self, head: &Head, body: &[u8]) -> Told {
+        // Boxed, so that connections that never ask for it have no room for it.
+        Box::pin(self.request(head.request(body))).await.into()
+    }
+
+    async fn request(&self, request: Request<Asked>) -> Response {
+        let Ok(response) = self.clone().call(request).await;
+        response
+    }
 }
 
 /// Has `answers` answer every request until `stop`. Then no new one is taken; connections last until
@@ -200,13 +213,13 @@ async fn by_library<A: Answers>(
 }
 
 /// How a connection goes on that leaves HTTP: with its stream and what was read of it.
-pub(crate) type Next =
+pub type Next =
     Box<dyn FnOnce(TcpStream, Bytes) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// In a request that asks for another protocol: where its answer says how that one goes. It has
 /// the place of its connection, among those there may be, until its end.
 #[derive(Clone, Default)]
-pub(crate) struct Leaves(Arc<Mutex<Option<Next>>>);
+pub struct Leaves(Arc<Mutex<Option<Next>>>);
 
 impl Leaves {
     /// Once the answer is out, `next`.

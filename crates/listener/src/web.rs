@@ -1,5 +1,5 @@
-//! What the doors on HTTP have in common: who may speak at all, how a body is read, and the
-//! plain answers. How a refusal is worded is each door's own.
+//! The parts that every door on HTTP shares: admission, reading a body, and plain answers. Each
+//! door words its refusals itself.
 
 mod admit;
 mod body;
@@ -13,10 +13,10 @@ use crate::access::Access;
 /// Paths and who answers them.
 pub use axum::Router;
 
-pub(crate) use admit::{Refused, kept_bearer, no_longer_good};
-pub(crate) use body::{read_body, read_body_of};
-pub(crate) use events::{EVENTS_WAITING_MAX, HEARTBEAT, event_stream};
-pub(crate) use responses::{Kinds, accepts, content_type_is_json, empty, json_response};
+pub use admit::{Refused, kept_bearer, no_longer_good};
+pub use body::{read_body, read_body_of};
+pub use events::{EVENTS_WAITING_MAX, HEARTBEAT, event_stream};
+pub use responses::{Kinds, accepts, content_type_is_json, empty, json_response};
 
 /// Which names a server answers to.
 #[derive(Clone, Debug)]
@@ -27,11 +27,13 @@ pub enum Names {
     Loopback(Vec<String>),
 }
 
-/// Who is let in at one listener, and under which names.
+/// The rules of admission at one listener.
 #[derive(Clone)]
 pub struct Entrance {
-    pub(crate) access: Arc<dyn Access>,
-    pub(crate) names: Names,
+    /// Recognises callers by their tokens.
+    pub access: Arc<dyn Access>,
+    /// The names that requests may use for this server.
+    pub names: Names,
 }
 
 impl Entrance {

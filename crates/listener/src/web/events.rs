@@ -8,12 +8,12 @@ use axum::response::Response;
 use tokio::sync::mpsc;
 
 /// How often a silent stream shows that it lives.
-pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
+pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Events that wait for a client that does not read; then whoever speaks waits.
-pub(crate) const EVENTS_WAITING_MAX: usize = 16;
+pub const EVENTS_WAITING_MAX: usize = 16;
 
 /// The answer that is a stream.
-pub(crate) fn event_stream(events: mpsc::Receiver<Bytes>) -> Response {
+pub fn event_stream(events: mpsc::Receiver<Bytes>) -> Response {
     let mut response = Response::new(Body::new(Events(events)));
     let headers = response.headers_mut();
     headers.insert(

@@ -1,10 +1,11 @@
-//! What a request's head says it takes, and the plain answers.
+//! The content types in a request's head, and plain answers.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 
-pub(crate) fn content_type_is_json(headers: &HeaderMap) -> bool {
+/// Returns whether the body is declared as `application/json`.
+pub fn content_type_is_json(headers: &HeaderMap) -> bool {
     let value = headers
         .get(header::CONTENT_TYPE)
         .and_then(|v| v.to_str().ok());
@@ -14,15 +15,17 @@ pub(crate) fn content_type_is_json(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What a head says of bodies.
+/// The content types that a request sends and accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kinds {
+pub struct Kinds {
+    /// The body is declared as `application/json`.
     pub sends_json: bool,
-    /// Plain answers and streams of events alike.
+    /// The client accepts plain answers and event streams alike.
     pub accepts_both: bool,
 }
 
 impl Kinds {
+    /// Reads the content types of a request's head.
     pub fn of(headers: &HeaderMap) -> Self {
         let takes = |kind: &str| accepts(headers, kind);
         Self {
@@ -32,7 +35,8 @@ impl Kinds {
     }
 }
 
-pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+/// Returns whether `Accept` lists the content type `wanted`.
+pub fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let wanted = wanted.as_bytes();
     let kind = wanted.split(|byte| *byte == b'/').next();
     headers
@@ -50,7 +54,8 @@ pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
         })
 }
 
-pub(crate) fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
+/// An answer with a JSON body.
+pub fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
@@ -58,7 +63,8 @@ pub(crate) fn json_response(status: StatusCode, body: Vec<u8>) -> Response {
     response
 }
 
-pub(crate) fn empty(status: StatusCode) -> Response {
+/// An answer without a body.
+pub fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
