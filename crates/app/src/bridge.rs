@@ -8,74 +8,44 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use callgate_call::{Digest, bounded};
+use callgate_registry::paths::BridgePaths;
 use callgate_store::{StoreError, keep_newest, write_owner_file};
 use callgate_wires::bridge::limits::SCHEMA_FILE_BYTES_MAX;
 use callgate_wires::bridge::{SchemaFileError, ToolSchema, read_schemas, write_schemas};
 use rustix::fs::OFlags;
 
-/// Where a gate's bridge is.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// Where bridges connect.
-    pub socket: PathBuf,
-    /// What they list.
-    pub schema: PathBuf,
+/// The schema file of a list.
+pub fn schema_of(bridge: &BridgePaths, list: &List) -> PathBuf {
+    let stem = bridge.schema.file_stem().unwrap_or_default();
+    let name = format!("{}-{}.json", stem.display(), list.id);
+    bridge.schema.with_file_name(name)
 }
 
-impl Place {
-    /// Beside the gate's own socket. A socket of another name takes that name along, so that
-    /// two gates in one folder do not meet.
-    pub fn beside(gate_socket: &Path) -> Self {
-        let name = gate_socket.file_name().unwrap_or_default();
-        let beside = |last: &str| {
-            if name == "gate.sock" {
-                return gate_socket.with_file_name(last);
-            }
-            let mut name = name.to_owned();
-            name.push(".");
-            name.push(last);
-            gate_socket.with_file_name(name)
+/// Removes the schema files of all lists, and what interrupted writers left of any. Others may
+/// have files beside them: only what is named as ours are is ours.
+pub fn sweep(bridge: &BridgePaths) {
+    let stem = bridge.schema.file_stem().unwrap_or_default();
+    let lists = format!("{}-", stem.display());
+    let name = bridge.schema.file_name().unwrap_or_default();
+    let folder = bridge.schema.parent().unwrap_or(Path::new("/"));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        let found = entry.file_name();
+        let found = found.to_string_lossy();
+        let (whole, writer) = match found.strip_suffix(".new").and_then(|n| n.rsplit_once('.')) {
+            Some((whole, writer)) => (whole, Some(writer)),
+            None => (&*found, None),
         };
-        Self {
-            socket: beside("bridge.sock"),
-            schema: beside("bridge-schema.json"),
-        }
-    }
-
-    /// The schema file of a list.
-    pub fn schema_of(&self, list: &List) -> PathBuf {
-        let stem = self.schema.file_stem().unwrap_or_default();
-        let name = format!("{}-{}.json", stem.display(), list.id);
-        self.schema.with_file_name(name)
-    }
-
-    /// Removes the schema files of all lists, and what interrupted writers left of any. Others may
-    /// have files beside them: only what is named as ours are is ours.
-    pub fn sweep(&self) {
-        let stem = self.schema.file_stem().unwrap_or_default();
-        let lists = format!("{}-", stem.display());
-        let name = self.schema.file_name().unwrap_or_default();
-        let folder = self.schema.parent().unwrap_or(Path::new("/"));
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        for entry in entries {
-            let found = entry.file_name();
-            let found = found.to_string_lossy();
-            let (whole, writer) = match found.strip_suffix(".new").and_then(|n| n.rsplit_once('.'))
-            {
-                Some((whole, writer)) => (whole, Some(writer)),
-                None => (&*found, None),
-            };
-            let list = whole.strip_prefix(&lists);
-            let is_list = list
-                .and_then(|list| list.strip_suffix(".json"))
-                .is_some_and(is_list_id);
-            let is_ours = match writer {
-                None => is_list,
-                Some(writer) => (is_list || whole == name) && is_gone(writer),
-            };
-            if is_ours {
-                let _ = remove(&entry.path());
-            }
+        let list = whole.strip_prefix(&lists);
+        let is_list = list
+            .and_then(|list| list.strip_suffix(".json"))
+            .is_some_and(is_list_id);
+        let is_ours = match writer {
+            None => is_list,
+            Some(writer) => (is_list || whole == name) && is_gone(writer),
+        };
+        if is_ours {
+            let _ = remove(&entry.path());
         }
     }
 }
@@ -263,10 +233,10 @@ mod tests {
     /// B-7: two gates in one folder have bridges of their own.
     #[test]
     fn places() {
-        let place = Place::beside(Path::new("/run/x/gate.sock"));
+        let place = BridgePaths::beside(Path::new("/run/x/gate.sock"));
         assert_eq!(place.socket, Path::new("/run/x/bridge.sock"));
         assert_eq!(place.schema, Path::new("/run/x/bridge-schema.json"));
-        let place = Place::beside(Path::new("/run/x/other.sock"));
+        let place = BridgePaths::beside(Path::new("/run/x/other.sock"));
         assert_eq!(place.socket, Path::new("/run/x/other.sock.bridge.sock"));
         assert_eq!(
             place.schema,
@@ -279,7 +249,7 @@ mod tests {
         let list = named(&["b", "a", "b"]);
         assert_eq!(list, named(&["a", "b"]));
         assert_eq!(
-            place.schema_of(&list),
+            schema_of(&place, &list),
             PathBuf::from(format!("/run/x/other.sock.bridge-schema-{}.json", list.id))
         );
     }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use callgate_call::Fault;
+use callgate_registry::environment::Environment;
+use callgate_registry::paths::{Paths, PathsError};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use serde_json::{Value, json};
 
 use crate::commands;
-use crate::environment::Environment;
-use crate::paths::{Paths, PathsError};
 use crate::show;
 
 /// The tool runtime that can prove what happened.

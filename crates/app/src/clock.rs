@@ -3,8 +3,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use callgate_call::{Clock, Timestamp};
-
-use crate::environment::Environment;
+use callgate_registry::environment::Environment;
 
 /// The wall clock.
 #[derive(Debug)]

@@ -9,9 +9,10 @@ use callgate_search::SearchError;
 use callgate_tools::files::Files;
 use callgate_tools::vector::{self, Changed, Scope, Watcher};
 
+use callgate_registry::setup::Parts;
 use tokio::task::JoinHandle;
 
-use crate::compose::{Parts, chain};
+use crate::compose::chain;
 
 /// How often is looked at what the kernel has told. Saves that come together are one.
 const TICK: Duration = Duration::from_millis(200);

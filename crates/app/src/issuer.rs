@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use callgate_call::Clock;
 use callgate_listener::access::jwt::{Algorithm, Issuer, IssuerSettings};
-
-use crate::config::JwtConfig;
+use callgate_registry::config::JwtConfig;
 
 /// The issuer that a configuration names. `roots` are certificates (DER) of the authorities
 /// that may vouch for its server; without any it can be checked, and not be asked.

@@ -1,49 +1,26 @@
-//! The binary: arguments, environment, configuration and composition. The only crate that
-//! reads any of the three, and the only one that knows all the others.
+//! The binary: arguments, environment, composition and commands. The only crate that reads
+//! arguments and the environment of the process, and the only one that knows all the others.
 
-mod bounds;
 mod bridge;
-mod catalog;
 mod cli;
 mod client;
 mod clock;
-mod code;
 mod commands;
 mod compose;
-mod config;
-mod declared;
-mod entries;
 mod environment;
-mod exec;
 mod freshness;
 mod issuer;
 mod mcp;
-mod needs;
-mod node;
 mod notify;
-mod pack;
-mod paths;
 mod pilot;
-mod plain;
-mod project;
-mod python;
-mod reads;
-mod remote;
-mod runs;
-mod search;
-mod shelf;
 mod show;
-mod suggest;
 mod telemetry;
-mod terminals;
-mod toolchains;
-mod trust;
-mod unserved;
 mod watch;
-mod workspace;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+use callgate_registry::environment::Environment;
 
 fn main() -> ExitCode {
     let args = environment::arguments();
@@ -56,7 +33,7 @@ fn main() -> ExitCode {
     }
     // A file-size limit must come back as an error of that write, not as a death (T-12).
     callgate_sandbox::ignore_file_size_signal();
-    let environment = environment::Environment::read();
+    let environment = environment::read();
     arm_failpoint(&environment);
     let code = match Role::of(&args) {
         Role::Toolhost(rest) => commands::toolhost::main(&environment, rest),
@@ -101,7 +78,7 @@ impl<'a> Role<'a> {
 }
 
 #[cfg(feature = "failpoints")]
-fn arm_failpoint(environment: &environment::Environment) {
+fn arm_failpoint(environment: &Environment) {
     if let Some(text) = environment.text("CALLGATE_FAILPOINT") {
         assert!(
             callgate_store::failpoint::arm_from(text),
@@ -111,4 +88,4 @@ fn arm_failpoint(environment: &environment::Environment) {
 }
 
 #[cfg(not(feature = "failpoints"))]
-fn arm_failpoint(_: &environment::Environment) {}
+fn arm_failpoint(_: &Environment) {}

@@ -11,10 +11,10 @@ use callgate_doors::mcp::stdio::{self, Ends, GRACE, Stdio};
 use callgate_doors::mcp::{Behind, Peer, Seal, Server, Settings};
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_gate::Gate;
+use callgate_registry::setup::Parts;
 
 use crate::commands::StopSignals;
 use crate::commands::relay::say_given_up;
-use crate::compose::Parts;
 
 /// A call that takes longer becomes a task, where its client knows tasks.
 pub const TASK_AFTER: Duration = Duration::from_secs(3);

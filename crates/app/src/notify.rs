@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use callgate_call::{Clock, Event, Timestamp, Told};
 use callgate_dial::{Address, Ask, Dialer};
+use callgate_registry::config::{RunsConfig, WebhookConfig};
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use callgate_store::Run;
 use callgate_wires::stream::CONTRACT_VERSION;
 use hyper::header::{HeaderName, HeaderValue};
@@ -14,9 +17,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::compose::{Parts, chain};
-use crate::config::{RunsConfig, WebhookConfig};
-use crate::environment::Environment;
+use crate::compose::chain;
 
 /// How often it is tried.
 const ATTEMPTS: u32 = 5;

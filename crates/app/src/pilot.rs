@@ -9,15 +9,16 @@ use callgate_call::{Caller, Cancel, Isolation};
 use callgate_doors::pilot::select::judge;
 use callgate_doors::pilot::{Goals, Pilot};
 use callgate_gate::{Entry, Gate};
+use callgate_registry::catalog::child_env;
+use callgate_registry::config::{Config, PilotConfig};
+use callgate_registry::needs::Ground;
+use callgate_registry::project::is_of_another;
+use callgate_registry::setup::Parts;
 use callgate_store::Passing;
 use callgate_tools::policy::{self, PolicySettings, TIMEOUT_DEFAULT};
 use callgate_wires::toolhost::SELECTION_BYTES_MAX;
 
-use crate::catalog::child_env;
-use crate::compose::{Parts, chain};
-use crate::config::{Config, PilotConfig};
-use crate::needs::Ground;
-use crate::project::is_of_another;
+use crate::compose::chain;
 
 /// What runs need beside the gate.
 pub struct PilotParts {

@@ -9,12 +9,12 @@ use std::time::Duration;
 use callgate_call::Digest;
 use callgate_dial::{Address, Ask, Dialer};
 use callgate_gate::Spans;
+use callgate_registry::config::TelemetryConfig;
+use callgate_registry::environment::Environment;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use crate::config::TelemetryConfig;
-use crate::environment::Environment;
 use crate::issuer;
 
 /// Calls whose spans wait.

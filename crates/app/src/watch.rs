@@ -5,13 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use callgate_call::Digest;
 use callgate_gate::{ConfigurationStatus, Gate, Setup};
+use callgate_registry::config::Restrictions;
+use callgate_registry::setup::{Parts, warnings};
+use callgate_registry::trust::{Basis, InForce, declared, unreadable_state_doubt};
+use callgate_registry::workspace::{CONFIG_FILE, Memo, digest_now};
 use callgate_store::StoreError;
 
-use crate::compose::{Parts, chain, warnings};
-use crate::config::Restrictions;
+use crate::compose::chain;
 use crate::show;
-use crate::trust::{Basis, InForce, declared, unreadable_state_doubt};
-use crate::workspace::{CONFIG_FILE, Memo, digest_now};
 
 /// How often the configuration is looked at.
 const TICK: Duration = Duration::from_secs(1);

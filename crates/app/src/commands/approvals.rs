@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use callgate_call::{Digest, visible, visible_lines};
 use callgate_gate::{Approval, ApprovalState, BESIDE_INPUT, Gate, Setup};
+use callgate_registry::environment::Environment;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Failure, Place};
-use crate::environment::Environment;
+use crate::compose;
 use crate::show;
 
 /// List calls that wait for a person, and decide.
@@ -60,7 +61,7 @@ fn digest(text: &str) -> Result<Digest, String> {
 pub fn run(environment: &Environment, place: &Place, approvals: &Approvals) -> Done {
     let parts = super::open(environment, place)?;
     // Nothing of the configuration is needed: what is decided on is in the state.
-    let gate = parts.gate(Setup::default());
+    let gate = compose::gate(&parts, Setup::default());
     let by = format!("uid:{}", environment.uid);
     let decide = |decision: &Decision, granted| {
         gate.decide(&decision.id, granted, &by, decision.displayed.as_ref())

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use callgate_call::Fault;
+use callgate_registry::environment::Environment;
 use callgate_store::{
     ArtifactProblem, KeptArtifact, RunCursor, RunFilter, Store, StoreError, give_file_with,
 };
@@ -17,7 +18,6 @@ use super::run::{plain, size};
 use super::runs::{find, still_read};
 use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
-use crate::environment::Environment;
 use crate::show;
 
 /// List, get, verify and collect artifacts of streamed runs.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use callgate_call::{Digest, bounded, canonical_json};
+use callgate_registry::environment::Environment;
 use callgate_store::{Filter, Head, Verdict, give_file_with};
 use callgate_wires::json::{self, DEPTH_MAX};
 use clap::{Args, Subcommand};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 
 use crate::cli::{Done, Place};
 use crate::compose::chain;
-use crate::environment::Environment;
 use crate::show;
 
 /// Show, verify and export the chain of what happened.

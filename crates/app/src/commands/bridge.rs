@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use callgate_doors::bridge::Pool;
 use callgate_doors::mcp::{Behind, Seal, Server, Settings};
+use callgate_registry::environment::Environment;
 
 use crate::bridge::read_schema_file;
 use crate::cli::{init_log, runtime};
 use crate::clock::SystemClock;
-use crate::environment::Environment;
 use crate::mcp::{TASK_AFTER, serve_stdio};
 use crate::show;
 

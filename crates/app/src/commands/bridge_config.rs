@@ -6,14 +6,15 @@ use std::process::ExitCode;
 
 use callgate_call::Caller;
 use callgate_doors::bridge::parent::{schema_of, schemas};
+use callgate_registry::environment::Environment;
+use callgate_registry::paths::BridgePaths;
 use callgate_wires::bridge::ToolSchema;
 use clap::Args;
 use serde_json::json;
 
 use crate::bridge::{self, List, in_order, write_schema_file};
 use crate::cli::{Done, Place};
-use crate::compose::chain;
-use crate::environment::Environment;
+use crate::compose::{self, chain};
 use crate::show;
 
 /// Print the entry of an MCP client that reaches this workspace's tools by a bridge.
@@ -29,7 +30,7 @@ pub struct BridgeConfig {
 
 pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Done {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
-    let served = bridge::Place::beside(&paths.socket);
+    let served = BridgePaths::beside(&paths.socket);
     if !served.schema.exists() && args.schema.is_none() {
         show::say("`callgate serve` must run for this entry to work: it lists the tools");
     }
@@ -44,7 +45,7 @@ pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Don
             let listed = listed(environment, place, args)?;
             let list = List::new(&args.tools);
             list.keep(&paths.state).map_err(|error| chain(&error))?;
-            let path = served.schema_of(&list);
+            let path = bridge::schema_of(&served, &list);
             // Who serves next writes it. Looked at only now: whoever has begun to serve since
             // then may have read the lists before this one was kept.
             if served.schema.exists() {
@@ -77,7 +78,7 @@ fn listed(
     let environment = &environment.of_no_tool();
     let parts = super::open(environment, place)?;
     let setup = parts.setup().map_err(|error| chain(&error))?;
-    let gate = parts.gate(setup);
+    let gate = compose::gate(&parts, setup);
     let caller = Caller::uid(environment.uid);
     let listed: Result<Vec<ToolSchema>, String> = if args.tools.is_empty() {
         Ok(schemas(&gate, &caller))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use callgate_call::{Call, Caller, Cancel, Document, IdempotencyKey, LeaseToken, Wire, bounded};
 use callgate_doors::http::outcome_body;
+use callgate_registry::environment::Environment;
 use callgate_wires::json::{self, DEPTH_MAX};
 use callgate_wires::toolhost::MAX_STDIN_BYTES;
 use clap::Args;
@@ -14,8 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::{Done, Failure, Place, runtime};
 use crate::client::Client;
-use crate::compose::chain;
-use crate::environment::Environment;
+use crate::compose::{self, chain};
 use crate::show;
 
 /// Call a tool and print its output.
@@ -223,7 +223,7 @@ async fn alone(
     let parts = super::open(environment, place)?;
     let setup = super::setup(&parts)?;
     let (note, doubted) = (setup.note.clone(), setup.doubt.is_some());
-    let gate = parts.gate(setup);
+    let gate = compose::gate(&parts, setup);
     let caller = Caller::uid(environment.uid);
     let input = Document::from_value(input);
     let (id, cancel) = (gate.next_id(), Cancel::new());

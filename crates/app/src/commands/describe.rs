@@ -7,17 +7,18 @@ use std::time::Duration;
 use callgate_call::{Call, Caller, Cancel, Document, Wire};
 use callgate_doors::http::outcome_body;
 use callgate_gate::{Catalog, Setup};
+use callgate_registry::code::LoadedCode;
+use callgate_registry::config::{Config, RunnerConfig, ToolConfig};
+use callgate_registry::declared::{Declarations, entry_of, may_declare};
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
+use callgate_registry::workspace::Source;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Done, Place, runtime};
-use crate::code::LoadedCode;
-use crate::compose::Parts;
-use crate::config::{Config, RunnerConfig, ToolConfig};
-use crate::declared::{Declarations, entry_of, may_declare};
-use crate::environment::Environment;
+use crate::compose;
 use crate::show;
-use crate::workspace::Source;
 
 /// What is asked, inside the package that ships.
 const ENTRY: &str = "callgate.__main__:answer";
@@ -130,7 +131,7 @@ fn described(
     let of = |entry: &str, code: Vec<String>| ToolConfig {
         name: NAME.to_owned(),
         code,
-        isolation: Some(crate::config::IsolationConfig::Call),
+        isolation: Some(callgate_registry::config::IsolationConfig::Call),
         runner: Some(RunnerConfig::Python {
             entry: entry.to_owned(),
             python: python.clone(),
@@ -154,10 +155,13 @@ fn ask(parts: &Parts<'_>, tool: ToolConfig, input: Value) -> Result<Map<String, 
     let tool = parts.tool_alone(&Config::default(), tool)?;
     let mut catalog = Catalog::default();
     catalog.add(tool).map_err(|error| error.to_string())?;
-    let gate = parts.gate(Setup {
-        catalog,
-        ..Setup::default()
-    });
+    let gate = compose::gate(
+        parts,
+        Setup {
+            catalog,
+            ..Setup::default()
+        },
+    );
     let caller = Caller::uid(parts.environment.uid);
     let input = Document::from_value(input);
     let mut call = Call::new(

@@ -4,6 +4,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use callgate_call::{Held, Level, Needs, TreeLimits};
+use callgate_registry::catalog::program_of;
+use callgate_registry::config::{Config, LimitsConfig, NetworkConfig, RunnerConfig};
+use callgate_registry::environment::Environment;
+use callgate_registry::exec;
+use callgate_registry::reads::missing_reads;
+use callgate_registry::setup::{Parts, warnings};
+use callgate_registry::toolchains::ToolchainFolder;
+use callgate_registry::trust::{Basis, InForce};
 use callgate_sandbox::{
     Cgroup, Facts, SYSCALL_PROFILES, SyscallVerdict, hosts_held, limits_held, outlook,
     syscall_verdicts,
@@ -13,17 +21,10 @@ use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Map, Value, json};
 
-use crate::catalog::program_of;
 use crate::cli::{Done, Place, runtime};
 use crate::client::Client;
-use crate::compose::{Parts, chain, warnings};
-use crate::config::{Config, LimitsConfig, NetworkConfig, RunnerConfig};
-use crate::environment::Environment;
-use crate::exec;
-use crate::reads::missing_reads;
+use crate::compose::chain;
 use crate::show;
-use crate::toolchains::ToolchainFolder;
-use crate::trust::{Basis, InForce};
 
 /// What this machine and workspace have, what is missing and how to get it.
 #[derive(Args)]

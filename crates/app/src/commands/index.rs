@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use callgate_call::{Cancel, Fault};
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use callgate_store::search::SearchDb;
 use callgate_tools::vector::{self, Report, Scope};
 use clap::Args;
@@ -12,8 +14,7 @@ use serde_json::json;
 
 use super::model;
 use crate::cli::{Done, Failure, Place};
-use crate::compose::{Parts, chain};
-use crate::environment::Environment;
+use crate::compose::chain;
 use crate::show;
 
 /// Pieces whose vectors are made and put together.

@@ -7,14 +7,14 @@ use std::time::Duration;
 use callgate_call::{Caller, Digest, Fault, Tier};
 use callgate_doors::http::tool_body;
 use callgate_gate::{Lease as Granted, LeaseRequest, LeaseState, Setup};
+use callgate_registry::environment::Environment;
 use callgate_wires::json::{self, DEPTH_MAX};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::toolhost::{ToolhostPlace, load_plugin};
 use crate::cli::{Done, Failure, Place};
-use crate::compose::chain;
-use crate::environment::Environment;
+use crate::compose::{self, chain};
 use crate::show;
 
 /// Grant, list and revoke single-use leases.
@@ -87,7 +87,7 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
             (super::open(environment, place)?, Setup::default())
         }
     };
-    let gate = parts.gate(setup);
+    let gate = compose::gate(&parts, setup);
     match &lease.command {
         LeaseCommand::Grant {
             tool,

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use callgate_call::bounded::read_path;
+use callgate_registry::environment::Environment;
 use callgate_wires::json;
 use callgate_wires::toolhost::{MAX_STDIN_BYTES, Manifest, ManifestTool};
 use serde_json::Value;
 
 use crate::cli;
-use crate::environment::Environment;
 use crate::show;
 
 const USAGE: &str = "\

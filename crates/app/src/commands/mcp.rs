@@ -20,14 +20,15 @@ use serde_json::Value;
 use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use super::serve::http::PORT_DEFAULT;
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{Parts, chain};
-use crate::environment::Environment;
+use crate::compose::{self, chain};
 use crate::mcp;
 use crate::notify;
 use crate::show;
-use crate::trust::Basis;
 use crate::watch::Watched;
 use book::Book;
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
+use callgate_registry::trust::Basis;
 use hosts::{Host, Way};
 
 /// Where a running gate has this conversation.
@@ -111,7 +112,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
         };
         super::warn_of_doubt(&setup);
         warn_of_patterns(setup.catalog.idle_patterns(&args.only));
-        let gate = Arc::new(parts.gate(setup));
+        let gate = Arc::new(compose::gate(&parts, setup));
         let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
         let ends = notify::follow(&parts);
         tokio::select! {

@@ -36,6 +36,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_gate::Setup;
+use callgate_registry::environment::Environment;
+use callgate_registry::paths::Paths;
+use callgate_registry::setup::Parts;
 use callgate_store::Store;
 use callgate_tools::planner::publisher;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -43,15 +46,13 @@ use tokio::time::MissedTickBehavior;
 
 use crate::cli::Place;
 use crate::client::Client;
-use crate::compose::{NoState, Parts, chain};
-use crate::environment::Environment;
-use crate::paths::Paths;
+use crate::compose::{self, NoState, chain};
 use crate::show;
 
 /// Opens the workspace a command is about.
 pub fn open<'a>(environment: &'a Environment, place: &Place) -> Result<Parts<'a>, String> {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
-    Parts::open(environment, paths, NoState::Refused).map_err(|error| chain(&error))
+    compose::open(environment, paths, NoState::Refused).map_err(|error| chain(&error))
 }
 
 /// The setup of a command that runs without the gate. Where the workspace's files are not what is

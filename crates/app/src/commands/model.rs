@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use callgate_call::bounded::read_path;
 use callgate_dial::{Address, Ask, Dialer};
+use callgate_registry::environment::Environment;
+use callgate_registry::paths::{model_folder, models};
 use callgate_search::model::{MODEL, Model, Part, WEIGHTS, WORDS, wheel};
 use callgate_store::NewFolder;
 use clap::{Args, Subcommand};
@@ -16,9 +18,7 @@ use serde_json::json;
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose::chain;
-use crate::environment::Environment;
 use crate::issuer;
-use crate::paths::{model_folder, models};
 use crate::show;
 
 const NO_PLACE: &str = "no place for the model: set HOME or XDG_STATE_HOME";

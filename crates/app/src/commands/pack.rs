@@ -6,14 +6,14 @@ mod keep;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use callgate_registry::environment::Environment;
+use callgate_registry::pack::{Owner, Pack as Folder, PublicKey};
 use callgate_wires::tool_protocol::{Capabilities, RunnerWord, is_pack_id};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place};
 use crate::compose::chain;
-use crate::environment::Environment;
-use crate::pack::{Owner, Pack as Folder, PublicKey};
 use crate::show;
 
 /// Make, check, sign, verify, install, list and remove packs of tools.

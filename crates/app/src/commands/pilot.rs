@@ -8,14 +8,15 @@ use std::sync::Arc;
 use callgate_call::bounded::read_path;
 use callgate_call::{Caller, Cancel};
 use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd, log, told};
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use callgate_store::{Store, keep_newest, write_owner_file};
 use callgate_wires::toolhost::{MAX_STDIN_BYTES, RunRequest};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{Parts, chain};
-use crate::environment::Environment;
+use crate::compose::{self, chain};
 use crate::pilot::PilotParts;
 use crate::show;
 
@@ -97,7 +98,7 @@ enum Wanted {
 /// contract does (TH-3).
 pub fn gate_and_pilot(parts: &Parts<'_>) -> Result<(callgate_gate::Gate, PilotParts), String> {
     let setup = super::setup(parts)?;
-    Ok((parts.gate(setup), PilotParts::of(parts)?))
+    Ok((compose::gate(parts, setup), PilotParts::of(parts)?))
 }
 
 async fn one(

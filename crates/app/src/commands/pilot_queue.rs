@@ -20,9 +20,10 @@ use super::pilot::{ended_json, fresh_run_id, gate_and_pilot, keep_log};
 use super::serve::http;
 use super::{StopSignals, tend};
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{Parts, chain};
-use crate::environment::Environment;
+use crate::compose::chain;
 use crate::show;
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use face::QueueWork;
 
 /// How often the folders are looked at.

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use callgate_call::Fault;
+use callgate_registry::environment::Environment;
 use callgate_store::{PLANS_MAX, PlanId, Store, TaskStatus};
 use callgate_tools::planner::{shown_head, shown_plan};
 use clap::{Args, Subcommand};
@@ -12,7 +13,6 @@ use serde_json::{Value, json};
 use super::call;
 use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
-use crate::environment::Environment;
 use crate::show;
 
 /// List the plans of this workspace, show them, tick tasks off.

@@ -10,14 +10,15 @@ use callgate_call::{Caller, Cancel};
 use callgate_doors::pilot::replay::Halt;
 use callgate_doors::pilot::{Progress, log};
 use callgate_gate::PilotEvent;
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use callgate_tools::runs::RunKind;
 use callgate_wires::toolhost::is_run_id;
 use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Done, Failure, Place, runtime};
-use crate::compose::{Parts, chain};
-use crate::environment::Environment;
+use crate::compose::chain;
 use crate::show;
 
 /// Replay a run of the pilot and name the first difference.

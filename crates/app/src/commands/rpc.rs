@@ -22,11 +22,12 @@ use tokio_util::task::TaskTracker;
 use super::StopSignals;
 use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{Parts, chain};
-use crate::environment::Environment;
+use crate::compose::{self, chain};
 use crate::notify;
 use crate::watch::Watched;
 use book::Book;
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 
 /// Where a running gate has this conversation.
 const PIPE: Pipe = Pipe {
@@ -71,7 +72,7 @@ async fn serve(
     let mut signals = StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = super::setup(parts)?;
-    let gate = Arc::new(parts.gate(setup));
+    let gate = Arc::new(compose::gate(parts, setup));
     let plans = super::follow_plans(parts);
     let ends = notify::follow(parts);
     let (calls, closing) = (TaskTracker::new(), Closing::default());

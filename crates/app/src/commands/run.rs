@@ -20,8 +20,9 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use crate::cli::{Done, Failure, Place, runtime};
-use crate::environment::Environment;
+use crate::compose;
 use crate::notify::Notifier;
+use callgate_registry::environment::Environment;
 use conduct::Conductor;
 use live::Live;
 
@@ -170,7 +171,7 @@ pub fn run(environment: &Environment, place: &Place, asked: &Run) -> Done {
     }));
     parts.run_watch = Some(Arc::clone(&live) as _);
     let setup = super::setup(&parts).map_err(refused)?;
-    let gate = Arc::new(parts.gate(setup));
+    let gate = Arc::new(compose::gate(&parts, setup));
     let conductor = Conductor {
         parts: &parts,
         gate,

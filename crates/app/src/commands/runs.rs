@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use callgate_call::Fault;
+use callgate_registry::environment::Environment;
 use callgate_store::{Run, RunCursor, RunFilter, RunState, Store, StoreError, give_file_with};
 use callgate_tools::runs::{self as kept, KeptRun, RunKind, shown_artifact, shown_run};
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 use super::run::{plain, size, summary};
 use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
-use crate::environment::Environment;
 use crate::show;
 
 /// List runs, streamed ones and those of the pilot; show them, follow and export their events.

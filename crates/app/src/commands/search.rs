@@ -4,12 +4,12 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use callgate_call::natural_number;
+use callgate_registry::environment::Environment;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::call;
 use crate::cli::{Done, Place};
-use crate::environment::Environment;
 use crate::show;
 
 /// Lines that are shown of a piece.

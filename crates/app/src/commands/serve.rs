@@ -26,14 +26,15 @@ use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{Parts, chain, warnings};
-use crate::environment::Environment;
+use crate::compose::{self, chain};
 use crate::freshness;
 use crate::mcp;
 use crate::notify;
 use crate::show;
 use crate::telemetry;
 use crate::watch::Watched;
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::{Parts, warnings};
 use socket::{Kept, hold, lock, remove_socket};
 
 /// Start the workspace's gate and serve calls until stopped.
@@ -106,7 +107,11 @@ async fn until_stopped(
     let telemetry = &http::configured(parts)?.telemetry;
     let (spans, exporter) = telemetry::exporter(telemetry, environment)?.unzip();
     let spans = spans.map(|queue| queue as Arc<dyn Spans>);
-    let gate = Arc::new(parts.gate(setup).with_changes(changes).with_spans(spans));
+    let gate = Arc::new(
+        compose::gate(parts, setup)
+            .with_changes(changes)
+            .with_spans(spans),
+    );
     let plans = super::follow_plans(parts);
     let ends = notify::follow(parts);
     let closing = Closing::default();

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use crate::cli::{Done, Failure, Place, runtime};
 use crate::client::{Client, Talk};
 use crate::compose::chain;
-use crate::environment::Environment;
-use crate::paths::Paths;
 use crate::show;
 use attach::{DetachKey, attach};
+use callgate_registry::environment::Environment;
+use callgate_registry::paths::Paths;
 
 /// List, start, attach and end terminal sessions of the running gate.
 #[derive(Args)]

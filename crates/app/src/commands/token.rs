@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use callgate_call::{RateLimit, Scope, Tier};
+use callgate_registry::environment::Environment;
 use callgate_store::{Token as Made, TokenGrant, TokenState};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place};
 use crate::compose::chain;
-use crate::environment::Environment;
 use crate::show;
 
 /// Make, list and revoke tokens for callers over HTTP.

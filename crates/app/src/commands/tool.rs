@@ -12,14 +12,15 @@ use callgate_call::bounded::read_all;
 use callgate_call::{Caller, Cancel, Fault, Roots};
 use callgate_doors::pipe::write_all;
 use callgate_doors::tool::{self, Owner};
+use callgate_registry::config::ServiceConfig;
+use callgate_registry::entries::Functions;
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use callgate_wires::tool_protocol::{LocalRequest, REQUEST_BYTES_MAX, RequestError};
 use clap::Args;
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose::Parts;
-use crate::config::ServiceConfig;
-use crate::entries::Functions;
-use crate::environment::Environment;
+use crate::compose;
 
 /// Run one request of the tool protocol: request on stdin, reply on stdout.
 ///
@@ -90,7 +91,7 @@ fn carry_out(
         service(&parts),
         None,
     )));
-    let gate = parts.gate(setup);
+    let gate = compose::gate(&parts, setup);
     let cancel = Cancel::new();
     let owner = Owner {
         caller: Caller::uid(environment.uid),

@@ -11,17 +11,18 @@ use callgate_call::{Caller, Cancel};
 use callgate_doors::pipe::{PipeReader, PipeWriter, write_all};
 use callgate_doors::toolhost::{self, Answered, Host};
 use callgate_gate::Gate;
+use callgate_registry::config::Config;
+use callgate_registry::environment::Environment;
+use callgate_registry::paths::Paths;
+use callgate_registry::setup::{Builtins, Parts};
+use callgate_registry::workspace::{Source, SourceError};
 use callgate_wires::toolhost::{
     CLIENT_TIMEOUT_MS_DEFAULT, Entry, Reply, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT,
 };
 
 use crate::cli::{init_log, runtime};
-use crate::compose::{Builtins, NoState, Parts, chain};
-use crate::config::Config;
-use crate::environment::Environment;
-use crate::paths::Paths;
+use crate::compose::{self, NoState, chain};
 use crate::show;
-use crate::workspace::{Source, SourceError};
 
 const USAGE: &str = "\
 usage: callgate toolhost --list PLUGIN
@@ -65,7 +66,7 @@ pub fn main(environment: &Environment, words: &[OsString]) -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return refuse(Entry::Run, &error, EXIT_PLUGIN),
     };
-    let gate = parts.gate(setup);
+    let gate = compose::gate(&parts, setup);
     let host = host(environment, options);
     let code = match (mode.to_str(), rest.first().and_then(|aid| aid.to_str())) {
         (Some("--list"), _) => print(&toolhost::list(&gate), 0),
@@ -102,7 +103,7 @@ pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
     }
     let loaded = place.paths(environment, None).and_then(|paths| {
         let parts =
-            Parts::open(environment, paths, NoState::Borne).map_err(|error| chain(&error))?;
+            compose::open(environment, paths, NoState::Borne).map_err(|error| chain(&error))?;
         let in_force = parts.in_force().map_err(|error| chain(&error))?;
         let options = in_force.source().map(Options::of).unwrap_or_default();
         let setup = super::setup(&parts)?;
@@ -112,7 +113,7 @@ pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return refuse(Entry::ToolExec, &error, EXIT_PLUGIN),
     };
-    let gate = parts.gate(setup);
+    let gate = compose::gate(&parts, setup);
     let host = for_tool_exec(environment, host(environment, options));
     let code = once(&gate, &host, Entry::ToolExec, aid);
     close(&parts);
@@ -196,7 +197,7 @@ pub fn load_plugin<'a>(
     plugin: &OsStr,
 ) -> Result<(Parts<'a>, callgate_gate::Setup, Options), String> {
     let open = |paths: Paths, config: &Config| {
-        Parts::open_for(environment, paths, config, NoState::Borne)
+        compose::open_for(environment, paths, config, NoState::Borne)
             .map_err(|error| format!("plugin not loadable: {}", chain(&error)))
     };
     if plugin == "builtin" {

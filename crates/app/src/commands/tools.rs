@@ -4,15 +4,15 @@ use std::process::ExitCode;
 
 use callgate_call::Fault;
 use callgate_doors::http::tool_body;
+use callgate_registry::environment::Environment;
+use callgate_registry::suggest;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose::chain;
-use crate::environment::Environment;
 use crate::show;
-use crate::suggest;
 
 /// List the tools, or show one.
 #[derive(Args)]

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use callgate_call::Fault;
 use callgate_gate::{Found, find_trace, recent_traces};
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
 use crate::cli::{Done, Place};
-use crate::compose::{Parts, chain};
-use crate::environment::Environment;
+use crate::compose::chain;
 use crate::show;
 
 /// Show what is known of a call: stages, enforcement, facts, last words.

@@ -4,21 +4,24 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use callgate_call::visible;
+use callgate_registry::config::{
+    IpcConfig, NetworkConfig, RunnerConfig, SandboxConfig, ToolConfig,
+};
+use callgate_registry::declared::Declarations;
+use callgate_registry::environment::Environment;
+use callgate_registry::needs::{missing_code, unlisted_code};
+use callgate_registry::project::{Code, code_home};
+use callgate_registry::reads::missing_reads;
+use callgate_registry::setup::{Builtins, Parts, warnings};
+use callgate_registry::trust::{Basis, is_trusted, revoke, trust_as};
+use callgate_registry::workspace::{Source, SourceError};
 use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Done, Place};
 use crate::commands::describe::declarations;
-use crate::compose::{Builtins, Parts, chain, warnings};
-use crate::config::{IpcConfig, NetworkConfig, RunnerConfig, SandboxConfig, ToolConfig};
-use crate::declared::Declarations;
-use crate::environment::Environment;
-use crate::needs::{missing_code, unlisted_code};
-use crate::project::{Code, code_home};
-use crate::reads::missing_reads;
+use crate::compose::chain;
 use crate::show;
-use crate::trust::{Basis, is_trusted, revoke, trust_as};
-use crate::workspace::{Source, SourceError};
 
 /// Trust this workspace's configuration as it is now.
 ///

@@ -7,12 +7,12 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::ExitCode;
 
+use callgate_registry::environment::Environment;
 use callgate_store::{Filter, Verdict, public_key_of, show_file, verify_file};
 use serde_json::json;
 
 use super::{head_json, hex, show_records, verdict_json};
 use crate::cli::Place;
-use crate::environment::Environment;
 use crate::show;
 
 /// Whose key signed an export.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use callgate_call::Clock as _;
+use callgate_registry::pack::{SEAL_FILE, Seal};
 use callgate_store::{NewFolder, write_file};
 use callgate_wires::tool_protocol::{
     Binding, Capabilities, Kind, PackManifest, RunnerWord, is_pack_id, slug, write_bindings,
@@ -15,7 +16,6 @@ use super::{At, DONE, about, key_name, needs, read};
 use crate::cli::Done;
 use crate::clock::SystemClock;
 use crate::compose::chain;
-use crate::pack::{SEAL_FILE, Seal};
 use crate::show;
 
 const TOOL: &str = r#"def run(payload):

@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use callgate_call::OriginSource;
+use callgate_registry::pack::{
+    INSTALLED, LOCAL, OwnerFile, Pack, Policy, PublicKey, Standing, judge, standing,
+};
+use callgate_registry::project;
 use callgate_store::{NewFolder, remove_folder, sweep_folders};
 use callgate_wires::tool_protocol::is_pack_id;
 use serde_json::{Value, json};
@@ -11,10 +15,6 @@ use serde_json::{Value, json};
 use super::{At, DONE, about, key_name, read};
 use crate::cli::Done;
 use crate::compose::chain;
-use crate::pack::{
-    INSTALLED, LOCAL, OwnerFile, Pack, Policy, PublicKey, Standing, judge, standing,
-};
-use crate::project;
 use crate::show;
 
 fn owners(at: &At<'_>) -> Result<OwnerFile, String> {

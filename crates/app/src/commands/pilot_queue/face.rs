@@ -8,13 +8,14 @@ use callgate_call::{Caller, Cancel, Digest};
 use callgate_doors::pilot::PilotError;
 use callgate_doors::pilot::face::{Face, Ran, Refusal, Work};
 use callgate_gate::Gate;
+use callgate_registry::setup::Parts;
 use callgate_store::{PilotState, Queue, Store};
 use callgate_wires::toolhost::RunRequest;
 use serde_json::{Value, json};
 
 use crate::commands::pilot::{ended_json, fresh_run_id, keep_log, take_and_drive};
 use crate::commands::serve::http;
-use crate::compose::{Parts, chain};
+use crate::compose::chain;
 use crate::pilot::PilotParts;
 use crate::show;
 

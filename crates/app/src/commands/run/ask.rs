@@ -5,12 +5,12 @@ use std::path::Path;
 
 use callgate_call::RunPolicy;
 use callgate_call::bounded::read_path_text;
+use callgate_registry::environment::Environment;
 use callgate_wires::json::{self, DEPTH_MAX};
 use callgate_wires::stream::REQUEST_BYTES_MAX;
 use serde_json::{Value, json};
 
 use super::{Run, proxy};
-use crate::environment::Environment;
 
 /// The longest a run takes that says nothing: a day.
 const TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;

@@ -7,6 +7,7 @@ use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Wire,
 };
 use callgate_gate::{Gate, Rehearsal};
+use callgate_registry::setup::Parts;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -17,7 +18,7 @@ use super::fan::{Child, Tally};
 use super::live::Live;
 use super::screen::{Counts, DRAW_EVERY_MS, Screen};
 use crate::commands::{StopSignals, tend};
-use crate::compose::{Parts, chain};
+use crate::compose::chain;
 use crate::notify::{Notifier, notice};
 
 /// Ends that are told of at a time.

@@ -1,10 +1,10 @@
 //! The proxy of a run. On the command line it has no password, since everybody on the machine
 //! can read that; it comes from a file or the environment. No message quotes what was read. S-18.
 
+use callgate_registry::environment::Environment;
 use serde_json::{Value, json};
 
 use super::{Run, ask};
-use crate::environment::Environment;
 
 /// The longest file with a proxy in it.
 const FILE_BYTES_MAX: usize = 16 * 1024;

@@ -9,17 +9,18 @@ use callgate_call::{Caller, Change};
 use callgate_doors::bridge::parent;
 use callgate_doors::http::Closing;
 use callgate_gate::Gate;
+use callgate_registry::paths::BridgePaths;
+use callgate_registry::paths::SOCKET_PATH_BYTES_MAX;
 use callgate_wires::bridge::ToolSchema;
 
-use crate::bridge::{List, Place, in_order, remove, write_schema_file};
-use crate::paths::SOCKET_PATH_BYTES_MAX;
+use crate::bridge::{List, in_order, remove, schema_of, sweep, write_schema_file};
 use crate::show;
 
 use super::socket::{Kept, remove_socket};
 
 /// The bridge's socket and files.
 pub struct Bridge {
-    place: Place,
+    place: BridgePaths,
     /// Where lists for single clients are kept.
     state: PathBuf,
     /// `None` where the path is too long for a socket.
@@ -36,7 +37,7 @@ impl Bridge {
         gate: &Arc<Gate>,
         (caller, uid): (&Caller, u32),
     ) -> Result<Self, String> {
-        let place = Place::beside(gate_socket);
+        let place = BridgePaths::beside(gate_socket);
         let mut bridge = Self {
             place,
             state: state.to_owned(),
@@ -51,7 +52,7 @@ impl Bridge {
             return Ok(bridge);
         }
         // The files first: whoever can connect finds them.
-        bridge.place.sweep();
+        sweep(&bridge.place);
         bridge.write_schemas()?;
         bridge.kept = Some(Kept::bind(socket, uid)?);
         Ok(bridge)
@@ -101,7 +102,7 @@ impl Bridge {
                 let entry = self.gate.visible(name, &self.caller, None).ok()?;
                 Some(parent::schema_of(&entry.tool))
             });
-            let list = write(&self.place.schema_of(&list), &in_order(found.collect()));
+            let list = write(&schema_of(&self.place, &list), &in_order(found.collect()));
             written = written.and(list);
         }
         written
@@ -111,7 +112,7 @@ impl Bridge {
 impl Drop for Bridge {
     fn drop(&mut self) {
         // The socket last: a bridge that finds it also finds its file.
-        self.place.sweep();
+        sweep(&self.place);
         let _ = remove(&self.place.schema);
         let _ = remove_socket(&self.place.socket);
     }

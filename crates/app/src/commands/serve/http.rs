@@ -11,14 +11,15 @@ use callgate_listener::access::jwt::Issuer;
 use callgate_listener::access::{Access, Everybody, Guard};
 use callgate_listener::tcp::Limits;
 use callgate_listener::web::{Entrance, Names};
+use callgate_registry::config::{Config, HttpConfig, JwtConfig};
+use callgate_registry::setup::Parts;
+use callgate_registry::trust::Basis;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 
-use crate::compose::{Parts, chain};
-use crate::config::{Config, HttpConfig, JwtConfig};
+use crate::compose::chain;
 use crate::issuer;
 use crate::show;
-use crate::trust::Basis;
 
 /// Where MCP over HTTP is, unless somebody says otherwise. G-10.
 pub const PORT_DEFAULT: u16 = 7411;

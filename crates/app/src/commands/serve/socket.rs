@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use callgate_doors::http::SameUid;
+use callgate_registry::paths::Paths;
 use callgate_store::{GateLock, running_gate};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -15,7 +16,6 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::compose::chain;
-use crate::paths::Paths;
 use crate::show;
 
 /// How often, and how long apart, a lock that nobody answers for is tried.

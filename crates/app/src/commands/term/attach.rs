@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use callgate_registry::paths::Paths;
 use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, StatusCode};
@@ -16,7 +17,6 @@ use super::{ask, gate, output};
 use crate::cli::{Done, Failure};
 use crate::client::Talk;
 use crate::commands::StopSignals;
-use crate::paths::Paths;
 use crate::show;
 
 /// Bytes of one read of what is typed.
