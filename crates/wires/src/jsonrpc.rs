@@ -2,19 +2,15 @@
 //! as, so that what goes back is what came. Batches are for those who ask for them: MCP has
 //! dropped them.
 
+mod envelope;
 mod write;
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::json::quick::Quick;
-use crate::json::{self, JsonError, Key, Strict, duplicate};
-
+pub(crate) use self::envelope::ReadParams;
+use self::envelope::{Parsed, read};
 pub use self::write::{
     RpcError, open_result, write_error, write_error_object, write_notification, write_request,
     write_result,
@@ -91,9 +87,9 @@ impl fmt::Debug for Id {
     }
 }
 
-/// One message.
+/// One message. The params of a request are JSON, or of the types of a wire.
 #[derive(Debug, PartialEq)]
-pub enum Message {
+pub enum Message<P = Value> {
     /// Wants an answer.
     Request {
         /// To be echoed.
@@ -101,7 +97,7 @@ pub enum Message {
         /// What to do.
         method: String,
         /// With what.
-        params: Option<Value>,
+        params: Option<P>,
         /// What stands beside it under our own name.
         ours: Option<Value>,
     },
@@ -110,7 +106,7 @@ pub enum Message {
         /// What happened.
         method: String,
         /// The details.
-        params: Option<Value>,
+        params: Option<P>,
     },
     /// The answer to a request of ours.
     Response {
@@ -145,7 +141,13 @@ impl Malformed {
 
 /// Reads one message.
 pub fn parse(bytes: &[u8]) -> Result<Message, Malformed> {
-    read(bytes, 0)?.into_message()
+    parse_as(bytes)
+}
+
+/// Reads one message whose params are of the types of a wire.
+pub(crate) fn parse_as<P: ReadParams>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
+    let (parsed, params) = read(bytes, 0)?;
+    parsed.into_message(params)
 }
 
 /// What came at once.
@@ -161,314 +163,23 @@ pub enum Batch {
 pub fn parse_batch(bytes: &[u8], max: usize) -> Batch {
     match read(bytes, max) {
         Err(malformed) => Batch::One(Err(malformed)),
-        Ok(Parsed::Array(all)) if all.is_empty() || all.len() > max => {
+        Ok((Parsed::Array(all), _)) if all.is_empty() || all.len() > max => {
             let words = format!("a batch has 1 to {max} messages");
             Batch::One(Err(Malformed::request(None, &words)))
         }
-        Ok(Parsed::Array(all)) => Batch::Many(all.into_iter().map(Parsed::into_message).collect()),
-        Ok(one) => Batch::One(one.into_message()),
-    }
-}
-
-fn read(bytes: &[u8], batch_max: usize) -> Result<Parsed<'_>, Malformed> {
-    match quickly(bytes) {
-        Some(envelope) => Ok(Parsed::Object(envelope)),
-        None => by_the_library(bytes, batch_max),
-    }
-}
-
-/// A message with nothing unusual to it.
-fn quickly(bytes: &[u8]) -> Option<Envelope<'_>> {
-    const INSIDE: usize = json::DEPTH_MAX - 1;
-    let mut envelope = Envelope::default();
-    let mut quick = Quick::new(bytes)?;
-    quick.members(|quick, name| {
-        let is_first = match name {
-            "id" => envelope.id.replace(quick.raw()?).is_none(),
-            "jsonrpc" => envelope.version.replace(quick.raw()?).is_none(),
-            _ => {
-                let place = envelope.place(name)?;
-                place.replace(quick.value(INSIDE)?).is_none()
-            }
-        };
-        is_first.then_some(())
-    })?;
-    quick.end().map(|()| envelope)
-}
-
-fn by_the_library(bytes: &[u8], batch_max: usize) -> Result<Parsed<'_>, Malformed> {
-    let wide = json::check_integers(bytes).is_err();
-    let seed = EnvelopeSeed { batch_max, wide };
-    json::parse_with_wide(bytes, seed).map_err(|error| Malformed {
-        code: PARSE_ERROR,
-        message: format!("not JSON: {error}"),
-        id: None,
-    })
-}
-
-/// The members a message can have.
-#[derive(Default)]
-struct Envelope<'a> {
-    version: Option<&'a str>,
-    id: Option<&'a str>,
-    method: Option<Value>,
-    params: Option<Value>,
-    result: Option<Value>,
-    error: Option<Value>,
-    ours: Option<Value>,
-    /// Why a value can not be taken, although it is JSON: it has an integer beyond 64 bits.
-    refused: Option<String>,
-}
-
-impl Envelope<'_> {
-    /// Where the value of a member goes, if that is known and not kept as it came.
-    fn place(&mut self, name: &str) -> Option<&mut Option<Value>> {
-        Some(match name {
-            "method" => &mut self.method,
-            "params" => &mut self.params,
-            "result" => &mut self.result,
-            "error" => &mut self.error,
-            "callgate" => &mut self.ours,
-            _ => return None,
-        })
-    }
-
-    fn into_message(self) -> Result<Message, Malformed> {
-        let id = self.id.and_then(Id::from_json);
-        let error = self.error.filter(|error| !error.is_null());
-        // Nobody waits for an answer to an answer, least of all under its id.
-        let is_answer = self.method.is_none() && (self.result.is_some() || error.is_some());
-        let asker = if is_answer { None } else { id.clone() };
-        if !self.version.is_some_and(is_version) {
-            return Err(Malformed::request(asker, "`jsonrpc` must be \"2.0\""));
+        Ok((Parsed::Array(all), _)) => {
+            let messages = all.into_iter().map(|one| one.into_message(None));
+            Batch::Many(messages.collect())
         }
-        if self.id.is_some() && id.is_none() {
-            let words = "`id` must be a string or a number";
-            return Err(Malformed::request(None, words));
-        }
-        if let Some(message) = self.refused {
-            let (code, id) = (INVALID_PARAMS, asker);
-            return Err(Malformed { code, message, id });
-        }
-        match (self.method, self.result, error) {
-            (None, Some(result), None) => response(id, Ok(result)),
-            (None, None, Some(error)) => response(id, Err(error)),
-            (Some(Value::String(method)), None, None) => {
-                let params = match self.params {
-                    None => None,
-                    Some(params @ (Value::Object(_) | Value::Array(_))) => Some(params),
-                    Some(_) => return Err(Malformed::request(id, "`params` must be an object")),
-                };
-                Ok(match id {
-                    Some(id) => Message::Request {
-                        id,
-                        method,
-                        params,
-                        ours: self.ours,
-                    },
-                    None => Message::Notification { method, params },
-                })
-            }
-            (Some(_), None, None) => Err(Malformed::request(id, "`method` must be a string")),
-            _ => Err(Malformed::request(
-                asker,
-                "a message has one of `method`, `result` and `error`",
-            )),
-        }
-    }
-}
-
-fn response(id: Option<Id>, result: Result<Value, Value>) -> Result<Message, Malformed> {
-    match id {
-        Some(id) => Ok(Message::Response { id, result }),
-        None => Err(Malformed::request(
-            None,
-            "a response needs the id of its request",
-        )),
-    }
-}
-
-enum Parsed<'a> {
-    Object(Envelope<'a>),
-    /// One more than was asked for at most; those of a batch that is not wanted are dropped.
-    Array(Vec<Parsed<'a>>),
-    Other,
-}
-
-impl Parsed<'_> {
-    fn into_message(self) -> Result<Message, Malformed> {
-        match self {
-            Self::Array(_) => Err(Malformed::request(
-                None,
-                "batches are not taken: send one message at a time",
-            )),
-            Self::Other => Err(Malformed::request(None, "a message is an object")),
-            Self::Object(envelope) => envelope.into_message(),
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct EnvelopeSeed {
-    batch_max: usize,
-    /// There is an integer beyond 64 bits somewhere. In an id it is bytes like others, so that it
-    /// matters where.
-    wide: bool,
-}
-
-impl EnvelopeSeed {
-    /// Reads the value of a member. An integer beyond 64 bits in it is no error of the message as
-    /// a whole: its request is answered under its id.
-    fn value<'de, A: MapAccess<'de>>(
-        self,
-        members: &mut A,
-        refused: &mut Option<String>,
-    ) -> Result<Value, A::Error> {
-        const DEPTH_MAX: usize = json::DEPTH_MAX - 1;
-        if !self.wide {
-            return members.next_value_seed(Strict {
-                depth_left: DEPTH_MAX,
-            });
-        }
-        let raw: &RawValue = members.next_value()?;
-        match json::parse_text(raw.get(), DEPTH_MAX) {
-            Ok(value) => Ok(value),
-            Err(error @ JsonError::WideInteger { .. }) => {
-                *refused = Some(error.to_string());
-                Ok(Value::Null)
-            }
-            Err(error) => Err(A::Error::custom(error)),
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
-    type Value = Parsed<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for EnvelopeSeed {
-    type Value = Parsed<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a message")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Parsed::Other)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(Parsed::Other)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(Parsed::Other)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(Parsed::Other)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(Parsed::Other)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(Parsed::Other)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut all = Vec::new();
-        if self.batch_max > 0 {
-            while all.len() <= self.batch_max {
-                // An array in an array is no message, and is not gone into.
-                match items.next_element_seed(Self {
-                    batch_max: 0,
-                    ..self
-                })? {
-                    Some(one) => all.push(one),
-                    None => return Ok(Parsed::Array(all)),
-                }
-            }
-        }
-        let inside = Strict {
-            depth_left: json::DEPTH_MAX,
-        };
-        while items.next_element_seed(inside)?.is_some() {}
-        Ok(Parsed::Array(all))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let mut envelope = Envelope::default();
-        let mut refused = None;
-        let mut others: BTreeSet<Cow<'de, str>> = BTreeSet::new();
-        while let Some(key) = members.next_key_seed(Key)? {
-            match key.as_ref() {
-                "id" => {
-                    if envelope.id.is_some() {
-                        return Err(duplicate("id"));
-                    }
-                    let id: &RawValue = members.next_value()?;
-                    check_raw(id.get()).map_err(A::Error::custom)?;
-                    envelope.id = Some(id.get());
-                    continue;
-                }
-                "jsonrpc" => {
-                    if envelope.version.is_some() {
-                        return Err(duplicate("jsonrpc"));
-                    }
-                    let version: &RawValue = members.next_value()?;
-                    check_raw(version.get()).map_err(A::Error::custom)?;
-                    envelope.version = Some(version.get());
-                    continue;
-                }
-                _ => {}
-            }
-            match envelope.place(&key) {
-                Some(Some(_)) => return Err(duplicate(&key)),
-                Some(place) => *place = Some(self.value(&mut members, &mut refused)?),
-                None if others.contains(&key) => return Err(duplicate(&key)),
-                None => {
-                    others.insert(key);
-                    // Dropped, but not before it was looked at as closely as the rest.
-                    self.value(&mut members, &mut refused)?;
-                }
-            }
-        }
-        envelope.refused = refused;
-        Ok(Parsed::Object(envelope))
-    }
-}
-
-fn is_version(json: &str) -> bool {
-    // Spelt otherwise by nobody we know.
-    json == "\"2.0\"" || serde_json::from_str::<Value>(json).is_ok_and(|v| v == "2.0")
-}
-
-/// What is kept as it came must be strict like the rest. Most is plain, which shows at once.
-fn check_raw(json: &str) -> Result<(), JsonError> {
-    const DIGITS_PLAIN: usize = 32;
-    let is_plain = match json.as_bytes() {
-        [b'"', text @ ..] => !text.contains(&b'\\'),
-        number => number.len() <= DIGITS_PLAIN && number.iter().all(u8::is_ascii_digit),
-    };
-    if is_plain {
-        return Ok(());
-    }
-    match json::parse_text(json, json::DEPTH_MAX - 1) {
-        // A wide integer stays the bytes that it is.
-        Ok(_) | Err(JsonError::WideInteger { .. }) => Ok(()),
-        Err(error) => Err(error),
+        Ok((one, params)) => Batch::One(one.into_message(params)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::envelope::{by_the_library, quickly};
     use super::*;
+    use crate::json;
     use serde_json::json;
 
     #[test]
@@ -539,13 +250,62 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":12,"result":{"a":[]},"error":null}"#,
         ];
         for text in texts {
-            assert!(quickly(text.as_bytes()).is_some(), "{text}");
+            assert!(quickly::<Value>(text.as_bytes()).is_some(), "{text}");
         }
         json::quick::tests::mutated(&texts, |bytes| {
-            if let Some(envelope) = quickly(bytes) {
-                let told = by_the_library(bytes, 0).and_then(Parsed::into_message);
+            if let Some((envelope, params)) = quickly::<Value>(bytes) {
+                let told = by_the_library(bytes, 0);
+                let told = told.and_then(|parsed| parsed.into_message::<Value>(None));
                 let shown = String::from_utf8_lossy(bytes);
-                assert_eq!(envelope.into_message(), told, "{shown}");
+                assert_eq!(
+                    Parsed::Object(envelope).into_message(params),
+                    told,
+                    "{shown}"
+                );
+            }
+        });
+    }
+
+    /// M-13: what is read straight into its type is what the library reads.
+    #[test]
+    fn calls_agree_with_the_library() {
+        use crate::mcp::{Params, RawJson};
+        let texts = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":[1,"\n"]},"_meta":{"progressToken":"t","callgate/idempotencyKey":"k","callgate/leaseToken":"l","callgate/other":[1],"traceparent":"00-1"}}}"#,
+            r#"{"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","icons":[{}]},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true},"sampling":{},"extensions":{"e":{}},"z":1},"io.modelcontextprotocol/logLevel":"info","progressToken":7},"name":"a/b","requestState":"s","inputResponses":{"q":{"action":"accept"}},"later":{}},"jsonrpc":"2.0","id":2}"#,
+            r#"{"jsonrpc":"2.0","id":"l","method":"tools/list","params":{"cursor":"c"}}"#,
+        ];
+        for text in texts {
+            assert!(quickly::<Params>(text.as_bytes()).is_some(), "{text}");
+        }
+        // Who the client is stays the bytes it came as, which the library has not kept.
+        let plain = |message| match message {
+            Ok(Message::Request {
+                id,
+                method,
+                params: Some(Params::CallTool(mut params)),
+                ours,
+            }) => {
+                if let Some(client) = params.meta.client.take() {
+                    let client: Value = serde_json::from_str(client.get()).unwrap();
+                    params.meta.client = Some(RawJson::of(&client));
+                }
+                Ok(Message::Request {
+                    id,
+                    method,
+                    params: Some(Params::CallTool(params)),
+                    ours,
+                })
+            }
+            other => other,
+        };
+        json::quick::tests::mutated(&texts, |bytes| {
+            if let Some((envelope, params)) = quickly::<Params>(bytes) {
+                let told = by_the_library(bytes, 0);
+                let told = told.and_then(|parsed| parsed.into_message::<Params>(None));
+                let read = Parsed::Object(envelope).into_message(params);
+                let shown = String::from_utf8_lossy(bytes);
+                assert_eq!(plain(read), plain(told), "{shown}");
             }
         });
     }

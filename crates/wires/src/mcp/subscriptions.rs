@@ -1,0 +1,74 @@
+//! `subscriptions/listen`, the stream on which a modern client is told what changes.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Extra, RequestMeta};
+
+/// Params of `subscriptions/listen`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ListenParams {
+    /// Metadata.
+    #[serde(
+        rename = "_meta",
+        default,
+        skip_serializing_if = "RequestMeta::is_empty"
+    )]
+    pub meta: RequestMeta,
+    /// What the client wants to be told.
+    pub notifications: ListenFilter,
+    /// Members of later revisions.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// The notifications of one stream.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenFilter {
+    /// The list of prompts changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts_list_changed: Option<bool>,
+    /// One of these resources changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_subscriptions: Option<Vec<String>>,
+    /// The list of resources changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources_list_changed: Option<bool>,
+    /// One of these tasks changed. Of the extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_ids: Option<Vec<String>>,
+    /// The list of tools changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_list_changed: Option<bool>,
+    /// Members of later revisions.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Params of `notifications/subscriptions/acknowledged`, the first message of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcknowledgedParams {
+    /// Names the stream.
+    #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<SubscriptionMeta>,
+    /// What the client will be told.
+    pub notifications: ListenFilter,
+    /// Members of later revisions.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Metadata of everything that is told on a stream.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SubscriptionMeta {
+    /// The id of the request that opened the stream, as a string.
+    #[serde(
+        rename = "io.modelcontextprotocol/subscriptionId",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub subscription: Option<String>,
+    /// Other metadata.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
