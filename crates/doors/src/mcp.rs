@@ -30,7 +30,7 @@ use std::time::Duration;
 use callgate_call::{Caller, Cancel, LogLevel, Scope, Wire};
 use callgate_gate::Gate;
 use callgate_wires::jsonrpc::Id;
-use callgate_wires::mcp::RequestMeta;
+use callgate_wires::mcp::{ClientCapabilities, RequestMeta};
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
@@ -166,7 +166,7 @@ pub struct Peer {
 pub(crate) enum Era {
     /// Everything is in the request.
     Modern {
-        capabilities: Map<String, Value>,
+        capabilities: Box<ClientCapabilities>,
         log_level: Option<LogLevel>,
     },
     /// It was said in the handshake.
@@ -214,17 +214,14 @@ impl Era {
     /// True if the client said it has `capability`.
     fn has(&self, capability: &str) -> bool {
         match self {
-            Self::Modern { capabilities, .. } => capabilities.contains_key(capability),
+            Self::Modern { capabilities, .. } => capabilities.has(capability),
             Self::Legacy(session) => session.has(capability),
         }
     }
 
     fn has_extension(&self, extension: &str) -> bool {
         match self {
-            Self::Modern { capabilities, .. } => capabilities
-                .get("extensions")
-                .and_then(|extensions| extensions.get(extension))
-                .is_some(),
+            Self::Modern { capabilities, .. } => capabilities.has_extension(extension),
             // Tasks were an experiment in the legacy era and another one.
             Self::Legacy(_) => false,
         }

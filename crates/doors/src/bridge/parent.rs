@@ -226,8 +226,10 @@ impl Door {
             .as_deref()
             .and_then(IdempotencyKey::new);
         call.lease = meta.lease_token.as_deref().map(LeaseToken::new);
-        call.trace_id = meta.trace_id;
-        call.parent_span = meta.parent_span;
+        if let Some((trace, span)) = meta.trace() {
+            call.trace_id = Some(trace.to_owned());
+            call.parent_span = Some(span.to_owned());
+        }
         call.fits = match told {
             Told { shape, .. } if shape.gives_content => fits_content,
             Told { shape, knows_us } if shape.structured && knows_us => fits_twice,

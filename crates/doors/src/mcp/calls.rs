@@ -136,8 +136,10 @@ impl Server {
             .as_deref()
             .and_then(IdempotencyKey::new);
         call.lease = request.meta.lease_token.as_deref().map(LeaseToken::new);
-        call.trace_id.clone_from(&request.meta.trace_id);
-        call.parent_span.clone_from(&request.meta.parent_span);
+        if let Some((trace, span)) = request.meta.trace() {
+            call.trace_id = Some(trace.to_owned());
+            call.parent_span = Some(span.to_owned());
+        }
         call
     }
 

@@ -20,7 +20,7 @@ use callgate_call::{BearerToken, LogLevel, Wire};
 use callgate_wires::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message, RpcError,
 };
-use callgate_wires::mcp::{self as wire, MODERN, RequestMeta, VERSIONS, check_headers};
+use callgate_wires::mcp::{self as wire, MODERN, Params, RequestMeta, VERSIONS, check_headers};
 use callgate_wires::sse;
 use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value};
@@ -295,7 +295,8 @@ impl HttpDoor {
         let schema = (incoming.method == "tools/call")
             .then(|| self.server.schema_of(params, peer))
             .flatten();
-        let mirrored = check_headers(&find, version, &incoming.method, params, schema.as_ref());
+        let params = Params::Other(params.cloned().unwrap_or_default());
+        let mirrored = check_headers(&find, version, &incoming.method, &params, schema.as_ref());
         // A version nobody speaks is told as such when both places agree on it.
         match (&mirrored, meta.check_modern()) {
             (Err(error), _)

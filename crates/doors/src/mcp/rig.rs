@@ -143,7 +143,7 @@ pub(super) fn request(params: Value) -> (Request, mpsc::Receiver<Outgoing>) {
         meta: RequestMeta::read(Some(&params)).unwrap(),
         params: params.as_object().cloned().unwrap(),
         era: Era::Modern {
-            capabilities: Map::new(),
+            capabilities: Box::default(),
             log_level: None,
         },
         peer: peer(),

@@ -1,14 +1,14 @@
 //! Calls that their client asks after instead of waiting: the tasks extension. A task lives in
 //! memory, as long as its time to live after its end; the call itself is recorded like any other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{Answers, Call, Caller, Cancel, Timestamp};
 use callgate_gate::{Entry, Gate};
-use callgate_wires::mcp::meta;
+use callgate_wires::mcp::{ClientCapabilities, meta};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, watch};
 
@@ -334,7 +334,7 @@ impl Server {
             tasks: Arc::clone(&self.tasks),
             task,
             seal: self.seal.clone(),
-            askable: request_capabilities(request),
+            askable: askable(request),
             stopping: self.stopping.clone(),
         };
         self.calls.spawn(async move {
@@ -439,7 +439,8 @@ struct Follow {
     tasks: Arc<Tasks>,
     task: Arc<Task>,
     seal: super::Seal,
-    askable: BTreeMap<String, ()>,
+    /// What its client can be asked for.
+    askable: Box<ClientCapabilities>,
     stopping: Cancel,
 }
 
@@ -495,7 +496,7 @@ impl Follow {
     fn is_askable(&self, question: &Value) -> bool {
         let method = question.get("method").and_then(Value::as_str);
         let needed = method.and_then(|method| method.split('/').next());
-        needed.is_some_and(|needed| self.askable.contains_key(needed))
+        needed.is_some_and(|needed| self.askable.has(needed))
     }
 
     /// Waits until everything that can be asked is answered; `None` if the task is cancelled,
@@ -530,12 +531,10 @@ impl Follow {
     }
 }
 
-fn request_capabilities(request: &Request) -> BTreeMap<String, ()> {
+fn askable(request: &Request) -> Box<ClientCapabilities> {
     match &request.era {
-        super::Era::Modern { capabilities, .. } => {
-            capabilities.keys().map(|key| (key.clone(), ())).collect()
-        }
-        super::Era::Legacy(_) => BTreeMap::new(),
+        super::Era::Modern { capabilities, .. } => capabilities.clone(),
+        super::Era::Legacy(_) => Box::default(),
     }
 }
 

@@ -110,13 +110,61 @@ impl<'a> Quick<'a> {
         }
     }
 
+    /// Any value, nested at most `depth_left` deep, as the bytes it is.
+    pub fn raw_value(&mut self, depth_left: usize) -> Option<&'a str> {
+        self.next_byte()?;
+        let start = self.at;
+        self.pass(depth_left)?;
+        self.text.get(start..self.at)
+    }
+
+    /// Passes a value without keeping it, as closely as one that is kept.
+    fn pass(&mut self, depth_left: usize) -> Option<()> {
+        match self.next_byte()? {
+            b'{' => {
+                let inside = depth_left.checked_sub(1)?;
+                let (mut names, mut count) = ([""; NAMES_PASSED_MAX], 0);
+                self.members(|quick, name| {
+                    let is_new = !names[..count].contains(&name);
+                    *names.get_mut(count).filter(|_| is_new)? = name;
+                    count += 1;
+                    quick.pass(inside)
+                })
+            }
+            b'[' => {
+                let inside = depth_left.checked_sub(1)?;
+                self.expect(b'[')?;
+                if self.takes(b']') {
+                    return Some(());
+                }
+                loop {
+                    self.pass(inside)?;
+                    if !self.takes(b',') {
+                        return self.expect(b']');
+                    }
+                }
+            }
+            // One with escapes is built, which looks at them.
+            b'"' => {
+                let start = self.at;
+                if self.plain().is_some() {
+                    return Some(());
+                }
+                self.at = start;
+                self.string().map(drop)
+            }
+            _ => self.value(0).map(drop),
+        }
+    }
+
     fn word(&mut self, word: &str, value: Value) -> Option<Value> {
         let is_it = self.bytes()[self.at..].starts_with(word.as_bytes());
         self.at += word.len();
         is_it.then_some(value)
     }
 
-    fn string(&mut self) -> Option<String> {
+    /// A string.
+    pub fn string(&mut self) -> Option<String> {
         self.expect(b'"')?;
         let mut text = String::new();
         loop {
@@ -241,6 +289,9 @@ impl<'a> Quick<'a> {
         self.takes(wanted).then_some(())
     }
 }
+
+/// Members of an object that is passed and not kept: each name is compared with all before it.
+const NAMES_PASSED_MAX: usize = 16;
 
 /// So many digits are a number that every integer type here holds.
 const DIGITS_EXACT: usize = 18;

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::HEADER_MISMATCH;
+use super::{HEADER_MISMATCH, Params};
 use crate::jsonrpc::RpcError;
 
 /// Gives a header's value by its lower-case name.
@@ -20,7 +20,7 @@ pub fn check_headers<'a>(
     header: HeaderCheck<'a>,
     version: &str,
     method: &str,
-    params: Option<&Value>,
+    params: &Params,
     schema: Option<&Value>,
 ) -> Result<(), RpcError> {
     let required = |name: &str, wanted: &str| match header(name) {
@@ -35,14 +35,8 @@ pub fn check_headers<'a>(
     };
     required("mcp-protocol-version", version)?;
     required("mcp-method", method)?;
-    let field = match method {
-        "tools/call" | "prompts/get" => "name",
-        "resources/read" => "uri",
-        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
-        _ => return Ok(()),
-    };
     // A body without it is refused for that, by whoever reads it.
-    if let Some(name) = params.and_then(|p| p.get(field)).and_then(Value::as_str) {
+    if let Some(name) = params.mirrored_name(method) {
         required("mcp-name", name)?;
     }
     match schema {
@@ -55,19 +49,18 @@ pub fn check_headers<'a>(
 fn check_params<'a>(
     header: HeaderCheck<'a>,
     schema: &Value,
-    params: Option<&Value>,
+    params: &Params,
 ) -> Result<(), RpcError> {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return Ok(());
     };
-    let arguments = params.and_then(|params| params.get("arguments"));
     for (property, declared) in properties {
         let Some(mark) = declared.get("x-mcp-header").and_then(Value::as_str) else {
             continue;
         };
         let name = format!("mcp-param-{}", mark.to_ascii_lowercase());
         let given = header(&name);
-        let wanted = match arguments.and_then(|arguments| arguments.get(property)) {
+        let wanted = match params.argument(property) {
             None | Some(Value::Null) => {
                 if given.is_some() {
                     return Err(mismatch(format!("the header {name} has nothing to mirror")));
@@ -135,9 +128,16 @@ mod tests {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| *value)
         };
-        check_headers(&find, "2026-07-28", method, Some(params), Some(schema))
-            .err()
-            .map(|error| error.code)
+        // As they are read where nothing is unusual, and where something is.
+        let call = crate::jsonrpc::ReadParams::of(method, params.clone());
+        let code = |params: &Params| {
+            check_headers(&find, "2026-07-28", method, params, Some(schema))
+                .err()
+                .map(|error| error.code)
+        };
+        let told = code(&Params::Other(params.clone()));
+        assert_eq!(code(&call), told);
+        told
     }
 
     #[test]
