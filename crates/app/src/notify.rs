@@ -11,6 +11,7 @@ use callgate_registry::config::{RunsConfig, WebhookConfig};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
 use callgate_store::Run;
+use callgate_text::encode_hex;
 use callgate_wires::stream::CONTRACT_VERSION;
 use hyper::header::{HeaderName, HeaderValue};
 use ring::hmac;
@@ -131,12 +132,7 @@ impl Notifier {
 /// `t=SECONDS,v1=HEX`: HMAC-SHA256 over `SECONDS.BODY`, so that an old one can not be sent again.
 fn signature(secret: &hmac::Key, seconds: u64, body: &str) -> String {
     let tag = hmac::sign(secret, format!("{seconds}.{body}").as_bytes());
-    let hex: String = tag
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("t={seconds},v1={hex}")
+    format!("t={seconds},v1={}", encode_hex(tag.as_ref()))
 }
 
 /// Ends that are told of at a time; further ones wait in the ring of events.

@@ -182,13 +182,7 @@ impl CallId {
 
 impl fmt::Display for CallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0; 32];
-        for (index, byte) in self.0.to_be_bytes().into_iter().enumerate() {
-            text[index * 2] = HEX[usize::from(byte >> 4)];
-            text[index * 2 + 1] = HEX[usize::from(byte & 15)];
-        }
-        f.write_str(std::str::from_utf8(&text).expect("hex digits are ASCII"))
+        f.write_str(&callgate_text::encode_hex(&self.0.to_be_bytes()))
     }
 }
 

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use callgate_call::{Fault, Guarantee, Isolation, Job, Load, Output, RunFuture, Runner};
 use callgate_sandbox::{Limits, Spawner, Spec, child_program};
+use callgate_text::encode_hex;
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -313,7 +314,7 @@ impl Pool {
             spec.env.push((ISOLATION_VARIABLE.into(), isolation.into()));
             // Its own forks are what the zygote is for; theirs are not.
             if fitness.forbids(Guarantee::NoSubprocess) {
-                let program = hex(&child_program());
+                let program = encode_hex(&child_program());
                 spec.env.push((FILTER_VARIABLE.into(), program.into()));
             }
         }
@@ -394,10 +395,6 @@ async fn keep(pool: Weak<Pool>) {
     while let Some(next) = pool.upgrade().and_then(|pool| pool.end_idle()) {
         tokio::time::sleep_until(next).await;
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One tool served by a pool.

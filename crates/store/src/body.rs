@@ -3,6 +3,7 @@
 //! only under the commit lock.
 
 use callgate_call::{CallId, Digest, is_plain};
+use callgate_text::write_hex;
 
 use crate::KeyId;
 
@@ -169,16 +170,6 @@ const HEX_PAIRS: [[u8; 2]; 256] = {
     }
     pairs
 };
-
-fn write_hex(raw: &[u8], out: &mut Vec<u8>) {
-    let mut text = [0; 64];
-    let text = &mut text[..raw.len() * 2];
-    // Pairs of a length that the compiler knows: a slice's would be a call of `memcpy` each.
-    for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(raw) {
-        *pair = HEX_PAIRS[usize::from(*byte)];
-    }
-    out.extend_from_slice(text);
-}
 
 fn write_text(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();

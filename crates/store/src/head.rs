@@ -9,6 +9,7 @@ use std::path::Path;
 
 use callgate_call::bounded::{read_path, read_path_text};
 use callgate_call::{Digest, Timestamp};
+use callgate_text::{decode_hex_array, encode_hex};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 
@@ -69,9 +70,9 @@ impl Head {
         let doc = HeadDoc {
             at: self.at.0,
             hash: self.hash.to_hex(),
-            public_key: hex(&self.public_key),
+            public_key: encode_hex(&self.public_key),
             seq: self.seq,
-            signature: hex(&self.signature),
+            signature: encode_hex(&self.signature),
         };
         serde_json::to_string(&doc).expect("plain values become JSON")
     }
@@ -84,8 +85,8 @@ impl Head {
             seq: doc.seq,
             hash: Digest::from_hex(&doc.hash)?,
             at: Timestamp(doc.at),
-            public_key: unhex(&doc.public_key)?,
-            signature: unhex(&doc.signature)?,
+            public_key: decode_hex_array(&doc.public_key)?,
+            signature: decode_hex_array(&doc.signature)?,
         };
         (head.to_json() == text).then_some(head)
     }
@@ -150,7 +151,7 @@ pub(crate) fn kept(state: &Path) -> Result<KeptHead, StoreError> {
     let Some(head) = text.strip_suffix('\n').and_then(Head::from_json) else {
         return Ok(KeptHead::Bad(NOT_AS_WRITTEN));
     };
-    if public.is_some_and(|public| public != format!("{}\n", hex(&head.public_key))) {
+    if public.is_some_and(|public| public != format!("{}\n", encode_hex(&head.public_key))) {
         return Ok(KeptHead::Bad(
             "the signed head has another key than head.pub",
         ));
@@ -165,7 +166,7 @@ pub(crate) fn kept(state: &Path) -> Result<KeptHead, StoreError> {
 #[must_use]
 pub fn public_key_of(state: &Path) -> Option<[u8; 32]> {
     let text = read_path_text(state.join("head.pub"), SMALL_FILE_BYTES_MAX).ok()?;
-    unhex(text.trim_end())
+    decode_hex_array(text.trim_end())
 }
 
 impl crate::state::Inner {
@@ -212,7 +213,7 @@ impl Store {
                 self.replace("head.json", &format!("{}\n", head.to_json()))?;
             }
             if !self.dir.join("head.pub").exists() {
-                self.replace("head.pub", &format!("{}\n", hex(&head.public_key)))?;
+                self.replace("head.pub", &format!("{}\n", encode_hex(&head.public_key)))?;
             }
             inner.signed_seq = head.seq;
             Ok(())
@@ -233,7 +234,7 @@ impl Store {
             let path = self.dir.join("signing.key");
             match read_path_text(&path, SMALL_FILE_BYTES_MAX) {
                 Ok(text) => {
-                    let secret = unhex(text.trim_end()).ok_or_else(|| {
+                    let secret = decode_hex_array(text.trim_end()).ok_or_else(|| {
                         StoreError::read(&path, io::Error::from(io::ErrorKind::InvalidData))
                     })?;
                     return Ok(SigningKey::from_bytes(&secret));
@@ -243,7 +244,7 @@ impl Store {
             }
             let mut secret = [0; 32];
             getrandom::fill(&mut secret).map_err(|_| StoreError::Random)?;
-            self.replace("signing.key", &format!("{}\n", hex(&secret)))?;
+            self.replace("signing.key", &format!("{}\n", encode_hex(&secret)))?;
             Ok(SigningKey::from_bytes(&secret))
         })
     }
@@ -265,27 +266,4 @@ impl Store {
         };
         write().map_err(|e| StoreError::write(&path, e))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-}
-
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let text = text.as_bytes();
-    if text.len() != N * 2 {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        let digit = |c: u8| char::from(c).to_digit(16);
-        *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok()?;
-    }
-    Some(bytes)
 }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use callgate_call::{Digest, bounded, canonical_json};
 use callgate_registry::environment::Environment;
 use callgate_store::{Filter, Head, Verdict, give_file_with};
+use callgate_text::encode_hex;
 use callgate_wires::json::{self, DEPTH_MAX};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -259,17 +260,13 @@ fn report(place: &Place, verdict: &Verdict) -> ExitCode {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn head_json(head: &Head) -> Value {
     json!({
         "seq": head.seq,
         "hash": head.hash.to_hex(),
         "at_ms": head.at.0,
-        "public_key": hex(&head.public_key),
-        "signature": hex(&head.signature),
+        "public_key": encode_hex(&head.public_key),
+        "signature": encode_hex(&head.signature),
     })
 }
 

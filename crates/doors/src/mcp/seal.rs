@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Clock, Timestamp};
+use callgate_text::{decode_lower_hex, encode_hex};
 use serde_json::{Value, json};
 
 /// Seals and opens.
@@ -31,14 +32,14 @@ impl Seal {
         let body = json!([until, value]).to_string();
         format!(
             "{}{}",
-            hex(&self.mac(whom, body.as_bytes())),
-            hex(body.as_bytes())
+            encode_hex(&self.mac(whom, body.as_bytes())),
+            encode_hex(body.as_bytes())
         )
     }
 
     /// Opens what was sealed for `whom`.
     pub(crate) fn open(&self, whom: &str, sealed: &str) -> Result<Value, Broken> {
-        let bytes = unhex(sealed).ok_or(Broken)?;
+        let bytes = decode_lower_hex(sealed).ok_or(Broken)?;
         let (mac, body) = bytes.split_at_checked(MAC_BYTES).ok_or(Broken)?;
         // Compared as hashes, in constant time.
         if blake3::hash(mac) != blake3::hash(&self.mac(whom, body)) {
@@ -64,7 +65,7 @@ impl Seal {
             .update(b"nonce")
             .update(&now)
             .update(&counter.to_be_bytes());
-        hex(&hasher.finalize().as_bytes()[..MAC_BYTES])
+        encode_hex(&hasher.finalize().as_bytes()[..MAC_BYTES])
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -85,31 +86,6 @@ impl Seal {
 }
 
 const MAC_BYTES: usize = 16;
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
-        return None;
-    };
-    pairs
-        .iter()
-        .map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?))
-        .collect()
-}
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use callgate_call::{Artifact, Fault, Output, SlotChange, Slots, Tool};
+use callgate_text::encode_hex;
 use callgate_wires::toolhost::{self as wire, PROFILE_SLOTS, PatchOp};
 use ring::digest::{SHA256, digest};
 
@@ -12,11 +13,7 @@ pub const OUTPUT_SLOT: u8 = PROFILE_SLOTS - 1;
 /// SHA-256 in hexadecimal.
 #[must_use]
 pub fn sha256(text: &str) -> String {
-    let hash = digest(&SHA256, text.as_bytes());
-    hash.as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    encode_hex(digest(&SHA256, text.as_bytes()).as_ref())
 }
 
 /// The state's digest.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use callgate_call::{Clock, Fault, Timestamp};
+use callgate_text::encode_hex;
 use rustix::fs::Stat;
 
 use super::place::fault;
@@ -117,7 +118,7 @@ impl Stamp {
         for number in self.0 {
             hasher.update(&number.to_le_bytes());
         }
-        format!("st-{}", hex(&half(&hasher.finalize())))
+        format!("st-{}", encode_hex(&half(&hasher.finalize())))
     }
 }
 
@@ -162,11 +163,5 @@ fn half(hash: &blake3::Hash) -> [u8; 16] {
 }
 
 pub(crate) fn shown(digest: &[u8; 16]) -> String {
-    format!("b3-{}", hex(digest))
-}
-
-fn hex(bytes: &[u8; 16]) -> String {
-    let mut whole = [0; 32];
-    whole[..bytes.len()].copy_from_slice(bytes);
-    blake3::Hash::from_bytes(whole).to_hex()[..2 * bytes.len()].to_owned()
+    format!("b3-{}", encode_hex(digest))
 }

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use callgate_registry::environment::Environment;
 use callgate_store::{Filter, Verdict, public_key_of, show_file, verify_file};
+use callgate_text::encode_hex;
 use serde_json::json;
 
-use super::{head_json, hex, show_records, verdict_json};
+use super::{head_json, show_records, verdict_json};
 use crate::cli::Place;
 use crate::show;
 
@@ -94,7 +95,7 @@ pub fn verify(
         body["head"] = head_json(head);
         body["consistent"] = json!(true);
         body["signer"] = json!({
-            "public_key": hex(&head.public_key),
+            "public_key": encode_hex(&head.public_key),
             "is": signer.word(),
             "proves_origin": signer.is_known(),
         });
@@ -106,7 +107,7 @@ pub fn verify(
         }
         show::json(&body);
     } else {
-        tell(&verdict, head.seq, &hex(&head.public_key), signer);
+        tell(&verdict, head.seq, &encode_hex(&head.public_key), signer);
     }
     Ok(match signer.is_refused() {
         true => ExitCode::FAILURE,
@@ -128,7 +129,7 @@ fn tell(verdict: &Verdict, seq: u64, key: &str, signer: Signer) {
             show::say(ITSELF);
         }
         Signer::Foreign { instead, given } => {
-            let instead = hex(&instead);
+            let instead = encode_hex(&instead);
             if given {
                 return show::complain(&format!(
                     "signed by a foreign key, {key}, and not by the given one, {instead}; its \

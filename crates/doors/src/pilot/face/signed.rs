@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use callgate_call::Timestamp;
+use callgate_text::{decode_hex, encode_hex};
 use ring::{digest, hmac};
 
 const TIME: &str = "x-machina-ts";
@@ -64,7 +65,7 @@ impl Signatures {
         };
         // Clients that name the version of their scheme mean this one.
         let signature = signature.strip_prefix("v1=").unwrap_or(signature);
-        let signature = from_hex(signature).ok_or(Unsigned)?;
+        let signature = decode_hex(signature).ok_or(Unsigned)?;
         let signed = signed_text([time, nonce, method, path], body);
         hmac::verify(&self.key, signed.as_bytes(), &signature).map_err(|_| Unsigned)?;
         let window_ms = u64::try_from(WINDOW.as_millis()).unwrap_or(u64::MAX);
@@ -86,19 +87,9 @@ impl Signatures {
 
 fn signed_text(head: [&str; 4], body: &[u8]) -> String {
     let body = digest::digest(&digest::SHA256, body);
-    let body: String = body.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    let body = encode_hex(body.as_ref());
     let lines = head.into_iter().chain([body.as_str()]);
     lines.flat_map(|line| [line, "\n"]).collect()
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let pairs = text.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| match pair {
-        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
-        _ => None,
-    };
-    pairs.map(byte).collect()
 }
 
 #[cfg(test)]
@@ -112,7 +103,7 @@ mod tests {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"secret");
         let text = signed_text([time, nonce, "POST", "/enqueue"], BODY);
         let tag = hmac::sign(&key, text.as_bytes());
-        let tag: String = tag.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        let tag = encode_hex(tag.as_ref());
         let mut headers = HeaderMap::new();
         for (name, value) in [(TIME, time), (NONCE, nonce), (SIGNATURE, &tag)] {
             headers.insert(name, value.parse().unwrap());
@@ -167,8 +158,8 @@ mod tests {
             let checked = check(&headers(time, "n"), "POST", "/enqueue", BODY);
             assert_eq!(checked, verdict, "{time}");
         }
-        assert_eq!(from_hex("0g"), None);
-        assert_eq!(from_hex("0"), None);
+        assert_eq!(decode_hex("0g"), None);
+        assert_eq!(decode_hex("0"), None);
         let strangers = Signatures::new("other");
         let checked = strangers.check(
             &headers("1700000000", "n4"),
