@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use callgate_text::rfc3339_millis;
+
 /// Milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
@@ -21,24 +23,7 @@ impl Timestamp {
     /// The moment in UTC, as `2026-10-26T07:33:20.123Z`.
     #[must_use]
     pub fn rfc3339(self) -> String {
-        let (seconds, ms) = (self.0 / 1000, self.0 % 1000);
-        let (days, rest) = (seconds / 86_400, seconds % 86_400);
-        // Days to a date, after Howard Hinnant: years begin in March, so that leap days are
-        // last. All numbers are positive from 1970 on.
-        let z = days + 719_468;
-        let (era, doe) = (z / 146_097, z % 146_097);
-        let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-        let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-        let mp = (5 * doy + 2) / 153;
-        let day = doy - (153 * mp + 2) / 5 + 1;
-        let month = if mp < 10 { mp + 3 } else { mp - 9 };
-        let year = yoe + era * 400 + u64::from(month <= 2);
-        format!(
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{ms:03}Z",
-            rest / 3600,
-            rest / 60 % 60,
-            rest % 60
-        )
+        rfc3339_millis(self.0)
     }
 
     /// How long ago `earlier` was; zero if it lies ahead.

@@ -1,24 +1,31 @@
 //! Timestamps of RFC 3339, in UTC and the proleptic Gregorian calendar.
 
+use std::fmt::Write as _;
+
 const DAY_SECONDS: i64 = 86_400;
 /// The days of 400 years, after which the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
 /// From 0000-03-01 to 1970-01-01.
 const EPOCH_DAYS: i64 = 719_468;
 
+/// The longest text of a year with four digits.
+const TEXT_BYTES: usize = "2026-10-26T07:33:20.123456789Z".len();
+
 /// Milliseconds since 1970 as `2026-10-26T07:33:20.123Z`.
 #[must_use]
 pub fn rfc3339_millis(unix_ms: u64) -> String {
-    let whole = date_and_time((unix_ms / 1000).cast_signed());
-    format!("{whole}.{:03}Z", unix_ms % 1000)
+    let mut text = date_and_time((unix_ms / 1000).cast_signed());
+    let _ = write!(text, ".{:03}Z", unix_ms % 1000); // a String takes everything
+    text
 }
 
 /// Microseconds since 1970 as `2026-10-26T07:33:20.123456Z`. Up to the year 9999 all are of one
 /// length, so that they sort as text too.
 #[must_use]
 pub fn rfc3339_micros(unix_us: u64) -> String {
-    let whole = date_and_time((unix_us / 1_000_000).cast_signed());
-    format!("{whole}.{:06}Z", unix_us % 1_000_000)
+    let mut text = date_and_time((unix_us / 1_000_000).cast_signed());
+    let _ = write!(text, ".{:06}Z", unix_us % 1_000_000); // a String takes everything
+    text
 }
 
 /// Seconds and nanoseconds since 1970, with as many digits of a fraction as are needed. `None`
@@ -31,8 +38,8 @@ pub fn rfc3339(seconds: i64, nanos: u32) -> Option<String> {
     }
     let mut text = date_and_time(seconds);
     if nanos > 0 {
-        let fraction = format!(".{nanos:09}");
-        text.push_str(fraction.trim_end_matches('0'));
+        let _ = write!(text, ".{nanos:09}"); // a String takes everything
+        text.truncate(text.trim_end_matches('0').len());
     }
     text.push('Z');
     Some(text)
@@ -67,7 +74,12 @@ fn date_and_time(seconds: i64) -> String {
     let (year, month, day) = civil(seconds.div_euclid(DAY_SECONDS));
     let of_day = seconds.rem_euclid(DAY_SECONDS);
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+    let mut text = String::with_capacity(TEXT_BYTES);
+    let _ = write!(
+        text, // a String takes everything
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+    );
+    text
 }
 
 /// Year, month and day of a day counted from 1970-01-01. Howard Hinnant's algorithm: years begin
@@ -123,6 +135,8 @@ fn numbers<const N: usize>(text: &str, mark: char, widths: [usize; N]) -> Option
 
 #[cfg(test)]
 mod tests {
+    use callgate_testing::{Random, mutant};
+
     use super::*;
 
     #[test]
@@ -211,5 +225,41 @@ mod tests {
         ] {
             assert_eq!(parse_rfc3339(wrong), None, "{wrong}");
         }
+    }
+
+    /// 100,000 changed texts: one that is read is the moment that is written.
+    #[test]
+    fn mutated_moments() {
+        const SEEDS: [&[u8]; 4] = [
+            b"2026-10-26T07:33:20.123456Z",
+            b"2026-10-26 09:33:20+02:00",
+            b"9999-12-31T23:59:60-23:59",
+            b"1970-01-01T00:00:00.0Z",
+        ];
+        const WORDS: [&[u8]; 10] = [
+            b":",
+            b"-",
+            b"+",
+            b".",
+            b"T",
+            b"Z",
+            b"99",
+            b"9999",
+            b"\xc3\xa9",
+            b"\xff",
+        ];
+        /// The end of the year 9999.
+        const END_US: u64 = 253_402_300_800_000_000;
+        let mut random = Random::new("mutated moments");
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            let bytes = mutant(&mut random, &SEEDS, &WORDS);
+            let moment = String::from_utf8_lossy(&bytes);
+            if let Some(us) = parse_rfc3339(&moment).filter(|us| *us < END_US) {
+                assert_eq!(parse_rfc3339(&rfc3339_micros(us)), Some(us), "{moment}");
+                taken += 1;
+            }
+        }
+        assert!(taken > 0);
     }
 }

@@ -5,6 +5,7 @@
 //! (`engine.rs`); what it prints is in its log, on its screen and on its way to whoever follows it
 //! (`session.rs`) before anybody is answered.
 
+mod clock;
 mod engine;
 mod log;
 mod order;
@@ -12,7 +13,6 @@ mod pump;
 mod screen;
 mod session;
 mod text;
-mod when;
 
 use std::ffi::OsString;
 use std::io;
@@ -23,6 +23,7 @@ use callgate_call::{
     Fault, Job, Needs, Notification, Output, RunFuture, Runner, Secrets, Tier, Tool, whole_number,
 };
 use callgate_sandbox::Limits;
+use callgate_text::parse_rfc3339;
 use serde_json::{Value, json};
 
 use crate::files::Lists;
@@ -154,7 +155,7 @@ async fn read_logs(session: Arc<session::Session>, input: &Value) -> Result<Valu
     let since_us = match input["since_ts"].as_str() {
         None => 0,
         Some(text) => {
-            when::parse(text).ok_or_else(|| bad("since_ts", "not a moment in ISO 8601"))?
+            parse_rfc3339(text).ok_or_else(|| bad("since_ts", "not a moment in ISO 8601"))?
         }
     };
     // Zero and less are no bound.

@@ -16,12 +16,12 @@ use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 
+use super::clock::SessionClock;
 use super::log::{LOGS_BYTES_MAX, Space, level};
 use super::order::Order;
 use super::pump::{Pump, Source};
 use super::session::{Session, State};
 use super::text::Decoder;
-use super::when::SessionClock;
 use crate::programs::{Programs, bad, live_in};
 
 /// Sessions that run at the same time; more are refused.

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use callgate_call::{Audience, Clock, Fault, Hearer, Stream, Timestamp, Topics, write_json_text};
 use callgate_sandbox::{Ending, Terminal, TerminalSize};
+use callgate_text::rfc3339_micros;
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, timeout_at};
 
+use super::clock::SessionClock;
 use super::log::{LOG_BYTES_MAX, Line, Log, Space};
 use super::screen::Screen;
-use super::when::{self, SessionClock};
 
 /// How long a program may take to read what is written to it. What it has not taken by then is
 /// not written.
@@ -115,7 +116,7 @@ impl Session {
         part("{\"session_id\":", &self.id);
         part(",\"stream\":", word(stream));
         part(",\"data\":", data);
-        part(",\"timestamp\":", &when::text(at_us));
+        part(",\"timestamp\":", &rfc3339_micros(at_us));
         body.push(b'}');
         String::from_utf8(body).unwrap_or_default()
     }
@@ -222,7 +223,7 @@ impl Session {
     /// not print says so, with the time to read on from.
     pub fn logs(&self, since_us: u64, lines_max: Option<usize>) -> Value {
         let excerpt = self.state().log.excerpt(since_us);
-        let told = |at_us, stream, text: &str| json!({ "ts": when::text(at_us), "stream": word(stream), "data": text });
+        let told = |at_us, stream, text: &str| json!({ "ts": rfc3339_micros(at_us), "stream": word(stream), "data": text });
         let (lines, more) = excerpt.page(since_us, lines_max, LINES_MAX);
         let line = |line: &Line<'_>| told(line.at_us, line.stream, line.text);
         let mut logs: Vec<Value> = lines.iter().map(line).collect();

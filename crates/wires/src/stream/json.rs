@@ -7,9 +7,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use callgate_text::rfc3339;
 
 use super::msgpack::{Flaw, Reader, Token};
-use super::time::rfc3339;
 use crate::json::has_special;
 
 /// Removes secrets from values before they are encoded.
