@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use callgate_text::{write_decimal, write_json_text};
 use serde_json::{Map, Number, Value};
 
 /// BLAKE3 over canonical bytes.
@@ -155,10 +156,10 @@ const EXACT_FROM: u64 = 1 << 53;
 /// digest of an exact number is one that release 0.1.0 made of a rounded one.
 fn write_number(number: &Number, numbers: Numbers, out: &mut Vec<u8>) -> bool {
     match (number.as_u64(), number.as_i64()) {
-        (Some(n), _) if n < EXACT_FROM => canonical_integer(n, out),
+        (Some(n), _) if n < EXACT_FROM => write_decimal(n, out),
         (_, Some(n)) if n.unsigned_abs() < EXACT_FROM => {
             out.push(b'-');
-            canonical_integer(n.unsigned_abs(), out);
+            write_decimal(n.unsigned_abs(), out);
         }
         _ if numbers == Numbers::AsTheyAre => {
             out.extend_from_slice(number.to_string().as_bytes());
@@ -212,105 +213,6 @@ fn has_exact_integer(value: &Value) -> bool {
     }
 }
 
-fn canonical_integer(mut number: u64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-/// True if a JSON string has these bytes as they are: no quote, backslash or control byte among
-/// them. Nearly every text is so and most are short, hence eight bytes at a time.
-#[must_use]
-pub fn is_plain(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let special = words.iter().fold(0, |all, word| all | special_in(*word));
-    special == 0 && rest.iter().all(|&byte| is_plain_byte(byte))
-}
-
-const fn is_plain_byte(byte: u8) -> bool {
-    (byte >= 0x20) & (byte != b'"') & (byte != b'\\')
-}
-
-/// The high bit of each byte that is not plain.
-fn special_in(word: [u8; 8]) -> u64 {
-    const ONES: u64 = u64::MAX / 255;
-    const LOW: u64 = ONES * 0x7F;
-    let word = u64::from_le_bytes(word);
-    // No sum goes beyond its byte: the high bits are not in it.
-    let control = !(((word & LOW) + ONES * (0x80 - 0x20)) | word);
-    let is = |byte: u8| {
-        let other = word ^ (ONES * u64::from(byte));
-        !(((other & LOW) + LOW) | other)
-    };
-    (control | is(b'"') | is(b'\\')) & (ONES * 0x80)
-}
-
-/// Appends `text` as a JSON string, in its canonical form.
-pub fn write_json_text(text: &str, out: &mut Vec<u8>) {
-    /// After one without escapes the next is looked at as a whole first.
-    const PIECE_BYTES: usize = 512;
-    let bytes = text.as_bytes();
-    // Lines have an escape or two each.
-    out.reserve(bytes.len() + bytes.len() / 16 + 2);
-    out.push(b'"');
-    let (mut written, mut is_calm) = (0, false);
-    let mut escape = |at: usize| {
-        out.extend_from_slice(&bytes[written..at]);
-        write_escape(bytes[at], out);
-        written = at + 1;
-    };
-    for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
-        if is_calm && is_plain(piece) {
-            continue;
-        }
-        is_calm = true;
-        let from = index * PIECE_BYTES;
-        let (words, rest) = piece.as_chunks::<8>();
-        for (index, word) in words.iter().enumerate() {
-            let mut special = special_in(*word);
-            while special != 0 {
-                escape(from + index * 8 + special.trailing_zeros() as usize / 8);
-                special &= special - 1;
-                is_calm = false;
-            }
-        }
-        let from = from + words.len() * 8;
-        let special = rest.iter().enumerate();
-        for (at, _) in special.filter(|(_, byte)| !is_plain_byte(**byte)) {
-            escape(from + at);
-        }
-    }
-    out.extend_from_slice(&bytes[written..]);
-    out.push(b'"');
-}
-
-fn write_escape(byte: u8, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let short = match byte {
-        0x08 => b'b',
-        0x09 => b't',
-        0x0A => b'n',
-        0x0C => b'f',
-        0x0D => b'r',
-        0x00..=0x1F => {
-            let digits = [byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]);
-            out.extend_from_slice(b"\\u00");
-            out.extend_from_slice(&digits);
-            return;
-        }
-        other => other,
-    };
-    out.extend_from_slice(&[b'\\', short]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,19 +242,6 @@ mod tests {
         assert!(order.is_sorted(), "{sorted}");
     }
 
-    /// G-1: whatever is to be escaped, wherever it stands.
-    #[test]
-    fn texts_are_json() {
-        for byte in 0..128_u8 {
-            for before in (0..80).chain([250, 256, 509, 600]) {
-                let text = format!("{}{}é\n", "é".repeat(before), char::from(byte));
-                let mut out = Vec::new();
-                write_json_text(&text, &mut out);
-                assert_eq!(out, serde_json::to_vec(&text).unwrap(), "{text:?}");
-            }
-        }
-    }
-
     /// G-1: nothing of a number is lost, and what is said to be canonical is.
     #[test]
     fn compact_texts() {
@@ -373,21 +262,6 @@ mod tests {
             assert_eq!(is_canonical, text.starts_with('{'), "{text}");
             assert!(!is_canonical || out == canonical(text).as_bytes());
         }
-    }
-
-    #[test]
-    fn plain_bytes_are_told() {
-        for byte in 0..=u8::MAX {
-            let plain = byte >= 0x20 && byte != b'"' && byte != b'\\';
-            for length in 1..20 {
-                for at in 0..length {
-                    let mut bytes = vec![b' '; length];
-                    bytes[at] = byte;
-                    assert_eq!(is_plain(&bytes), plain, "{byte} at {at} of {length}");
-                }
-            }
-        }
-        assert!(is_plain(b"") && is_plain("é\u{7f}\u{80}".as_bytes()));
     }
 
     /// G-1: one value, one digest; another value, another.

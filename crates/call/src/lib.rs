@@ -34,7 +34,7 @@ pub use call::{
     Answers, Call, CallId, CallIds, Caller, IdempotencyKey, LeaseGroup, LeaseToken, ReplayWindow,
     Wire, answer_margin,
 };
-pub use canonical::{Digest, canonical_json, is_plain, write_json_text};
+pub use canonical::{Digest, canonical_json};
 pub use checks::{CapabilityCheck, capability_checks};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;

@@ -1,6 +1,7 @@
 //! Outputs as content blocks, for the wires that have them: MCP and the bridge.
 
 use callgate_call::{Output, Tool};
+use callgate_text::write_json_text;
 use callgate_wires::json;
 use callgate_wires::mcp::resource_links;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ impl Shape {
             return;
         }
         out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
-        json::write_text(as_text(output), out);
+        write_json_text(as_text(output), out);
         out.push(b'}');
         for link in resource_links(value).filter(|_| self.links) {
             out.push(b',');

@@ -2,8 +2,8 @@
 //! tokens never get here, only their digests. A body waits without its `seq`, which is known
 //! only under the commit lock.
 
-use callgate_call::{CallId, Digest, is_plain};
-use callgate_text::write_hex;
+use callgate_call::{CallId, Digest};
+use callgate_text::{write_decimal, write_hex, write_json_text};
 
 use crate::KeyId;
 
@@ -45,7 +45,7 @@ impl<'a> BodyWriter<'a> {
 
     pub(crate) fn text(&mut self, key: &'static str, text: &str) -> &mut Self {
         self.key(key);
-        write_text(cut(text, TEXT_BYTES_MAX), self.bytes);
+        write_json_text(cut(text, TEXT_BYTES_MAX), self.bytes);
         self
     }
 
@@ -59,7 +59,7 @@ impl<'a> BodyWriter<'a> {
 
     pub(crate) fn number(&mut self, key: &'static str, number: u64) -> &mut Self {
         self.key(key);
-        write_number(number, self.bytes);
+        write_decimal(number, self.bytes);
         self
     }
 
@@ -144,62 +144,6 @@ pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// Appends a decimal number.
-pub(crate) fn write_number(mut number: u64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-/// The two digits of every byte.
-const HEX_PAIRS: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
-
-fn write_text(text: &str, out: &mut Vec<u8>) {
-    let bytes = text.as_bytes();
-    out.push(b'"');
-    if is_plain(bytes) {
-        out.extend_from_slice(bytes);
-    } else {
-        write_escaped(bytes, out);
-    }
-    out.push(b'"');
-}
-
-fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    for &byte in bytes {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            0x0C => out.extend_from_slice(b"\\f"),
-            0x00..=0x1F => {
-                out.extend_from_slice(b"\\u00");
-                out.extend_from_slice(&HEX_PAIRS[usize::from(byte)]);
-            }
-            _ => out.push(byte),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,7 +162,7 @@ mod tests {
             .yes(key!("x"), true);
         let seq_at = body.finish();
         let mut whole = bytes[6..seq_at].to_vec();
-        write_number(u64::MAX, &mut whole);
+        write_decimal(u64::MAX, &mut whole);
         whole.extend_from_slice(&bytes[seq_at..]);
         let value: serde_json::Value = serde_json::from_slice(&whole).unwrap();
         assert_eq!(value["caller"], "a\"\\\n\u{1}\u{8}\u{c}é");

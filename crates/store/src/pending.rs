@@ -2,7 +2,9 @@
 //! which of them it means. Their place in the chain is decided under the commit lock.
 
 use crate::Ticket;
-use crate::body::{BodyWriter, write_number};
+use callgate_text::write_decimal;
+
+use crate::body::BodyWriter;
 use crate::frame::{FrameWriter, HASHED_BEFORE_BYTES, Hash, chain_hash, side_digest};
 use crate::side::Change;
 
@@ -148,7 +150,7 @@ impl Pending {
             scratch.extend_from_slice(&hash);
             scratch.extend_from_slice(&side_digest(side));
             scratch.extend_from_slice(&bytes[slot.start..slot.seq_at]);
-            write_number(seq, scratch);
+            write_decimal(seq, scratch);
             scratch.extend_from_slice(&bytes[slot.seq_at..slot.body_end]);
             hash = chain_hash(scratch);
             writer.record(&scratch[HASHED_BEFORE_BYTES..], &hash, side);

@@ -294,4 +294,47 @@ mod tests {
         assert!(is_json_plain(b"") && is_json_plain("é\u{7f}\u{80}".as_bytes()));
         assert_eq!(json_plain_prefix(b""), 0);
     }
+
+    #[test]
+    fn text_len_is_exact() {
+        let all: String = (0u8..=0x7F).map(char::from).chain("é€😀".chars()).collect();
+        let mut out = Vec::new();
+        write_json_text(&all, &mut out);
+        assert_eq!(json_text_len(&all), out.len());
+        for text in [
+            &all,
+            "",
+            "plain",
+            "\"",
+            "\\",
+            "{\"a\":\"\\n\"}",
+            "é\"€",
+            "a\nb\"c",
+            "\u{7f}",
+            &"\"é\\".repeat(100),
+            &format!("{}\n", "\"".repeat(100)),
+        ] {
+            check_written(text);
+        }
+    }
+
+    /// Every character of one byte at every place of a word, and behind the last whole one.
+    #[test]
+    fn texts_are_written_as_by_the_library() {
+        for length in 0..=17 {
+            for (at, byte) in (0..length).flat_map(|at| (0..=0x7F).map(move |byte| (at, byte))) {
+                let mut text = vec![b'x'; length];
+                text[at] = byte;
+                check_written(std::str::from_utf8(&text).unwrap());
+                text[0] = b'"';
+                check_written(std::str::from_utf8(&text).unwrap());
+            }
+        }
+    }
+
+    fn check_written(text: &str) {
+        let mut out = b"before".to_vec();
+        write_json_text(text, &mut out);
+        assert_eq!(out[6..], serde_json::to_vec(text).unwrap(), "{text:?}");
+    }
 }

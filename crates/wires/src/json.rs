@@ -300,83 +300,6 @@ impl<'de> Visitor<'de> for Key {
     }
 }
 
-/// Appends `text` as a JSON string. Eight bytes at a time: outputs are JSON in JSON, with a quote
-/// every few bytes, and long texts without any.
-pub fn write_text(text: &str, out: &mut Vec<u8>) {
-    let bytes = text.as_bytes();
-    out.reserve(bytes.len() + bytes.len() / 8 + 2);
-    out.push(b'"');
-    let mut written = 0;
-    let mut escape = |at: usize| {
-        out.extend_from_slice(&bytes[written..at]);
-        write_escape(bytes[at], out);
-        written = at + 1;
-    };
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let mut special = special_in(*word);
-        while special != 0 {
-            escape(index * 8 + special.trailing_zeros() as usize / 8);
-            special &= special - 1;
-        }
-    }
-    let from = words.len() * 8;
-    for (at, _) in rest
-        .iter()
-        .enumerate()
-        .filter(|(_, byte)| is_special(**byte))
-    {
-        escape(from + at);
-    }
-    out.extend_from_slice(&bytes[written..]);
-    out.push(b'"');
-}
-
-fn write_escape(byte: u8, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let short = match byte {
-        0x08 => b'b',
-        0x09 => b't',
-        0x0A => b'n',
-        0x0C => b'f',
-        0x0D => b'r',
-        0x00..=0x1F => {
-            let digits = [byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]);
-            out.extend_from_slice(b"\\u00");
-            out.extend_from_slice(&digits);
-            return;
-        }
-        other => other,
-    };
-    out.extend_from_slice(&[b'\\', short]);
-}
-
-/// A byte that a string does not have as it is: a quote, a backslash, a control byte.
-const fn is_special(byte: u8) -> bool {
-    matches!(byte, b'"' | b'\\' | 0..0x20)
-}
-
-/// True if any of them is special.
-pub(crate) fn has_special(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let special = words.iter().fold(0, |all, word| all | special_in(*word));
-    special != 0 || rest.iter().any(|byte| is_special(*byte))
-}
-
-/// The high bit of each byte that is special.
-fn special_in(word: [u8; 8]) -> u64 {
-    const ONES: u64 = u64::MAX / 255;
-    const LOW: u64 = ONES * 0x7F;
-    let word = u64::from_le_bytes(word);
-    // No sum goes beyond its byte: the high bits are not in it.
-    let control = !(((word & LOW) + ONES * (0x80 - 0x20)) | word);
-    let is = |byte: u8| {
-        let other = word ^ (ONES * u64::from(byte));
-        !(((other & LOW) + LOW) | other)
-    };
-    (control | is(b'"') | is(b'\\')) & (ONES * 0x80)
-}
-
 /// Appends `value` as compact JSON.
 pub fn write_value(value: &Value, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("writing to a Vec does not fail");
@@ -385,20 +308,6 @@ pub fn write_value(value: &Value, out: &mut Vec<u8>) {
 /// Appends an object as compact JSON.
 pub fn write_object(object: &Map<String, Value>, out: &mut Vec<u8>) {
     serde_json::to_writer(out, object).expect("writing to a Vec does not fail");
-}
-
-/// The number of bytes `write_text` would append.
-#[must_use]
-pub fn text_len(text: &str) -> usize {
-    let escapes: usize = text
-        .bytes()
-        .map(|byte| match byte {
-            b'"' | b'\\' | 0x08 | 0x09 | 0x0A | 0x0C | 0x0D => 1,
-            0x00..=0x1F => 5,
-            _ => 0,
-        })
-        .sum();
-    text.len() + escapes + 2
 }
 
 #[cfg(test)]
@@ -507,48 +416,5 @@ mod tests {
             let wanted: Value = serde_json::from_str(text).unwrap();
             assert_eq!(parse(text.as_bytes(), DEPTH_MAX).unwrap(), wanted);
         }
-    }
-
-    #[test]
-    fn text_len_is_exact() {
-        let all: String = (0u8..=0x7F).map(char::from).chain("é€😀".chars()).collect();
-        let mut out = Vec::new();
-        write_text(&all, &mut out);
-        assert_eq!(text_len(&all), out.len());
-        for text in [
-            &all,
-            "",
-            "plain",
-            "\"",
-            "\\",
-            "{\"a\":\"\\n\"}",
-            "é\"€",
-            "a\nb\"c",
-            "\u{7f}",
-            &"\"é\\".repeat(100),
-            &format!("{}\n", "\"".repeat(100)),
-        ] {
-            check_written(text);
-        }
-    }
-
-    /// Every character of one byte at every place of a word, and behind the last whole one.
-    #[test]
-    fn texts_are_written_as_by_the_library() {
-        for length in 0..=17 {
-            for (at, byte) in (0..length).flat_map(|at| (0..=0x7F).map(move |byte| (at, byte))) {
-                let mut text = vec![b'x'; length];
-                text[at] = byte;
-                check_written(std::str::from_utf8(&text).unwrap());
-                text[0] = b'"';
-                check_written(std::str::from_utf8(&text).unwrap());
-            }
-        }
-    }
-
-    fn check_written(text: &str) {
-        let mut out = b"before".to_vec();
-        write_text(text, &mut out);
-        assert_eq!(out[6..], serde_json::to_vec(text).unwrap(), "{text:?}");
     }
 }

@@ -14,6 +14,7 @@ use callgate_call::{
     Tool, Wire, host_name,
 };
 use callgate_gate::{Entry, Gate, Ticket, others_first};
+use callgate_text::json_text_len;
 use callgate_wires::bridge::limits::MESSAGE_BYTES_MAX;
 use callgate_wires::bridge::{
     CallTool, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, VALUE_ERROR, write_error, write_result,
@@ -348,7 +349,7 @@ fn text_bytes(output: &Output) -> usize {
     if bytes < MESSAGE_BYTES_MAX / 8 {
         bytes
     } else {
-        json::text_len(as_text(output))
+        json_text_len(as_text(output))
     }
 }
 

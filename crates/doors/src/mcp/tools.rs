@@ -6,6 +6,7 @@ use callgate_call::{
     Call, ConfinementHint, Enforcement, Fault, Outcome, Output, Tasks, Tier, Tool, Unserved,
     host_name,
 };
+use callgate_text::write_json_text;
 use callgate_wires::json;
 use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use callgate_wires::mcp::meta;
@@ -307,7 +308,7 @@ fn failure(fault: &Fault, tail: &Tail<'_>) -> Vec<u8> {
         } => json::write_value(content, &mut out),
         other => {
             out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
-            json::write_text(&words_of(other), &mut out);
+            write_json_text(&words_of(other), &mut out);
             out.extend_from_slice(b"}]");
         }
     }

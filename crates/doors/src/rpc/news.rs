@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use callgate_call::{Event, Notification, Subscription, Told};
 use callgate_gate::Gate;
-use callgate_wires::json;
+use callgate_text::write_json_text;
 use serde_json::json;
 
 use super::Peer;
@@ -92,7 +92,7 @@ pub(super) fn lost() -> Vec<u8> {
 fn written(method: &str, params: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(method.len() + params.len() + 48);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
-    json::write_text(method, &mut out);
+    write_json_text(method, &mut out);
     out.extend_from_slice(b",\"params\":");
     out.extend_from_slice(params.as_bytes());
     out.push(b'}');

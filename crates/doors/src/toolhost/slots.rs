@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use callgate_call::{Artifact, Call, Fault, Output, SlotChange, Slots};
-use callgate_wires::json;
+use callgate_text::json_text_len;
 use callgate_wires::toolhost::{self as wire, REPLY_BYTES_MAX, StateMessage};
 
 /// The slots of a pipe. What tools changed can be taken back until it is settled; what the caller
@@ -151,7 +151,7 @@ fn fits(call: &Call, output: &Output, delta: bool) -> Result<(), Fault> {
         0
     };
     let newline = 1;
-    let line = AROUND.len() + hit + json::text_len(output.json.text()) + state.len() + newline;
+    let line = AROUND.len() + hit + json_text_len(output.json.text()) + state.len() + newline;
     if line <= REPLY_BYTES_MAX {
         Ok(())
     } else {

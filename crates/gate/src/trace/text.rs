@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use callgate_text::is_json_plain;
+
 /// An object in the making.
 pub(super) struct Text(String);
 
@@ -27,8 +29,7 @@ impl Text {
 
     pub(super) fn string(&mut self, text: &str) -> &mut Self {
         self.next();
-        let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-        if text.bytes().all(is_plain) {
+        if is_json_plain(text.as_bytes()) {
             self.0.push('"');
             self.0.push_str(text);
             self.0.push('"');

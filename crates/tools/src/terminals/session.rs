@@ -5,9 +5,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use callgate_call::{Audience, Clock, Fault, Hearer, Stream, Timestamp, Topics, write_json_text};
+use callgate_call::{Audience, Clock, Fault, Hearer, Stream, Timestamp, Topics};
 use callgate_sandbox::{Ending, Terminal, TerminalSize};
-use callgate_text::rfc3339_micros;
+use callgate_text::{rfc3339_micros, write_json_text};
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::Sender;

@@ -1,5 +1,6 @@
 //! A parent's answers: a result, or an error with a message and the name of an exception.
 
+use callgate_text::write_json_text;
 use serde_json::{Map, Value};
 
 use super::frame::{FrameError, close_frame, open_frame};
@@ -104,9 +105,9 @@ pub fn write_error(said: &Said, out: &mut Vec<u8>) {
     let cut = |text: &str| text[..text.floor_char_boundary(WORDS_BYTES_MAX)].to_owned();
     let at = open_frame(out);
     out.extend_from_slice(b"{\"error\":{\"message\":");
-    json::write_text(&cut(&said.message), out);
+    write_json_text(&cut(&said.message), out);
     out.extend_from_slice(b",\"type\":");
-    json::write_text(&cut(&said.kind), out);
+    write_json_text(&cut(&said.kind), out);
     out.extend_from_slice(b"}}");
     let _fits = close_frame(at, out);
 }

@@ -1,5 +1,6 @@
 //! `call_tool`, the one request there is.
 
+use callgate_text::write_json_text;
 use serde::de::MapAccess;
 use serde_json::{Map, Value};
 
@@ -178,7 +179,7 @@ pub fn write_call(
 ) -> Result<(), FrameError> {
     let at = open_frame(out);
     out.extend_from_slice(b"{\"method\":\"call_tool\",\"params\":{\"name\":");
-    json::write_text(name, out);
+    write_json_text(name, out);
     out.extend_from_slice(b",\"arguments\":");
     json::write_object(arguments, out);
     if !meta.is_empty() {

@@ -2,9 +2,8 @@
 //! that are not huge. Whatever else there is, wrong or only unusual, comes to nothing here and is
 //! the library's, from its first byte on, so that there is one place that says why.
 
+use callgate_text::json_plain_prefix;
 use serde_json::{Map, Number, Value};
-
-use super::{is_special, special_in};
 
 /// Reads one text from its beginning.
 pub(crate) struct Quick<'a> {
@@ -47,7 +46,7 @@ impl<'a> Quick<'a> {
     /// A string without escapes.
     pub fn plain(&mut self) -> Option<&'a str> {
         self.expect(b'"')?;
-        let end = self.at + plain_bytes(&self.bytes()[self.at..]);
+        let end = self.at + json_plain_prefix(&self.bytes()[self.at..]);
         let text = self.text.get(self.at..end)?;
         self.at = end;
         (self.byte()? == b'"').then(|| {
@@ -168,7 +167,7 @@ impl<'a> Quick<'a> {
         self.expect(b'"')?;
         let mut text = String::new();
         loop {
-            let end = self.at + plain_bytes(&self.bytes()[self.at..]);
+            let end = self.at + json_plain_prefix(&self.bytes()[self.at..]);
             text.push_str(self.text.get(self.at..end)?);
             self.at = end + 1;
             match self.bytes().get(end)? {
@@ -295,18 +294,6 @@ const NAMES_PASSED_MAX: usize = 16;
 
 /// So many digits are a number that every integer type here holds.
 const DIGITS_EXACT: usize = 18;
-
-/// How many bytes there are before the first that is special.
-fn plain_bytes(bytes: &[u8]) -> usize {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let special = special_in(*word);
-        if special != 0 {
-            return index * 8 + special.trailing_zeros() as usize / 8;
-        }
-    }
-    words.len() * 8 + rest.iter().take_while(|byte| !is_special(**byte)).count()
-}
 
 #[cfg(test)]
 pub(crate) mod tests {

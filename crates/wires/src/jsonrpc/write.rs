@@ -1,5 +1,6 @@
 //! What is said by JSON-RPC: results, errors, notifications and requests, as bytes.
 
+use callgate_text::write_json_text;
 use serde_json::{Map, Value};
 
 use super::Id;
@@ -73,7 +74,7 @@ pub fn write_error_object(error: &RpcError, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"code\":");
     out.extend_from_slice(error.code.to_string().as_bytes());
     out.extend_from_slice(b",\"message\":");
-    json::write_text(&error.message, out);
+    write_json_text(&error.message, out);
     if let Some(data) = &error.data {
         out.extend_from_slice(b",\"data\":");
         json::write_value(data, out);
@@ -84,7 +85,7 @@ pub fn write_error_object(error: &RpcError, out: &mut Vec<u8>) {
 /// Appends a notification.
 pub fn write_notification(method: &str, params: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
-    json::write_text(method, out);
+    write_json_text(method, out);
     out.extend_from_slice(b",\"params\":");
     json::write_value(params, out);
     out.push(b'}');
@@ -95,7 +96,7 @@ pub fn write_request(id: &Id, method: &str, params: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id.as_json().as_bytes());
     out.extend_from_slice(b",\"method\":");
-    json::write_text(method, out);
+    write_json_text(method, out);
     out.extend_from_slice(b",\"params\":");
     json::write_value(params, out);
     out.push(b'}');

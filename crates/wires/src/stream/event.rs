@@ -1,5 +1,7 @@
 //! Events: the envelope, and a look into its payload without decoding the rest of it.
 
+use callgate_text::write_decimal;
+
 use super::json::{self, Masked};
 use super::msgpack::{Reader, Token};
 
@@ -51,7 +53,7 @@ impl<'a> Envelope<'a> {
         out.extend_from_slice(b",\"run_id\":");
         json::write_masked(self.run_id, mask, out);
         out.extend_from_slice(b",\"seq\":");
-        json::write_uint(self.seq, out);
+        write_decimal(self.seq, out);
         out.extend_from_slice(b",\"type\":");
         json::write_masked(self.kind, mask, out);
         out.extend_from_slice(b",\"ts\":");
@@ -59,7 +61,7 @@ impl<'a> Envelope<'a> {
         out.extend_from_slice(b",\"payload\":");
         json::write_value(&mut Reader::new(self.payload, 0), mask, out);
         out.extend_from_slice(b",\"attempt\":");
-        json::write_uint(u64::from(self.attempt), out);
+        write_decimal(u64::from(self.attempt), out);
         if let Some(job_id) = self.job_id {
             out.extend_from_slice(b",\"job_id\":");
             json::write_masked(job_id, mask, out);

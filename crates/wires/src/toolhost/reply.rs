@@ -1,5 +1,6 @@
 //! Replies: one JSON object each, compact, keys in the contract's order.
 
+use callgate_text::write_json_text;
 use serde_json::Value;
 
 use super::state::{Artifact, write_delta, write_snapshot};
@@ -117,7 +118,7 @@ impl Reply<'_> {
                     out.extend_from_slice(b"\"status\":\"TOOL_ERROR\",");
                 }
                 out.extend_from_slice(b"\"error\":");
-                json::write_text(error, out);
+                write_json_text(error, out);
                 for (name, value) in extra {
                     out.extend_from_slice(b",\"");
                     out.extend_from_slice(name.as_bytes());
@@ -126,7 +127,7 @@ impl Reply<'_> {
                 }
                 if let Some(detail) = detail {
                     out.extend_from_slice(b",\"detail\":");
-                    json::write_text(detail, out);
+                    write_json_text(detail, out);
                 }
                 out.push(b'}');
             }
@@ -136,9 +137,9 @@ impl Reply<'_> {
                 tier,
             }) => {
                 out.extend_from_slice(b"{\"ok\":true,\"token_id\":");
-                json::write_text(token_id, out);
+                write_json_text(token_id, out);
                 out.extend_from_slice(b",\"tool_aid\":");
-                json::write_text(tool_aid, out);
+                write_json_text(tool_aid, out);
                 out.extend_from_slice(format!(",\"tier\":{tier}}}").as_bytes());
             }
             Self::LeaseCounts {
@@ -168,9 +169,9 @@ impl TookCall<'_> {
         out.extend_from_slice(b",\"status\":\"");
         out.extend_from_slice(self.status.as_str().as_bytes());
         out.extend_from_slice(b"\",\"output_json\":");
-        json::write_text(self.output_json, out);
+        write_json_text(self.output_json, out);
         out.extend_from_slice(b",\"error\":");
-        json::write_text(self.error, out);
+        write_json_text(self.error, out);
         if self.idempotent_hit {
             out.extend_from_slice(b",\"idempotent_hit\":true");
         }

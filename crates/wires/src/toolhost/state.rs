@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use callgate_text::write_json_text;
 use serde_json::{Map, Value};
-
-use crate::json;
 
 /// What one slot holds, in the contract's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -193,11 +192,11 @@ fn write_slots<'a>(slots: impl IntoIterator<Item = (u8, &'a Artifact)>, out: &mu
             out.push(b',');
         }
         out.extend_from_slice(format!("\"{slot}\":{{\"type\":").as_bytes());
-        json::write_text(&artifact.kind, out);
+        write_json_text(&artifact.kind, out);
         out.extend_from_slice(b",\"provenance\":");
-        json::write_text(&artifact.provenance, out);
+        write_json_text(&artifact.provenance, out);
         out.extend_from_slice(b",\"content_json\":");
-        json::write_text(&artifact.content_json, out);
+        write_json_text(&artifact.content_json, out);
         out.extend_from_slice(format!(",\"size_bytes\":{}}}", artifact.size_bytes).as_bytes());
     }
     out.push(b'}');
@@ -206,6 +205,7 @@ fn write_slots<'a>(slots: impl IntoIterator<Item = (u8, &'a Artifact)>, out: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json;
     use serde_json::json;
 
     fn artifact(content: &str) -> Artifact {
