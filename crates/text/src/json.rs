@@ -17,14 +17,22 @@ pub fn is_json_plain(bytes: &[u8]) -> bool {
     special == 0 && rest.iter().all(|byte| is_plain_byte(*byte))
 }
 
+/// The number of bytes of a word before the first that a JSON string does not have as it is; 8
+/// where there is none.
+#[must_use]
+#[inline]
+pub fn json_plain_in_word(word: [u8; 8]) -> usize {
+    special_in(word).trailing_zeros() as usize / 8
+}
+
 /// The number of bytes before the first that a JSON string does not have as it is.
 #[must_use]
 pub fn json_plain_prefix(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        let special = special_in(*word);
-        if special != 0 {
-            return index * 8 + special.trailing_zeros() as usize / 8;
+        let plain = json_plain_in_word(*word);
+        if plain < 8 {
+            return index * 8 + plain;
         }
     }
     words.len() * 8 + rest.iter().take_while(|byte| is_plain_byte(**byte)).count()
@@ -288,6 +296,9 @@ mod tests {
                     assert_eq!(is_json_plain(&bytes), plain, "{byte} at {at} of {length}");
                     let prefix = if plain { length } else { at };
                     assert_eq!(json_plain_prefix(&bytes), prefix);
+                    if let Some(word) = bytes.first_chunk() {
+                        assert_eq!(json_plain_in_word(*word), prefix.min(8));
+                    }
                 }
             }
         }

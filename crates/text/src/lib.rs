@@ -12,6 +12,7 @@ mod timestamp;
 pub use decimal::write_decimal;
 pub use hex::{decode_hex, decode_hex_array, decode_lower_hex, encode_hex, write_hex};
 pub use json::{
-    is_json_plain, json_plain_prefix, json_text_len, write_json_text, write_stream_json_text,
+    is_json_plain, json_plain_in_word, json_plain_prefix, json_text_len, write_json_text,
+    write_stream_json_text,
 };
 pub use timestamp::{parse_rfc3339, rfc3339, rfc3339_micros, rfc3339_millis};

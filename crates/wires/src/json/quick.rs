@@ -2,7 +2,9 @@
 //! that are not huge. Whatever else there is, wrong or only unusual, comes to nothing here and is
 //! the library's, from its first byte on, so that there is one place that says why.
 
-use callgate_text::json_plain_prefix;
+use std::borrow::Cow;
+
+use callgate_text::{json_plain_in_word, json_plain_prefix};
 use serde_json::{Map, Number, Value};
 
 /// Reads one text from its beginning.
@@ -73,7 +75,7 @@ impl<'a> Quick<'a> {
     /// Any value, nested at most `depth_left` deep.
     pub fn value(&mut self, depth_left: usize) -> Option<Value> {
         Some(match self.next_byte()? {
-            b'"' => Value::String(self.string()?),
+            b'"' => Value::String(self.string()?.into_owned()),
             b'{' => {
                 let inside = depth_left.checked_sub(1)?;
                 let mut object = Map::new();
@@ -144,14 +146,7 @@ impl<'a> Quick<'a> {
                 }
             }
             // One with escapes is built, which looks at them.
-            b'"' => {
-                let start = self.at;
-                if self.plain().is_some() {
-                    return Some(());
-                }
-                self.at = start;
-                self.string().map(drop)
-            }
+            b'"' => self.string().map(drop),
             _ => self.value(0).map(drop),
         }
     }
@@ -162,46 +157,76 @@ impl<'a> Quick<'a> {
         is_it.then_some(value)
     }
 
-    /// A string.
-    pub fn string(&mut self) -> Option<String> {
+    /// A string, borrowed where it has no escapes.
+    pub fn string(&mut self) -> Option<Cow<'a, str>> {
         self.expect(b'"')?;
-        let mut text = String::new();
+        let from = self.at;
+        self.at += json_plain_prefix(&self.bytes()[from..]);
+        let plain = self.text.get(from..self.at)?;
+        if self.byte()? == b'"' {
+            self.at += 1;
+            return Some(Cow::Borrowed(plain));
+        }
+        self.unescaped(plain).map(Cow::Owned)
+    }
+
+    /// The rest of a string that begins with `plain` and has an escape here. JSON in JSON has one
+    /// every few bytes: too many to look for each, too few to copy what is between them by length.
+    fn unescaped(&mut self, plain: &str) -> Option<String> {
+        // A guess: a buffer that is too small is moved as it grows.
+        let mut text = Vec::with_capacity(plain.len() * 2 + 64);
+        text.extend_from_slice(plain.as_bytes());
         loop {
-            let end = self.at + json_plain_prefix(&self.bytes()[self.at..]);
-            text.push_str(self.text.get(self.at..end)?);
-            self.at = end + 1;
-            match self.bytes().get(end)? {
-                b'"' => return Some(text),
-                b'\\' => text.push(self.escaped()?),
+            let rest = &self.bytes()[self.at..];
+            let plain = match rest.first_chunk() {
+                Some(word) => {
+                    let (before, plain) = (text.len(), json_plain_in_word(*word));
+                    text.extend_from_slice(word);
+                    text.truncate(before + plain);
+                    plain
+                }
+                None => {
+                    let plain = json_plain_prefix(rest);
+                    text.extend_from_slice(&rest[..plain]);
+                    plain
+                }
+            };
+            self.at += plain;
+            if plain == 8 {
+                continue;
+            }
+            let byte = self.byte()?;
+            self.at += 1;
+            match byte {
+                b'"' => return String::from_utf8(text).ok(),
+                b'\\' if self.byte()? == b'u' => {
+                    self.at += 1;
+                    let escaped = self.code_point()?;
+                    text.extend_from_slice(escaped.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                b'\\' => {
+                    let byte = UNESCAPED[usize::from(self.byte()?)];
+                    self.at += 1;
+                    text.push(byte);
+                    if byte == 0 {
+                        return None;
+                    }
+                }
                 _ => return None,
             }
         }
     }
 
-    /// What a backslash stands before.
-    fn escaped(&mut self) -> Option<char> {
-        let byte = self.byte()?;
-        self.at += 1;
-        Some(match byte {
-            b'"' | b'\\' | b'/' => char::from(byte),
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'u' => {
-                let first = self.unit()?;
-                if !(0xD800..0xDC00).contains(&first) {
-                    return char::from_u32(first);
-                }
-                let is_pair = self.bytes().get(self.at..)?.starts_with(b"\\u");
-                self.at += 2;
-                let second = self.unit().filter(|_| is_pair)?.checked_sub(0xDC00)?;
-                char::from_u32(0x10000 + ((first - 0xD800) << 10) + second)
-                    .filter(|_| second < 0x400)?
-            }
-            _ => return None,
-        })
+    /// The code point of one `\u` escape, or of two that are a pair of surrogates.
+    fn code_point(&mut self) -> Option<char> {
+        let first = self.unit()?;
+        if !(0xD800..0xDC00).contains(&first) {
+            return char::from_u32(first);
+        }
+        let is_pair = self.bytes().get(self.at..)?.starts_with(b"\\u");
+        self.at += 2;
+        let second = self.unit().filter(|_| is_pair)?.checked_sub(0xDC00)?;
+        char::from_u32(0x10000 + ((first - 0xD800) << 10) + second).filter(|_| second < 0x400)
     }
 
     /// Four hex digits.
@@ -292,6 +317,18 @@ impl<'a> Quick<'a> {
 /// Members of an object that is passed and not kept: each name is compared with all before it.
 const NAMES_PASSED_MAX: usize = 16;
 
+/// The byte that each letter stands for after a backslash; 0 where there is no such escape.
+static UNESCAPED: [u8; 256] = {
+    let mut table = [0; 256];
+    let (letters, bytes) = (b"\"\\/bfnrt", b"\"\\/\x08\x0C\n\r\t");
+    let mut at = 0;
+    while at < letters.len() {
+        table[letters[at] as usize] = bytes[at];
+        at += 1;
+    }
+    table
+};
+
 /// So many digits are a number that every integer type here holds.
 const DIGITS_EXACT: usize = 18;
 
@@ -300,10 +337,11 @@ pub(crate) mod tests {
     use super::super::{DEPTH_MAX, Strict, parse_with};
     use super::*;
 
-    const TEXTS: [&str; 9] = [
+    const TEXTS: [&str; 10] = [
         r#"{"a":[1,-7,0,true,false,null,""],"b":{"é":"ö€😀"},"c":{}}"#,
         "[ 1 , 2.5 , -0.0 , 1e3 , 1.5E-7 , 0e+0 , 123456789012345678 ]\n",
         r#""\"\\\/\b\f\n\r\t\u0041\u00e9\ud83d\ude00 and more""#,
+        r#""{\"a\":[1,\"b\\n\"],\"text without any escapes\":\"é\"}\t""#,
         r#"["1234567","12345678","123456789","a\\b","12345\n6"]"#,
         "{}",
         "[]",

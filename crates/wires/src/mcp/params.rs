@@ -109,7 +109,7 @@ fn call_tool(quick: &mut Quick<'_>) -> Option<CallToolParams> {
     let (mut params, mut name, mut has_meta) = (CallToolParams::default(), None, false);
     quick.members(|quick, member| {
         let is_first = match member {
-            "name" => name.replace(quick.string()?).is_none(),
+            "name" => name.replace(quick.string()?.into_owned()).is_none(),
             "arguments" => {
                 let arguments = object(quick, INSIDE - 1)?;
                 params.arguments.replace(arguments).is_none()
@@ -118,7 +118,10 @@ fn call_tool(quick: &mut Quick<'_>) -> Option<CallToolParams> {
                 meta(quick, &mut params.meta)?;
                 !std::mem::replace(&mut has_meta, true)
             }
-            "requestState" => params.request_state.replace(quick.string()?).is_none(),
+            "requestState" => params
+                .request_state
+                .replace(quick.string()?.into_owned())
+                .is_none(),
             "inputResponses" => {
                 let responses = object(quick, INSIDE - 1)?;
                 params.input_responses.replace(responses).is_none()
@@ -159,7 +162,7 @@ fn meta(quick: &mut Quick<'_>, meta: &mut RequestMeta) -> Option<()> {
                 Some(place) => {
                     let text = quick.string()?;
                     let is_good = name != KEY || !text.is_empty();
-                    place.replace(text).is_none() && is_good
+                    place.replace(text.into_owned()).is_none() && is_good
                 }
                 None => {
                     let value = quick.value(INSIDE - 2)?;
