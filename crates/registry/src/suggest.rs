@@ -28,31 +28,13 @@ pub fn question<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -
     nearest(word, candidates).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
-/// How many letters must be put in, left out, changed or swapped with the next. Case is none.
+/// The letters that must be inserted, removed, changed or swapped with the next. Case is ignored:
+/// `word` is in lower case already.
 fn slips(word: &str, candidate: &str) -> usize {
-    let from: Vec<char> = word.chars().collect();
-    let to: Vec<char> = candidate.to_lowercase().chars().collect();
-    if to.len() > WORD_CHARS_MAX {
+    if candidate.chars().count() > WORD_CHARS_MAX {
         return usize::MAX;
     }
-    // Row `i` has the slips from the first `i` letters of the one to the first `j` of the other.
-    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
-    for i in 0..=from.len() {
-        for j in 0..=to.len() {
-            if i == 0 || j == 0 {
-                rows[i][j] = i + j;
-                continue;
-            }
-            let changed = usize::from(from[i - 1] != to[j - 1]);
-            let mut least =
-                (rows[i - 1][j - 1] + changed).min(rows[i - 1][j].min(rows[i][j - 1]) + 1);
-            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = least;
-        }
-    }
-    rows[from.len()][to.len()]
+    strsim::osa_distance(word, &candidate.to_lowercase())
 }
 
 #[cfg(test)]
