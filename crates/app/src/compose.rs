@@ -6,9 +6,9 @@ use std::sync::Arc;
 pub use callgate_call::chain;
 use callgate_call::{Clock, Topics};
 use callgate_dial::Dialer;
-use callgate_doors::pilot::told;
 use callgate_doors::service::is_path;
 use callgate_gate::{Gate, Setup};
+use callgate_pilot::report;
 use callgate_registry::config::{Config, DurabilityConfig, StoreConfig, TracesConfig};
 use callgate_registry::environment::Environment;
 use callgate_registry::paths::{Paths, model_folder};
@@ -98,7 +98,7 @@ pub fn open_for<'a>(
         run_watch: None,
         extensions: Extensions {
             check: check_services,
-            report_pilot: told::told,
+            report_pilot: report::report_of_events,
         },
     })
 }

@@ -5,49 +5,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Caller, Cancel, Isolation};
-use callgate_doors::pilot::select::judge;
-use callgate_doors::pilot::{Goals, Pilot};
-use callgate_gate::{Entry, Gate};
+use callgate_call::Isolation;
+use callgate_gate::Entry;
+use callgate_pilot::PilotSettings;
+use callgate_pilot::policy_program::{self, PolicySettings, TIMEOUT_DEFAULT};
 use callgate_registry::catalog::child_env;
 use callgate_registry::config::{Config, PilotConfig};
 use callgate_registry::needs::Ground;
 use callgate_registry::project::is_of_another;
 use callgate_registry::setup::Parts;
 use callgate_store::Passing;
-use callgate_tools::policy::{self, PolicySettings, TIMEOUT_DEFAULT};
 use callgate_wires::toolhost::SELECTION_BYTES_MAX;
 
 use crate::compose::chain;
 
-/// What runs need beside the gate.
-pub struct PilotParts {
-    policy: Option<Arc<Entry>>,
-    goals: Goals,
-}
-
-impl PilotParts {
-    /// Those of the configuration in force.
-    pub fn of(parts: &Parts<'_>) -> Result<Self, String> {
-        let in_force = parts.in_force().map_err(|error| chain(&error))?;
-        let files = in_force.source().map(|source| source.files.clone());
-        let config = in_force.into_config();
-        Ok(Self {
-            policy: policy(parts, &config, &files.unwrap_or_default())?,
-            goals: config.pilot.goals,
-        })
-    }
-
-    /// Who drives this caller's runs through `gate`.
-    pub fn pilot<'a>(&self, gate: &'a Gate, caller: Caller, cancel: Arc<Cancel>) -> Pilot<'a> {
-        Pilot {
-            gate,
-            caller,
-            policy: self.policy.clone(),
-            goals: self.goals.clone(),
-            cancel,
-        }
-    }
+/// The settings of runs, by the configuration in force.
+pub fn pilot_settings(parts: &Parts<'_>) -> Result<PilotSettings, String> {
+    let in_force = parts.in_force().map_err(|error| chain(&error))?;
+    let files = in_force.source().map(|source| source.files.clone());
+    let config = in_force.into_config();
+    Ok(PilotSettings {
+        policy: policy(parts, &config, &files.unwrap_or_default())?,
+        goals: config.pilot.goals,
+    })
 }
 
 fn policy(
@@ -70,6 +50,7 @@ fn policy(
     let own = vec![questions.folder().to_owned()];
     let needs = ground.needs(&tool, Isolation::Cold, own).map_err(about)?;
     let settings = PolicySettings {
+        name: tool.name.clone(),
         command: command.iter().map(OsString::from).collect(),
         env: child_env(parts.environment, env).map_err(about)?,
         cwd: parts.paths.workspace.clone(),
@@ -77,9 +58,8 @@ fn policy(
         needs: needs.ok_or("pilot.policy: it has no needs")?,
         timeout: timeout_ms.map_or(TIMEOUT_DEFAULT, Duration::from_millis),
         output_bytes_max: SELECTION_BYTES_MAX,
-        judge,
     };
-    let tool = policy::tool(Arc::clone(&parts.spawner), settings);
+    let tool = policy_program::tool(Arc::clone(&parts.spawner), settings);
     let entry = Entry::new(tool).map_err(|error| error.to_string())?;
     Ok(Some(Arc::new(entry)))
 }

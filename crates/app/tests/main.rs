@@ -75,7 +75,6 @@ mod packs;
 mod packs_install;
 mod people;
 mod pilot;
-mod pilot_clock;
 mod pilot_http;
 mod pilot_policy;
 mod pilot_queue;

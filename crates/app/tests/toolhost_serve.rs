@@ -15,7 +15,7 @@ use crate::support::drive::{
 };
 use crate::support::processes::{descendants, resident_bytes, started_with};
 use crate::support::workspace::trusted_with;
-use crate::support::{Folder, callgate, is_alive, wait_for};
+use crate::support::{Folder, callgate, copy_pack, is_alive, wait_for};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn ok(output: &str) -> Value {
 /// A folder with a copy of the pack.
 fn with_pack() -> Folder {
     let folder = Folder::new();
-    folder.copy_pack();
+    copy_pack(&folder);
     folder
 }
 

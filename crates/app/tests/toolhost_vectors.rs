@@ -19,7 +19,7 @@ use std::os::fd::AsFd as _;
 use std::process::{ChildStdin, Output, Stdio};
 
 use crate::support::fits::fits;
-use crate::support::{Folder, callgate_as};
+use crate::support::{Folder, callgate_as, copy_pack};
 use serde_json::Value;
 
 /// The files of the folder, each a test of its own so that they run side by side.
@@ -169,7 +169,7 @@ struct World {
 impl World {
     fn new(case: &Value) -> Self {
         let folder = Folder::new();
-        let pack = folder.copy_pack();
+        let pack = copy_pack(&folder);
         let texts = BTreeMap::from([
             ("PACK".to_owned(), pack.display().to_string()),
             ("WORKSPACE".to_owned(), folder.path().display().to_string()),

@@ -8,7 +8,6 @@ mod enforcement;
 pub mod http;
 pub mod mcp;
 pub mod metrics;
-pub mod pilot;
 pub mod pipe;
 pub mod port;
 pub mod rpc;

@@ -581,7 +581,7 @@ impl<'a> Conversation<'a> {
 
 /// How a fault reads beside `ok: true`; `None` for the requests the host could not take,
 /// which are `ok: false`. Table F.
-pub(crate) fn status_of(fault: &Fault) -> Option<Status> {
+pub fn status_of(fault: &Fault) -> Option<Status> {
     match fault {
         Fault::UnknownTool { .. }
         | Fault::BadRequest { .. }

@@ -29,9 +29,8 @@ pub use admit::BreakerPolicy;
 pub use beside::BESIDE_INPUT;
 pub use callgate_store::failpoint::failpoint;
 pub use callgate_store::{
-    Approval, ApprovalId, ApprovalState, Lease, LeaseCounts, LeaseState, Nonce, PilotBegun,
-    PilotEvent, PilotFacts, PilotHold, PilotNote, PilotRecords, StoreError, Ticket, Token,
-    TokenState,
+    Approval, ApprovalId, ApprovalState, Lease, LeaseCounts, LeaseState, Nonce, StoreError, Ticket,
+    Token, TokenState,
 };
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
 pub use invoke::{Answer, Gate, others_first};

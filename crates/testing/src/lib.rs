@@ -1,5 +1,5 @@
-//! Parts that the tests of several crates share: seeded random numbers, mutated bytes, the
-//! program `misbehave` and a podman of a test's own. A development dependency only; nothing of it
+//! Parts that the tests of several crates share: temporary folders, seeded random numbers, mutated
+//! bytes, the program `misbehave` and a podman of a test's own. A development dependency only; nothing of it
 //! is in a release.
 
 #![expect(
@@ -9,11 +9,13 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod folder;
 mod misbehave;
 mod mutate;
 pub mod podman;
 mod random;
 
+pub use folder::{TempFolder, copy_program, fresh_folder};
 pub use misbehave::misbehave;
 pub use mutate::mutant;
 pub use random::Random;

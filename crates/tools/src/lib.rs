@@ -6,7 +6,6 @@ pub mod exec;
 pub mod files;
 mod memory;
 pub mod planner;
-pub mod policy;
 pub mod programs;
 pub mod runs;
 pub mod terminals;

@@ -7,18 +7,16 @@ use std::sync::Arc;
 
 use callgate_call::bounded::read_path;
 use callgate_call::{Caller, Cancel};
-use callgate_doors::pilot::{Pilot, PilotError, Progress, RunEnd, log, told};
+use callgate_pilot::run::{ended_json, fresh_run_id, keep_log, take_and_drive};
+use callgate_pilot::{Pilot, PilotError, PilotSettings, Progress, RunEnd};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
-use callgate_store::{Store, keep_newest, write_owner_file};
-use callgate_text::encode_hex;
 use callgate_wires::toolhost::{MAX_STDIN_BYTES, RunRequest};
 use clap::Args;
-use serde_json::{Value, json};
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{self, chain};
-use crate::pilot::PilotParts;
+use crate::compose;
+use crate::pilot::pilot_settings;
 use crate::show;
 
 use super::pilot_queue;
@@ -65,10 +63,10 @@ pub fn run(environment: &Environment, place: &Place, command: &PilotCommand) -> 
         (None, run) => Wanted::Known(run.clone().unwrap_or_default()),
     };
     let parts = super::open(environment, place)?;
-    let (gate, pilot_parts) = gate_and_pilot(&parts)?;
+    let (gate, settings) = gate_and_pilot(&parts)?;
     let cancel = Arc::new(Cancel::new());
     let caller = Caller::uid(environment.uid);
-    let pilot = pilot_parts.pilot(&gate, caller, Arc::clone(&cancel));
+    let pilot = settings.pilot(&gate, caller, Arc::clone(&cancel));
     let ended = runtime()?.block_on(async {
         let interrupted = async {
             let _ = tokio::signal::ctrl_c().await;
@@ -83,7 +81,8 @@ pub fn run(environment: &Environment, place: &Place, command: &PilotCommand) -> 
         }
     });
     let (progress, end, known) = ended.map_err(|error| error.to_string())?;
-    let log = keep_log(&parts.store, &parts.paths.state, &progress.header.run_id)?;
+    let log = keep_log(&parts.store, &parts.paths.state, &progress.header.run_id);
+    let log = log.map_err(|error| error.to_string())?;
     report(place, &progress, &end, known, &log);
     super::close(&parts);
     Ok(exit_code(&end))
@@ -97,9 +96,9 @@ enum Wanted {
 
 /// The gate of the workspace, and what runs need beside it. A run stands alone, as all of its
 /// contract does (TH-3).
-pub fn gate_and_pilot(parts: &Parts<'_>) -> Result<(callgate_gate::Gate, PilotParts), String> {
+pub fn gate_and_pilot(parts: &Parts<'_>) -> Result<(callgate_gate::Gate, PilotSettings), String> {
     let setup = super::setup(parts)?;
-    Ok((compose::gate(parts, setup), PilotParts::of(parts)?))
+    Ok((compose::gate(parts, setup), pilot_settings(parts)?))
 }
 
 async fn one(
@@ -121,20 +120,6 @@ async fn one(
     }
 }
 
-/// The run of a request, to its end; true if it was known before.
-pub async fn take_and_drive(
-    pilot: &Pilot<'_>,
-    request: &RunRequest,
-    run: String,
-) -> Result<(Progress, RunEnd, bool), PilotError> {
-    let mut taken = pilot.take(request, run)?;
-    if taken.known {
-        pilot.resume(&mut taken.progress, false)?;
-    }
-    let end = pilot.drive(&mut taken.progress).await?;
-    Ok((taken.progress, end, taken.known))
-}
-
 /// A fresh id; with `MACHINA_DETERMINISTIC_RUN_ID=1` the first of a fixed sequence that no run of
 /// the workspace has. TH-133.
 fn run_id(environment: &Environment, pilot: &Pilot<'_>) -> Result<String, PilotError> {
@@ -150,13 +135,6 @@ fn run_id(environment: &Environment, pilot: &Pilot<'_>) -> Result<String, PilotE
     fresh_run_id()
 }
 
-/// One that nobody else has.
-pub fn fresh_run_id() -> Result<String, PilotError> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| PilotError::Refused(error.to_string()))?;
-    Ok(encode_hex(&id))
-}
-
 /// Reads a request's file.
 pub fn read(path: &Path) -> Result<RunRequest, String> {
     let about = |reason: String| format!("{}: {reason}", path.display());
@@ -165,21 +143,6 @@ pub fn read(path: &Path) -> Result<RunRequest, String> {
         _ => about(error.to_string()),
     })?;
     RunRequest::parse(&bytes).map_err(|error| about(error.to_string()))
-}
-
-/// Logs that are kept; `--resume` writes one anew.
-const LOGS_MAX: usize = 1000;
-
-/// Writes the log of a run, and says where. TH-146, TH-147.
-pub fn keep_log(store: &Store, state: &Path, run: &str) -> Result<PathBuf, String> {
-    let fail = |error: &dyn std::error::Error| chain(error);
-    let events = store.pilot_events(run).map_err(|error| fail(&error))?;
-    let header = Progress::read(&events).map(|progress| progress.header)?;
-    let folder = state.join("pilot");
-    let path = folder.join(format!("run_{run}.jsonl"));
-    write_owner_file(&path, &log::write(&header, &events)).map_err(|error| fail(&error))?;
-    keep_newest(&folder, LOGS_MAX);
-    Ok(path)
 }
 
 fn report(place: &Place, progress: &Progress, end: &RunEnd, known: bool, log: &Path) {
@@ -194,14 +157,6 @@ fn report(place: &Place, progress: &Progress, end: &RunEnd, known: bool, log: &P
             ));
         }
     }
-}
-
-/// How a run ended, for programs.
-pub fn ended_json(progress: &Progress, known: bool, log: &Path) -> Value {
-    let mut told = told::report(progress);
-    told["deduplicated"] = json!(known);
-    told["log"] = json!(log.to_string_lossy());
-    told
 }
 
 pub fn exit_code(end: &RunEnd) -> ExitCode {

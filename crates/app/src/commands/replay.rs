@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use callgate_call::bounded::read_path_text;
 use callgate_call::{Caller, Cancel};
-use callgate_doors::pilot::replay::Halt;
-use callgate_doors::pilot::{Progress, log};
-use callgate_gate::PilotEvent;
+use callgate_store::PilotEvent;
+use callgate_pilot::replay::Halt;
+use callgate_pilot::{Progress, log};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
 use callgate_tools::runs::RunKind;

@@ -25,95 +25,21 @@ pub mod workspace;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A folder that removes itself.
-pub struct Folder(PathBuf);
+pub use callgate_testing::{TempFolder as Folder, copy_program, fresh_folder};
 
-impl Folder {
-    /// A fresh one.
-    pub fn new() -> Self {
-        Self(fresh_folder("test"))
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// A path inside.
-    pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Writes a file inside, with the folders it needs.
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.join(name);
-        std::fs::create_dir_all(path.parent().expect("inside the folder")).expect("make folders");
-        std::fs::write(&path, text).expect("write a file of the test");
-        path
-    }
-
-    /// Writes a program inside.
-    pub fn executable(&self, name: &str, text: &str) {
-        use std::os::unix::fs::PermissionsExt as _;
-        // Whole when it appears: somebody may be waiting for it.
-        let (text, path) = (
-            self.write(&format!(".{name}.text"), text),
-            self.join(&format!(".{name}")),
-        );
-        copy_program(&text, &path);
-        std::fs::remove_file(text).expect("it was written just now");
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&path, mode).expect("make it a program");
-        std::fs::rename(&path, self.join(name)).expect("put it in place");
-    }
-
-    /// A file inside; `None` if it is not there.
-    pub fn read(&self, name: &str) -> Option<String> {
-        std::fs::read_to_string(self.join(name)).ok()
-    }
-
-    /// The folder itself and what is directly in it: names, which files those are, how large, and
-    /// when they were changed. Reading changes none of it.
-    pub fn stamps(&self) -> Vec<(PathBuf, [i64; 7])> {
-        use std::os::unix::fs::MetadataExt as _;
-        let inside = std::fs::read_dir(self.path()).expect("list the folder");
-        let inside = inside.map(|entry| entry.expect("an entry").path());
-        let mut stamps: Vec<_> = std::iter::once(self.0.clone())
-            .chain(inside)
-            .map(|path| {
-                let about = path.symlink_metadata().expect("it is there");
-                let modified = [about.mtime(), about.mtime_nsec()];
-                let changed = [about.ctime(), about.ctime_nsec()];
-                let [ino, size] = [about.ino(), about.size()].map(u64::cast_signed);
-                let links = about.nlink().cast_signed();
-                let [[m, m_nsec], [c, c_nsec]] = [modified, changed];
-                (path, [ino, size, links, m, m_nsec, c, c_nsec])
-            })
-            .collect();
-        stamps.sort();
-        stamps
-    }
-
-    /// A copy of the fixture pack in the folder `pack`, so that a test may write there.
-    pub fn copy_pack(&self) -> PathBuf {
-        let pack = self.join("pack");
-        std::fs::create_dir_all(&pack).expect("make the pack's folder");
-        for entry in std::fs::read_dir(vectors().join("toolhost/pack")).expect("the pack") {
-            let entry = entry.expect("an entry of the pack");
-            if entry.file_type().expect("its type").is_file() {
-                std::fs::copy(entry.path(), pack.join(entry.file_name())).expect("copy the pack");
-            }
+/// Copies the fixture pack to `pack` in `folder`, so that a test may write there.
+pub fn copy_pack(folder: &Folder) -> PathBuf {
+    let pack = folder.join("pack");
+    std::fs::create_dir_all(&pack).expect("make the pack's folder");
+    for entry in std::fs::read_dir(vectors().join("toolhost/pack")).expect("the pack") {
+        let entry = entry.expect("an entry of the pack");
+        if entry.file_type().expect("its type").is_file() {
+            std::fs::copy(entry.path(), pack.join(entry.file_name())).expect("copy the pack");
         }
-        pack
     }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    pack
 }
 
 /// Says that a thread is to end, whatever comes.
@@ -123,35 +49,6 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// A folder that nobody had before. A run that was killed leaves its folders behind, and its pid
-/// may be ours now: what is there already is passed over.
-pub fn fresh_folder(what: &str) -> PathBuf {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("callgate-{what}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        match std::fs::create_dir(&path) {
-            Ok(()) => return path.canonicalize().expect("it was made just now"),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => panic!("make {}: {error}", path.display()),
-        }
-    }
-}
-
-/// Copies what is to be started, by another process: one that a thread of ours forks meanwhile
-/// would hold the copy open for writing until its own exec, and nobody could start it.
-pub fn copy_program(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg(from).arg(to).status();
-    assert!(
-        copied.expect("start cp").success(),
-        "copy {}",
-        from.display()
-    );
-    let mode = std::fs::metadata(from).expect("it is there").permissions();
-    std::fs::set_permissions(to, mode).expect("give it the same mode");
 }
 
 /// A uid that nobody else has: what is done to all processes of a user, and what is counted by

@@ -6,6 +6,9 @@ use serde::Deserialize;
 
 use super::{NetworkConfig, RunnerConfig, ToolConfig};
 
+/// The name of the policy program in the chain and in policies.
+pub const POLICY_TOOL: &str = "pilot/policy";
+
 /// `[pilot]`: who chooses the steps of runs, and when goals are reached.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +40,7 @@ impl PilotConfig {
     /// The program as a tool that says nothing more of itself: confined as any such tool is.
     pub fn tool(&self) -> Option<ToolConfig> {
         (!self.policy.is_empty()).then(|| ToolConfig {
-            name: callgate_tools::policy::NAME.to_owned(),
+            name: POLICY_TOOL.to_owned(),
             reads: self.reads.clone(),
             code: self.code.clone(),
             network: self.network.clone(),

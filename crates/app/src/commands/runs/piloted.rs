@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callgate_doors::pilot::told::told;
+use callgate_pilot::report::report_of_events;
 use callgate_store::{PilotRun, PilotState, Store};
 use callgate_tools::runs::{KeptRun, pilot_events};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn took(run: &PilotRun) -> Option<String> {
 
 pub fn show_run(store: &Store, place: &Place, run: &PilotRun) -> Result<(), String> {
     let events = store.pilot_events(&run.run).map_err(|e| chain(&e))?;
-    let mut document = told(&events)?;
+    let mut document = report_of_events(&events)?;
     document["run"] = KeptRun::Piloted(run.clone()).shown();
     if place.json {
         document["artifacts"] = json!([]);

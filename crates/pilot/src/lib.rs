@@ -1,19 +1,25 @@
 //! The pilot: a run of steps towards a goal, each of them a call through the gate. Contract
-//! `docs/contracts/toolhost.md`, "Runs, selection, log and queue".
+//! `docs/contracts/toolhost.md`, "Runs, selection, log and queue". The pilot is a caller of the
+//! gate: [`Pilot`] takes, resumes and drives runs, [`queue_worker`] works off a folder of requests,
+//! [`queue_http`] accepts requests over HTTP. Records of runs are kept by the store.
 //!
 //! A run is its events. A choice is recorded before it is carried out, under a key of its own
 //! step; what came of it is recorded after. Whoever finds a choice without an end carries it out
 //! by the same key, and the gate tells whether it was done already. So a step happens at most
 //! once, wherever the process is killed.
 
-pub mod face;
 pub mod log;
 pub mod menu;
+pub mod policy_program;
 pub mod progress;
+pub mod queue_http;
+pub mod queue_work;
+pub mod queue_worker;
 pub mod replay;
+pub mod report;
+pub mod run;
 pub mod select;
 pub mod state;
-pub mod told;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +27,16 @@ use std::sync::Arc;
 use callgate_call::{
     Call, Caller, Cancel, Digest, Document, Fault, IdempotencyKey, Output, Tier, Wire, chain,
 };
-use callgate_gate::{
-    ApprovalId, ApprovalState, Entry, Gate, PilotBegun, PilotEvent, PilotFacts, PilotHold,
-    PilotNote, StoreError,
+use callgate_gate::{Entry, Gate};
+use callgate_store::{
+    ApprovalId, ApprovalState, PilotBegun, PilotEvent, PilotFacts, PilotHold, PilotNote, StoreError,
 };
 use callgate_wires::toolhost::{
     RunHeader, RunRequest, Selection, SelectionKind, Status, merge_patch, patch_value,
 };
 use serde_json::{Map, Value, json};
 
-use crate::toolhost::status_of;
+use callgate_doors::toolhost::status_of;
 use menu::{Menu, input_for};
 use progress::{Deed, event};
 pub use progress::{Progress, RunEnd};
@@ -93,6 +99,28 @@ impl From<StoreError> for PilotError {
 
 /// When goals are reached: the slots that must be filled, by goal.
 pub type Goals = BTreeMap<String, Vec<u8>>;
+
+/// The owner's settings of runs.
+pub struct PilotSettings {
+    /// The policy program, if there is one.
+    pub policy: Option<Arc<Entry>>,
+    /// When goals are reached.
+    pub goals: Goals,
+}
+
+impl PilotSettings {
+    /// The pilot that drives the runs of `caller` through `gate`.
+    #[must_use]
+    pub fn pilot<'a>(&self, gate: &'a Gate, caller: Caller, cancel: Arc<Cancel>) -> Pilot<'a> {
+        Pilot {
+            gate,
+            caller,
+            policy: self.policy.clone(),
+            goals: self.goals.clone(),
+            cancel,
+        }
+    }
+}
 
 /// Drives runs.
 pub struct Pilot<'a> {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use callgate_call::{Slots, Timestamp};
-use callgate_gate::PilotEvent;
+use callgate_store::PilotEvent;
 use callgate_wires::toolhost::{RunHeader, RunRequest, read_patch};
 use serde_json::{Map, Value};
 

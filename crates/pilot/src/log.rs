@@ -2,7 +2,7 @@
 //! recorded, and read again by whoever has nothing but the file. TH-147.
 
 use callgate_call::Timestamp;
-use callgate_gate::PilotEvent;
+use callgate_store::PilotEvent;
 use callgate_wires::json;
 use callgate_wires::toolhost::RunHeader;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The queue's face on HTTP: how full it is, for all of this machine; and for its owner a request
+//! The queue's endpoints on HTTP: how full it is, for all of this machine; and for its owner a request
 //! to be queued, one to be run at once, and the end of its worker. TH-150.
 //!
 //! Whose word counts is the owner's token's, brought along or as the key of a signature.
@@ -16,7 +16,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use callgate_call::{Caller, Cancel, Clock, chain};
-use callgate_gate::{Gate, Nonce};
+use callgate_gate::Gate;
+use callgate_store::Nonce;
 use callgate_wires::toolhost::RunRequest;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -62,8 +63,8 @@ pub trait Work: Send + Sync {
     fn stop(&self);
 }
 
-/// The face of one queue.
-pub struct Face {
+/// The HTTP endpoints of one queue.
+pub struct QueueHttp {
     gate: Arc<Gate>,
     entrance: Entrance,
     owner: Caller,
@@ -73,7 +74,7 @@ pub struct Face {
     places: Arc<Semaphore>,
 }
 
-impl Face {
+impl QueueHttp {
     /// For callers that `entrance` recognises as `owner`, or that sign with the owner's `token`.
     #[must_use]
     pub fn new(
@@ -204,7 +205,7 @@ impl Face {
     }
 }
 
-type Door = State<Arc<Face>>;
+type Door = State<Arc<QueueHttp>>;
 
 async fn health() -> Response {
     told(&json!({ "ok": true }))

@@ -11,12 +11,12 @@ use std::time::Duration;
 use callgate_call::{Fault, Job, Needs, Output, RunFuture, Runner, Tool};
 use callgate_sandbox::{Child, Ending, Spawner, Spec, held_env};
 use callgate_store::Passing;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
-/// Its name in the chain and in policies.
-pub const NAME: &str = "pilot/policy";
+use crate::select::judge;
+
 /// How long it may take, where the owner does not say.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_millis(2500);
 /// So much of its last words is shown.
@@ -24,11 +24,10 @@ const WORDS_BYTES_MAX: usize = 1024;
 /// How long a killed tree may take to go before the call is answered all the same.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// Whether a text answers the question.
-pub type Judge = fn(&str, &Value) -> Result<(), String>;
-
 /// What the owner says of it.
 pub struct PolicySettings {
+    /// The name of the tool in the chain and in policies.
+    pub name: String,
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// Its whole environment.
@@ -43,20 +42,19 @@ pub struct PolicySettings {
     pub timeout: Duration,
     /// The most it may print.
     pub output_bytes_max: usize,
-    /// Whether what it printed is an answer.
-    pub judge: Judge,
 }
 
 /// The tool.
 #[must_use]
 pub fn tool(spawner: Arc<Spawner>, settings: PolicySettings) -> Tool {
     let (needs, timeout) = (Arc::clone(&settings.needs), settings.timeout);
+    let name = settings.name.clone();
     let runner = Arc::new(Policy { spawner, settings });
     Tool {
         description: "The pilot's policy program".to_owned(),
         needs: Some(needs),
         timeout: Some(timeout),
-        ..Tool::new(NAME, runner)
+        ..Tool::new(&name, runner)
     }
 }
 
@@ -85,8 +83,7 @@ impl Policy {
         let said = self.ask(job, &path).await;
         questions.take_back(&name);
         let text = said?;
-        (self.settings.judge)(&text, job.call.input.value())
-            .map_err(|reason| Fault::BadOutput { reason })?;
+        judge(&text, job.call.input.value()).map_err(|reason| Fault::BadOutput { reason })?;
         Ok(Output::from_value(json!({ "text": text })))
     }
 

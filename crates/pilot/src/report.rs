@@ -1,14 +1,14 @@
-//! A run in a document, for whoever shows it: how far it is, what it did, what is in its slots.
+//! A run as a document for display: how far it is, what it did, what is in its slots.
 
-use callgate_gate::PilotEvent;
+use callgate_store::PilotEvent;
 use callgate_wires::toolhost::artifact_value;
 use serde_json::{Map, Value, json};
 
-use super::state::{ds_digest, to_wire};
-use super::{Progress, RunEnd};
+use crate::state::{ds_digest, to_wire};
+use crate::{Progress, RunEnd};
 
-/// What these events have come to: a report, and the slots.
-pub fn told(events: &[PilotEvent]) -> Result<Value, String> {
+/// The report and the slots of the run that consists of `events`.
+pub fn report_of_events(events: &[PilotEvent]) -> Result<Value, String> {
     let progress = Progress::read(events)?;
     let slots = progress.slots.0.iter().map(|(slot, artifact)| {
         let artifact = artifact_value(&to_wire(artifact.clone()));

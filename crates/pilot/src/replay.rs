@@ -7,13 +7,14 @@
 //! Nothing is recorded of the run, and nothing with an effect is run: what writes, and what depends
 //! on files or machines, gives what it gave.
 
-mod kept;
+mod recorded;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Call, Digest, Document, Fault, Output, Slots, Tier, Tool, Wire};
-use callgate_gate::{Entry, Gate, PilotEvent};
+use callgate_gate::{Entry, Gate};
+use callgate_store::PilotEvent;
 use callgate_wires::toolhost::{RunHeader, Status, patch_value, read_patch};
 use serde_json::{Value, json};
 
@@ -25,8 +26,8 @@ use super::{
     Deed, DueEnd, MET_MAX, Meant, NO_TOOL, OUTCOME_UNKNOWN, Pilot, Progress, RunEnd, invalid_doc,
     loop_doc, selection_value, trip_doc,
 };
-use crate::toolhost::status_of;
-use kept::Kept;
+use callgate_doors::toolhost::status_of;
+use recorded::Kept;
 
 /// Faults of a deterministic tool that come again: its own words, and what it gives.
 const FAULTS_AGAIN: [&str; 2] = ["tool_failed", "bad_output"];

@@ -1,58 +1,37 @@
-//! What the queue's face on HTTP does: it adds to the folders, runs requests at once as
-//! `callgate pilot` would, and ends the worker. TH-150.
+//! The work behind the queue's HTTP endpoints: adds requests to the folders, runs a request at
+//! once as `callgate pilot` would, and stops the worker. TH-150.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use callgate_call::{Caller, Cancel, Digest};
-use callgate_doors::pilot::PilotError;
-use callgate_doors::pilot::face::{Face, Ran, Refusal, Work};
+use callgate_call::{Caller, Cancel, Digest, chain};
 use callgate_gate::Gate;
-use callgate_registry::setup::Parts;
 use callgate_store::{PilotState, Queue, Store};
 use callgate_wires::toolhost::RunRequest;
 use serde_json::{Value, json};
 
-use crate::commands::pilot::{ended_json, fresh_run_id, keep_log, take_and_drive};
-use crate::commands::serve::http;
-use crate::compose::chain;
-use crate::pilot::PilotParts;
-use crate::show;
+use crate::queue_http::{Ran, Refusal, Work};
+use crate::run::{ended_json, fresh_run_id, keep_log, take_and_drive};
+use crate::{PilotError, PilotSettings};
 
-/// What runs of the face need.
+/// The queue behind the HTTP endpoints, with the parts that its runs need.
 pub struct QueueWork {
+    /// The gate that every step goes through.
     pub gate: Arc<Gate>,
-    pub pilot: Arc<PilotParts>,
+    /// The settings of runs.
+    pub pilot: Arc<PilotSettings>,
+    /// The owner of the runs.
     pub caller: Caller,
+    /// The folders of the queue.
     pub queue: Arc<Queue>,
+    /// The store with the records of runs.
     pub store: Arc<Store>,
-    /// The folder of the state.
+    /// The state folder, where logs are kept.
     pub state: PathBuf,
     /// Ends the worker and every run.
     pub cancel: Arc<Cancel>,
     /// Held while a name is looked for and taken.
     pub adding: Mutex<()>,
-}
-
-/// Answers at `port` of this machine until the work is cancelled.
-pub async fn serve(parts: &Parts<'_>, port: u16, work: QueueWork) -> Result<(), String> {
-    let asked = http::Asked {
-        port: Some(port),
-        no_auth: false,
-    };
-    let (gate, owner) = (Arc::clone(&work.gate), work.caller.clone());
-    let opened = http::open(parts, &gate, owner.clone(), asked).await?;
-    let tcp = opened.into_port().ok_or("no port")?;
-    let (token, _) = parts.store.owner_token().map_err(|error| chain(&error))?;
-    let stop = Cancel::clone(&work.cancel);
-    let face = Face::new(gate, tcp.entrance(), owner, token.reveal(), Arc::new(work));
-    show::say(&format!(
-        "the queue on http://127.0.0.1:{}, with the owner's token (`callgate token owner`)",
-        tcp.port
-    ));
-    let listener = tcp.into_listener();
-    face.serve(listener, Arc::clone(&parts.clock), stop).await;
-    Ok(())
 }
 
 impl QueueWork {
@@ -121,7 +100,7 @@ impl Work for QueueWork {
                 Err(error) => return Err(Refusal::Failed(error.to_string())),
             };
             let log = keep_log(&store, &state, &progress.header.run_id);
-            let log = log.map_err(Refusal::Failed)?;
+            let log = log.map_err(|error| Refusal::Failed(error.to_string()))?;
             let mut report = ended_json(&progress, known, &log);
             report["exit_code"] = json!(i32::from(report["ok"] != true));
             Ok(report)

@@ -4,15 +4,15 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::support::Folder;
 use callgate_call::{
     Call, Caller, Cancel, Clock, Fault, Held, Job, ManualClock, Output, Plan, Planner, RateLimit,
     RunFuture, Runner, Timestamp, Tool,
 };
-use callgate_doors::pilot::replay::{Halt, Replayed};
-use callgate_doors::pilot::{Goals, Pilot, PilotError, Progress, RunEnd};
-use callgate_gate::{ApprovalId, Catalog, Decision, Entry, Gate, Policy, Rule, Setup};
-use callgate_store::{Options, Store};
+use callgate_gate::{Catalog, Decision, Entry, Gate, Policy, Rule, Setup};
+use callgate_pilot::replay::{Halt, Replayed};
+use callgate_pilot::{Goals, Pilot, PilotError, Progress, RunEnd};
+use callgate_store::{ApprovalId, Options, Store};
+use callgate_testing::TempFolder;
 use callgate_wires::toolhost::RunRequest;
 use serde_json::{Value, json};
 
@@ -47,14 +47,14 @@ impl Planner for NoPlan {
 
 /// A workspace whose clock stands still.
 struct Bench {
-    folder: Folder,
+    folder: TempFolder,
     clock: Arc<ManualClock>,
 }
 
 impl Bench {
     fn new() -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp(1_750_000_000_000)));
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         Self { folder, clock }
     }
 

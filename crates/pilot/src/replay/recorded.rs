@@ -5,11 +5,12 @@
 use std::collections::BTreeSet;
 
 use callgate_call::Digest;
-use callgate_gate::{Gate, PilotEvent, PilotRecords, StoreError};
+use callgate_gate::Gate;
+use callgate_store::{PilotEvent, PilotRecords, StoreError};
 use serde_json::{Value, json};
 
 use super::{Difference, Place};
-use crate::pilot::progress::event;
+use crate::progress::event;
 
 /// What is kept of a run here; nothing of a run of elsewhere.
 pub struct Kept {
