@@ -8,7 +8,9 @@ use callgate_call::{
     Call, Caller, Cancel, Digest, Document, IdempotencyKey, Tier, Timestamp, Wire,
 };
 use callgate_gate::{Gate, Schema, Ticket};
-use callgate_store::{Durability, End, Finish, Health, KeyId, Start, Store, View};
+use callgate_store::{
+    Durability, End, Finish, Health, KeyId, Start, Store, Ticket as StoreTicket, View,
+};
 use callgate_wires::toolhost::{Reply, ReplyState, Request, RequestInput, Status, TookCall};
 
 use crate::figure::{Figure, number, quiet};
@@ -174,7 +176,7 @@ async fn taken_apart(
     stages.push(("3 digests", cpu::thread() - before));
 
     let before = cpu::thread();
-    let mut ticket = Ticket::default();
+    let mut ticket = StoreTicket::default();
     for (index, ((_, text), digests)) in inputs.iter().zip(&digests).enumerate() {
         ticket = record(store, &caller, text, digests)?;
         if index % BATCH == BATCH - 1 {
@@ -203,7 +205,7 @@ fn record(
     caller: &Caller,
     text: &str,
     (input, digest, key): &(Digest, Digest, Option<KeyId>),
-) -> Result<Ticket, Failure> {
+) -> Result<StoreTicket, Failure> {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let call = callgate_call::CallId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));

@@ -18,8 +18,9 @@ use crate::tree::Tree;
 
 type Check = fn(&Tree) -> Vec<Problem>;
 
-const CHECKS: [(&str, Check); 11] = [
+const CHECKS: [(&str, Check); 12] = [
     ("dependency table", dependencies::check),
+    ("re-exports", dependencies::check_reexports),
     ("module docs", sources::check_module_docs),
     ("file lengths", sources::check_lengths),
     ("test files", sources::check_test_files),

@@ -17,7 +17,7 @@ use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Tool, Wire, chain,
     natural_number,
 };
-use callgate_gate::{Found, Gate, find_trace};
+use callgate_gate::{Found, Gate};
 use callgate_wires::json;
 use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
@@ -386,10 +386,10 @@ async fn health(State(door): State<Arc<Door>>) -> Response {
 }
 
 async fn trace(State(door): State<Arc<Door>>, Path(call): Path<String>) -> Response {
-    let store = Arc::clone(door.gate.store());
+    let gate = Arc::clone(&door.gate);
     let prefix = call.clone();
     // The whole ring may have to be read, and calls must not wait for that.
-    let looked = tokio::task::spawn_blocking(move || find_trace(&store, &prefix)).await;
+    let looked = tokio::task::spawn_blocking(move || gate.find_trace(&prefix)).await;
     let message = match looked {
         Ok(Ok(Found::One(trace))) => return answer(StatusCode::OK, &trace),
         Ok(Ok(Found::Nothing)) => format!("nothing is known of a call {call}"),

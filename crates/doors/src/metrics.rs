@@ -200,23 +200,27 @@ fn workers(page: &mut Page, loads: &[Load]) {
 }
 
 fn chain(page: &mut Page, gate: &Gate) {
-    let (store, tools) = (gate.store(), gate.catalog().tools().count());
-    let stats = store.stats();
+    let (totals, tools) = (gate.record_totals(), gate.catalog().tools().count());
     page.alone("callgate_tools", "gauge", "Tools in the catalog.", tools);
     page.alone(
         "callgate_chain_records",
         "gauge",
         "Records in the chain.",
-        stats.seq,
+        totals.chain_records,
     );
     let help = "Records that could not be written and were given up.";
-    page.alone("callgate_records_lost_total", "counter", help, stats.lost);
+    page.alone(
+        "callgate_records_lost_total",
+        "counter",
+        help,
+        totals.records_lost,
+    );
     let help = "Traces that could not be kept.";
     page.alone(
         "callgate_traces_lost_total",
         "counter",
         help,
-        store.traces_lost(),
+        totals.traces_lost,
     );
     let help = "Calls whose spans did not reach the collector.";
     page.alone(

@@ -564,7 +564,7 @@ impl<'a> Conversation<'a> {
             LeaseCommand::Collect => {
                 let counts = self
                     .gate
-                    .lease_counts()
+                    .lease_totals()
                     .map_err(|fault| fault.to_string())?;
                 Reply::LeaseCounts {
                     active: counts.active,

@@ -57,6 +57,17 @@ fn displayed(setup: &Setup, call: &Call, tool: &Tool) -> Result<String, Fault> {
     Ok(text)
 }
 
+/// An approval that waits for a person's decision, as a client may show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingApproval {
+    /// The canonical name of the tool.
+    pub tool: String,
+    /// The text that the person decides on.
+    pub shown: String,
+    /// The digest of that text, which the decision must name.
+    pub displayed: Digest,
+}
+
 impl Gate {
     /// The fault of a call that was not approved, after seeing to it that somebody is asked.
     pub(crate) fn ask(
@@ -108,6 +119,19 @@ impl Gate {
     pub fn approval(&self, id: &str) -> Result<Option<Approval>, Fault> {
         let found = self.store.approval(&ApprovalId(id.to_owned()));
         found.map_err(|error| internal(&error))
+    }
+
+    /// The approval with this id, if it is pending and its displayed text is known whole.
+    pub fn pending_approval(&self, id: &str) -> Result<Option<PendingApproval>, Fault> {
+        let found = self.approval(id)?;
+        let pending = found.filter(|approval| approval.state == ApprovalState::Pending);
+        Ok(pending.and_then(|approval| {
+            Some(PendingApproval {
+                displayed: approval.displayed?,
+                tool: approval.tool,
+                shown: approval.shown,
+            })
+        }))
     }
 
     /// A person's decision on a pending approval. `displayed` is the digest of the text that the

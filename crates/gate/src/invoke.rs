@@ -14,7 +14,8 @@ use callgate_call::{
 };
 use callgate_store::failpoint::failpoint;
 use callgate_store::{
-    Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError, Ticket, View,
+    Begun, End, Finish, Health, KeyId, Refusal, Replay, Start, Store, StoreError,
+    Ticket as StoreTicket, View,
 };
 
 use crate::admit::{Breaker, Buckets, Permit, health_of};
@@ -30,6 +31,7 @@ use crate::policy::Decision;
 use crate::replay::{Earlier, slots_text};
 use crate::scope::{check_scope, unknown_within};
 use crate::setup::{ConfigurationStatus, Setup};
+use crate::ticket::Ticket;
 use crate::tokens::Strangers;
 use crate::trace::{Ended, Spans, Stage, Trace, Traces};
 use crate::watched::{Observed, Watched};
@@ -63,9 +65,9 @@ pub struct Answer {
 /// How a call left the pipeline.
 enum Left {
     /// Its tool ran.
-    Ran(Result<Output, Fault>, Enforcement, Ticket, Observed),
+    Ran(Result<Output, Fault>, Enforcement, StoreTicket, Observed),
     /// An earlier call with the same key answered it.
-    Replayed(Result<Output, Fault>, Ticket),
+    Replayed(Result<Output, Fault>, StoreTicket),
 }
 
 impl Gate {
@@ -195,7 +197,7 @@ impl Gate {
                 hint,
                 blocked,
             },
-            ticket,
+            ticket: Ticket(ticket),
         }
     }
 
@@ -341,7 +343,7 @@ impl Gate {
         };
         match begun {
             Begun::Started(started) => {
-                self.settle(started.ticket).await?;
+                self.settle(Ticket(started.ticket)).await?;
                 failpoint("begin.after");
                 Ok(Begin::Go)
             }
@@ -419,7 +421,7 @@ impl Gate {
         result: Result<Output, Fault>,
         began: Timestamp,
         network_refused: u64,
-    ) -> (Result<Output, Fault>, Ticket) {
+    ) -> (Result<Output, Fault>, StoreTicket) {
         failpoint("finish.before");
         let (message, data);
         let slots = kept_slots(start, &result);
@@ -466,7 +468,7 @@ impl Gate {
         };
         match recorded {
             Ok(ticket) => (result, ticket),
-            Err(error) => (Err(internal(&error)), Ticket::default()),
+            Err(error) => (Err(internal(&error)), StoreTicket::default()),
         }
     }
 
@@ -485,7 +487,7 @@ impl Gate {
         Left::Replayed(earlier.result, ticket)
     }
 
-    fn record_refusal(&self, setup: &Setup, call: &Call, fault: &Fault) -> Ticket {
+    fn record_refusal(&self, setup: &Setup, call: &Call, fault: &Fault) -> StoreTicket {
         let found = setup.catalog.find(&call.tool).ok();
         let tool = found.map_or(call.tool.as_str(), |e| &e.tool.name);
         let trace_id = trace_id_of(&setup.secrets, call, found.map(|e| &e.tool));
@@ -527,8 +529,8 @@ fn log(
 impl Gate {
     /// Waits until everything up to `ticket` is as durable as configured.
     pub async fn settle(&self, ticket: Ticket) -> Result<(), Fault> {
-        let settled = self.store.settle(ticket).await;
-        self.keep_traces(Some(ticket));
+        let settled = self.store.settle(ticket.0).await;
+        self.keep_traces(Some(ticket.0));
         match settled {
             Ok(()) => Ok(()),
             // What must be recorded was recorded before it ran; the rest is served (T-12).
@@ -570,7 +572,7 @@ impl Gate {
     /// Records that a door refused a call before it could be one: its input was not JSON, or
     /// there is no such tool and its input was not looked at.
     pub fn refuse(&self, tool: &str, caller: &Caller, wire: Wire, fault: &Fault) -> Ticket {
-        self.store.refuse(Refusal {
+        Ticket(self.store.refuse(Refusal {
             call: self.next_id(),
             tool: &self.setup.load().secrets.clean(tool),
             caller,
@@ -578,7 +580,7 @@ impl Gate {
             input: None,
             fault: fault.kind(),
             trace_id: None,
-        })
+        }))
     }
 
     /// Where time comes from.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use callgate_call::{Caller, Digest, Fault, LeaseToken, Tier};
-use callgate_store::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId};
+use callgate_store::{LEASE_LIFE_MAX, Lease, LeaseGrant};
 
 use crate::errors::{internal, not_found};
 use crate::invoke::Gate;
@@ -32,7 +32,7 @@ pub struct LeaseRequest {
 #[derive(Debug)]
 pub struct LeaseGranted {
     /// Its public name.
-    pub id: LeaseId,
+    pub id: String,
     /// The token, shown this once.
     pub token: LeaseToken,
     /// The tool's canonical name.
@@ -41,6 +41,19 @@ pub struct LeaseGranted {
     pub tier: Tier,
     /// How long it lives.
     pub ttl: Duration,
+}
+
+/// The number of leases in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseTotals {
+    /// Leases that can be spent.
+    pub active: u64,
+    /// Leases that a call has spent.
+    pub spent: u64,
+    /// Leases that expired unspent.
+    pub expired: u64,
+    /// Leases that were revoked.
+    pub revoked: u64,
 }
 
 impl Gate {
@@ -67,7 +80,7 @@ impl Gate {
             .grant_lease(grant)
             .map_err(|error| internal(&error))?;
         Ok(LeaseGranted {
-            id,
+            id: id.to_string(),
             token,
             tool: tool.name.clone(),
             tier,
@@ -87,8 +100,15 @@ impl Gate {
             .map_err(|error| not_found(&error))
     }
 
-    /// How many leases there are.
-    pub fn lease_counts(&self) -> Result<LeaseCounts, Fault> {
-        self.store.lease_counts().map_err(|error| internal(&error))
+    /// The number of leases in each state.
+    pub fn lease_totals(&self) -> Result<LeaseTotals, Fault> {
+        let counts = self.store.lease_counts();
+        let counts = counts.map_err(|error| internal(&error))?;
+        Ok(LeaseTotals {
+            active: counts.active,
+            spent: counts.spent,
+            expired: counts.expired,
+            revoked: counts.revoked,
+        })
     }
 }

@@ -20,25 +20,24 @@ mod replay;
 mod schema;
 mod scope;
 mod setup;
+mod ticket;
 mod tokens;
 mod trace;
 mod views;
 mod watched;
 
 pub use admit::BreakerPolicy;
+pub use approvals::PendingApproval;
 pub use beside::BESIDE_INPUT;
-pub use callgate_store::failpoint::failpoint;
-pub use callgate_store::{
-    Approval, ApprovalId, ApprovalState, Lease, LeaseCounts, LeaseState, Nonce, StoreError, Ticket,
-    Token, TokenState,
-};
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
 pub use invoke::{Answer, Gate, others_first};
-pub use leases::{LeaseGranted, LeaseRequest};
+pub use leases::{LeaseGranted, LeaseRequest, LeaseTotals};
 pub use metrics::{DURATION_EDGES_US, ToolNumbers};
 pub use policy::{Decision, LeasePolicy, Policy, Rule};
 pub use rehearse::Rehearsal;
 pub use schema::{Schema, SchemaError};
 pub use setup::{ConfigurationStatus, Setup};
-pub use trace::{Found, Spans, find_trace, recent_traces};
-pub use views::CatalogRef;
+pub use ticket::Ticket;
+pub use tokens::ActiveToken;
+pub use trace::{Found, Spans, TraceError, find_trace, recent_traces};
+pub use views::{CatalogRef, RecordTotals};

@@ -4,8 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use callgate_call::{BearerToken, Fault, Timestamp};
-use callgate_store::Token;
+use callgate_call::{BearerToken, Fault, Scope, Timestamp};
+use callgate_store::TokenState;
 
 use crate::errors::internal;
 use crate::invoke::Gate;
@@ -25,10 +25,24 @@ struct Unrecorded {
     recorded_at: Option<Timestamp>,
 }
 
+/// A token that is good now.
+#[derive(Clone, Debug)]
+pub struct ActiveToken {
+    /// The name that its owner gave it.
+    pub name: String,
+    /// The calls that it permits.
+    pub scope: Scope,
+}
+
 impl Gate {
-    /// The token somebody brings, if it ever was one of ours.
-    pub fn token(&self, brought: &BearerToken) -> Result<Option<Token>, Fault> {
-        self.store.token(brought).map_err(|error| internal(&error))
+    /// The active token behind `bearer`; `None` if it is unknown, revoked or expired.
+    pub fn active_token(&self, bearer: &BearerToken) -> Result<Option<ActiveToken>, Fault> {
+        let found = self.store.token(bearer).map_err(|error| internal(&error))?;
+        let active = found.filter(|token| token.state == TokenState::Active);
+        Ok(active.map(|token| ActiveToken {
+            name: token.name,
+            scope: token.scope,
+        }))
     }
 
     /// Somebody was turned away at an HTTP door, for a reason of one word.

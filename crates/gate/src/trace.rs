@@ -21,7 +21,7 @@ use callgate_store::Ticket;
 use crate::catalog::Entry;
 use crate::invoke::Gate;
 use crate::setup::Setup;
-pub use find::{Found, find_trace, recent_traces};
+pub use find::{Found, TraceError, find_trace, recent_traces};
 use said::Said;
 use text::Text;
 

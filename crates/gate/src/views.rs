@@ -209,11 +209,33 @@ impl Gate {
         self.setup.load().secrets.clone()
     }
 
-    /// The store, for those who compose the gate.
+    /// Counts of records and traces.
+    #[must_use]
+    pub fn record_totals(&self) -> RecordTotals {
+        let stats = self.store.stats();
+        RecordTotals {
+            chain_records: stats.seq,
+            records_lost: stats.lost,
+            traces_lost: self.store.traces_lost(),
+        }
+    }
+
+    /// The store, for crates that may use it. Doors may not.
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
+}
+
+/// Counts of records and traces since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordTotals {
+    /// Records in the chain.
+    pub chain_records: u64,
+    /// Records that could not be written and were given up.
+    pub records_lost: u64,
+    /// Traces that could not be kept.
+    pub traces_lost: u64,
 }
 
 /// The tools of one configuration, kept while it is looked at.

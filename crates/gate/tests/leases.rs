@@ -150,7 +150,7 @@ async fn leases_that_are_not_asked_for() {
     let mut call = b.call(json!({}));
     call.lease = Some(token);
     assert_eq!(b.result(&call).await, Ok(json!({})));
-    assert_eq!(b.gate.lease_counts().unwrap().spent, 0);
+    assert_eq!(b.gate.lease_totals().unwrap().spent, 0);
 }
 
 /// G-5: the recorded outcome of a leased call is told again without a lease.

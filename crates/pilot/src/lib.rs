@@ -517,7 +517,7 @@ impl Pilot<'_> {
     ) -> Result<(), PilotError> {
         let run = progress.header.run_id.clone();
         let (place, step) = (progress.place, progress.step);
-        callgate_gate::failpoint("pilot.before_note");
+        callgate_store::failpoint("pilot.before_note");
         let store = self.gate.store();
         let note = PilotNote {
             event,
@@ -525,7 +525,7 @@ impl Pilot<'_> {
             ends: event::is_end(event),
         };
         store.pilot_append(&run, place, note, &doc, facts)?;
-        callgate_gate::failpoint("pilot.after_note");
+        callgate_store::failpoint("pilot.after_note");
         let happened = PilotEvent {
             event: event.to_owned(),
             step,

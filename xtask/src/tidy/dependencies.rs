@@ -4,6 +4,10 @@
 //! The table is written once, between its two markers. Dev-dependencies are
 //! free, but for cycles, which cargo would allow. A crate marked `tests only`
 //! may be nothing but a dev-dependency.
+//!
+//! A re-export crosses an edge that no manifest shows: if `gate` re-exports an
+//! item of `store`, then `doors`, which may use `gate` only, uses `store` all
+//! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,6 +53,68 @@ pub fn check(tree: &Tree) -> Vec<Problem> {
         )
     }));
     problems
+}
+
+/// Re-exports of items of a crate that some user of the re-exporting crate may not use.
+pub fn check_reexports(tree: &Tree) -> Vec<Problem> {
+    let rows = tree.text(DOCUMENT).map(|document| parse_table(&document));
+    // A table that can not be read is reported by `check`.
+    let Some(Ok(rows)) = rows else {
+        return Vec::new();
+    };
+    let mut problems = Vec::new();
+    for name in tree.crates() {
+        let folder = format!("crates/{name}/src/");
+        for path in tree.under(&folder, ".rs") {
+            let text = tree.text(path).unwrap_or_default();
+            problems.extend(reexports(&text).into_iter().filter_map(|(line, item_of)| {
+                let user = forbidden_user(&rows, name, &item_of)?;
+                let text = format!(
+                    "re-exports `{item_of}` to `{user}`, which may not use it (table of {DOCUMENT})"
+                );
+                Some(Problem::at_line(path, line, text))
+            }));
+        }
+    }
+    problems
+}
+
+/// The public `use` statements of a file that name a crate of the workspace: line and crate.
+fn reexports(text: &str) -> Vec<(usize, String)> {
+    const OURS: &str = "callgate_";
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("pub use ") {
+        let line = text[..text.len() - rest.len() + at].lines().count() + 1;
+        let statement = &rest[at..];
+        let end = statement.find(';').unwrap_or(statement.len());
+        for (start, _) in statement[..end].match_indices(OURS) {
+            let name = &statement[start + OURS.len()..end];
+            let name = name
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .next()
+                .unwrap_or_default();
+            found.push((line, short_name(&name.replace('_', "-"))));
+        }
+        rest = &rest[at + "pub use ".len()..];
+    }
+    found
+}
+
+/// A crate that may use `exporter` but not `item_of`.
+fn forbidden_user<'a>(
+    rows: &'a BTreeMap<String, Row>,
+    exporter: &str,
+    item_of: &str,
+) -> Option<&'a str> {
+    rows.iter().find_map(|(name, row)| match &row.may_use {
+        MayUse::Only(allowed)
+            if allowed.contains(exporter) && !allowed.contains(item_of) && name != item_of =>
+        {
+            Some(name.as_str())
+        }
+        _ => None,
+    })
 }
 
 /// A row of the table.
@@ -378,6 +444,22 @@ callgate.workspace = true
                 "crates/gate/Cargo.toml: `gate` may not use `sandbox` (table of ARCHITECTURE.md)",
             ]
         );
+    }
+
+    #[test]
+    fn reexports_across_a_forbidden_edge_are_found() {
+        let text = "use callgate_call::Call;\npub use callgate_store::failpoint;\n\npub use {\n    callgate_call::Tool,\n    callgate_store::{Lease, Token},\n};\npub use own::Thing;\n";
+        let found = reexports(text);
+        let wanted = [(2, "store"), (4, "call"), (4, "store")];
+        assert_eq!(found, wanted.map(|(line, name)| (line, name.to_owned())));
+        let table = TABLE.replace(
+            "| store | call | |",
+            "| store | call | |\n| doors | call, gate | |",
+        );
+        let rows = parse_table(&table).expect("a table");
+        assert_eq!(forbidden_user(&rows, "gate", "store"), Some("doors"));
+        assert_eq!(forbidden_user(&rows, "gate", "call"), None);
+        assert_eq!(forbidden_user(&rows, "store", "call"), None);
     }
 
     #[test]

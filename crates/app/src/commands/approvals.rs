@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use callgate_call::{Digest, visible, visible_lines};
-use callgate_gate::{Approval, ApprovalState, BESIDE_INPUT, Gate, Setup};
+use callgate_gate::{BESIDE_INPUT, Gate, Setup};
 use callgate_registry::environment::Environment;
+use callgate_store::{Approval, ApprovalState};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

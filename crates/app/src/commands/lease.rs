@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use callgate_call::{Caller, Digest, Fault, Tier};
 use callgate_doors::http::tool_body;
-use callgate_gate::{Lease as Granted, LeaseRequest, LeaseState, Setup};
+use callgate_gate::{LeaseRequest, Setup};
 use callgate_registry::environment::Environment;
+use callgate_store::{Lease as Granted, LeaseState};
 use callgate_wires::json::{self, DEPTH_MAX};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -139,7 +140,7 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
             let token = granted.token.reveal();
             if place.json {
                 show::json(&json!({
-                    "id": granted.id.to_string(),
+                    "id": granted.id,
                     "token": token,
                     "tool": granted.tool,
                     "tier": granted.tier.number(),

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use callgate_call::bounded::read_path_text;
 use callgate_call::{Caller, Cancel};
-use callgate_store::PilotEvent;
 use callgate_pilot::replay::Halt;
 use callgate_pilot::{Progress, log};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
+use callgate_store::PilotEvent;
 use callgate_tools::runs::RunKind;
 use callgate_wires::toolhost::is_run_id;
 use clap::Args;

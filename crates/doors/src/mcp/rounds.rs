@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Answers, Call, Digest, Fault, Tool, visible, visible_lines};
-use callgate_gate::{Approval, ApprovalState, Gate};
+use callgate_gate::{Gate, PendingApproval};
 use serde_json::{Map, Value, json};
 
 use super::dispatch::{Given, Refusal};
@@ -108,7 +108,7 @@ impl Server {
                 let may = tool.is_some_and(|entry| self.may_approve(call, &entry.tool));
                 let may = may && request.era.has("elicitation") && !was_left_open(request);
                 let question = match (self.gate(), request.era.is_modern() && may) {
-                    (Some(gate), true) => question(gate.approval(&id)),
+                    (Some(gate), true) => question(gate.pending_approval(&id)),
                     _ => None,
                 };
                 let Some((question, displayed)) = question else {
@@ -205,7 +205,7 @@ impl Server {
         let Era::Legacy(session) = &request.era else {
             return Ok(false);
         };
-        let Some((question, displayed)) = question(gate.approval(id)) else {
+        let Some((question, displayed)) = question(gate.pending_approval(id)) else {
             return Ok(false);
         };
         let params = question.get("params").cloned().unwrap_or_default();
@@ -282,18 +282,14 @@ fn make_visible(question: &mut Value) {
 /// Asks whether a call may go on, with its whole input; the digest of what is displayed comes
 /// along. `None` if nobody is to be asked by a client: the input is too long for the message, or
 /// the approval is not pending any more.
-fn question(approval: Result<Option<Approval>, Fault>) -> Option<(Value, Digest)> {
+fn question(approval: Result<Option<PendingApproval>, Fault>) -> Option<(Value, Digest)> {
     /// What clients show without cutting it.
     const MESSAGE_CHARS_MAX: usize = 2000;
     let approval = approval.ok()??;
-    let displayed = approval.displayed?;
     let (tool, shown) = (visible(&approval.tool), visible(&approval.shown));
     let message = format!("May `{tool}` be called with {shown}?");
     let fits = message.chars().count() <= MESSAGE_CHARS_MAX;
-    if !fits || approval.state != ApprovalState::Pending {
-        return None;
-    }
-    Some((question_in(&message), displayed))
+    fits.then(|| (question_in(&message), approval.displayed))
 }
 
 fn question_in(message: &str) -> Value {

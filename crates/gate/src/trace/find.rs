@@ -7,6 +7,7 @@ use callgate_store::{Filter, Store, StoreError};
 use serde_json::{Value, json};
 
 use super::document::status_of_kind;
+use crate::invoke::Gate;
 
 /// So many of the newest records are looked at for calls without a trace.
 const RECORDS_MAX: usize = 4096;
@@ -24,8 +25,21 @@ pub enum Found {
     Several(Vec<String>),
 }
 
-/// The trace of the call whose id begins with `prefix`.
-pub fn find_trace(store: &Store, prefix: &str) -> Result<Found, StoreError> {
+/// A look-up that failed because the state could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct TraceError(#[from] StoreError);
+
+impl Gate {
+    /// Returns the trace of the call whose id begins with `prefix`. Reads the whole ring of traces
+    /// if it has to.
+    pub fn find_trace(&self, prefix: &str) -> Result<Found, TraceError> {
+        find_trace(&self.store, prefix)
+    }
+}
+
+/// Returns the trace of the call whose id begins with `prefix`.
+pub fn find_trace(store: &Store, prefix: &str) -> Result<Found, TraceError> {
     let is_id = prefix
         .bytes()
         .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -54,7 +68,7 @@ pub fn recent_traces(
     store: &Store,
     max: usize,
     keep: impl Fn(&Value) -> bool,
-) -> Result<Vec<Value>, StoreError> {
+) -> Result<Vec<Value>, TraceError> {
     let mut found = of_chain(store, "", Some(RECORDS_MAX))?;
     found.retain(|_, trace| keep(trace));
     let mut kept = 0;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use callgate_call::{BearerToken, Caller};
-use callgate_gate::{Gate, TokenState};
+use callgate_gate::Gate;
 use serde_json::Value;
 
 use super::jwt::Issuer;
@@ -71,7 +71,7 @@ impl Guard {
     }
 
     fn ours(&self, bearer: &BearerToken) -> Result<Identity, Stranger> {
-        let token = match self.gate.token(bearer) {
+        let token = match self.gate.active_token(bearer) {
             Ok(token) => token,
             Err(fault) => {
                 tracing::warn!(%fault, "look a token up");
@@ -82,12 +82,12 @@ impl Guard {
             }
         };
         match token {
-            Some(token) if token.state == TokenState::Active => Ok(Identity {
+            Some(token) => Ok(Identity {
                 caller: Caller::named(&format!("token:{}", token.name)),
                 scope: Some(Arc::new(token.scope)),
                 has_owner_token: false,
             }),
-            _ => Err(NOT_GOOD),
+            None => Err(NOT_GOOD),
         }
     }
 }
