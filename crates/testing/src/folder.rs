@@ -53,6 +53,7 @@ impl TempFolder {
 
     /// The text of a file in the folder, or `None` if it is missing.
     pub fn read(&self, name: &str) -> Option<String> {
+        // bound: a file that the test itself has written
         std::fs::read_to_string(self.join(name)).ok()
     }
 
