@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use callgate_call::{Cancel, Clock, Fault, Job, Output, RunFuture, Runner, Tier, Tool};
 use callgate_store::Store;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::{builtin, closed, waited_for};
+use crate::{builtin, waited_for};
 use etag::Etags;
 pub use lists::Lists;
 use lock::Lock;
@@ -198,56 +198,56 @@ pub fn tools(files: &Arc<Files>) -> Vec<Tool> {
             "Read File",
             "Read a file from the workspace",
             |files, input, _| read::read(files, input),
-            read_schemas(),
+            read::schemas(),
         )),
         writes(tool(
             "files/write",
             "Write File",
             "Write a file of the workspace, whole",
             write::write,
-            write_schemas(),
+            write::schemas(),
         )),
         writes(tool(
             "files/edit",
             "Edit File",
             "Replace exact texts in a file, or apply a unified patch",
             edit::edit,
-            edit_schemas(),
+            edit::schemas(),
         )),
         reads(tool(
             "files/list",
             "List Folder",
             "List what is in a folder",
             |files, input, _| entries::list(files, input),
-            list_schemas(),
+            entries::list_schemas(),
         )),
         reads(tool(
             "files/stat",
             "Describe File",
             "Tell what a path is, how large and how old",
             |files, input, _| entries::stat(files, input),
-            stat_schemas(),
+            entries::stat_schemas(),
         )),
         reads(described(
             "files/search",
             "Search Files",
             "Find files by name, and lines by what is in them",
             Arc::new(SearchRunner(Arc::clone(files))),
-            search_schemas(),
+            search::schemas(),
         )),
         writes(tool(
             "files/delete",
             "Delete File",
             "Delete a file, or a folder",
             entries::delete,
-            delete_schemas(),
+            entries::delete_schemas(),
         )),
         writes(tool(
             "files/move",
             "Move File",
             "Move or rename a file or a folder",
             entries::rename,
-            move_schemas(),
+            entries::move_schemas(),
         )),
     ]
 }
@@ -265,192 +265,4 @@ fn described(
     tool.face.title = Some(title.to_owned());
     tool.tags.push("fs".to_owned());
     tool
-}
-
-fn read_schemas() -> [Value; 2] {
-    let input = json!({
-        "path": { "type": "string" },
-        "encoding": { "type": "string", "enum": ["utf-8", "base64"], "default": "utf-8" },
-        "max_bytes": { "type": "integer", "minimum": 1 },
-        "etag": { "type": ["string", "null"] },
-        "offset": { "type": "integer", "minimum": 0 },
-        "length": { "type": "integer", "minimum": 1 },
-    });
-    let output = json!({
-        "path": { "type": "string" },
-        "content": { "type": ["string", "null"] },
-        "content_base64": { "type": ["string", "null"] },
-        "encoding": { "type": "string" },
-        "size": { "type": "integer" },
-        "etag": { "type": "string" },
-        "mtime": { "type": "string", "description": "ISO-8601" },
-    });
-    [
-        closed(input, &["path"]),
-        closed(output, &["path", "encoding", "size", "etag", "mtime"]),
-    ]
-}
-
-fn write_schemas() -> [Value; 2] {
-    let input = json!({
-        "path": { "type": "string" },
-        "content": { "type": ["string", "null"] },
-        "content_base64": { "type": ["string", "null"] },
-        "encoding": { "type": "string", "enum": ["utf-8", "base64"], "default": "utf-8" },
-        "create": { "type": "boolean", "default": true },
-        "overwrite": { "type": "boolean", "default": false },
-        "etag": { "type": ["string", "null"] },
-        "mode": { "type": ["integer", "null"], "description": "POSIX file mode" },
-        "mkdirs": { "type": "boolean", "default": true },
-    });
-    let output = json!({
-        "path": { "type": "string" },
-        "size": { "type": "integer" },
-        "etag": { "type": "string" },
-        "mtime": { "type": "string" },
-        "created": { "type": "boolean" },
-        "overwritten": { "type": "boolean" },
-    });
-    [
-        closed(input, &["path"]),
-        closed(
-            output,
-            &["path", "size", "etag", "mtime", "created", "overwritten"],
-        ),
-    ]
-}
-
-fn edit_schemas() -> [Value; 2] {
-    let one = closed(
-        json!({
-            "old": { "type": "string", "minLength": 1 },
-            "new": { "type": "string" },
-            "all": { "type": "boolean", "default": false },
-        }),
-        &["old", "new"],
-    );
-    let input = json!({
-        "path": { "type": "string" },
-        "etag": { "type": ["string", "null"] },
-        "edits": { "type": "array", "items": one, "minItems": 1, "maxItems": 1000 },
-        "patch": { "type": "string", "description": "Hunks of a unified diff" },
-    });
-    let output = json!({
-        "path": { "type": "string" },
-        "size": { "type": "integer" },
-        "etag": { "type": "string" },
-        "mtime": { "type": "string" },
-        "changes": { "type": "integer" },
-    });
-    [
-        closed(input, &["path"]),
-        closed(output, &["path", "size", "etag", "mtime", "changes"]),
-    ]
-}
-
-fn list_schemas() -> [Value; 2] {
-    let input = json!({
-        "path": { "type": "string", "default": "." },
-        "cursor": { "type": ["string", "null"] },
-        "limit": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 200 },
-    });
-    let entry = closed(
-        json!({
-            "name": { "type": "string" },
-            "path": { "type": "string" },
-            "type": { "type": "string", "enum": ["file", "directory", "symlink", "other"] },
-            "size": { "type": "integer" },
-            "mtime": { "type": "string" },
-        }),
-        &["name", "path", "type", "size", "mtime"],
-    );
-    let output = json!({
-        "path": { "type": "string" },
-        "entries": { "type": "array", "items": entry },
-        "next_cursor": { "type": ["string", "null"] },
-    });
-    [
-        closed(input, &[]),
-        closed(output, &["path", "entries", "next_cursor"]),
-    ]
-}
-
-fn stat_schemas() -> [Value; 2] {
-    let output = json!({
-        "path": { "type": "string" },
-        "type": { "type": "string", "enum": ["file", "directory", "symlink", "other"] },
-        "size": { "type": "integer" },
-        "mtime": { "type": "string" },
-        "mode": { "type": "integer" },
-        "etag": { "type": "string" },
-    });
-    [
-        closed(json!({ "path": { "type": "string" } }), &["path"]),
-        closed(output, &["path", "type", "size", "mtime", "mode"]),
-    ]
-}
-
-fn search_schemas() -> [Value; 2] {
-    let input = json!({
-        "query": { "type": ["string", "null"], "maxLength": 4096, "description": "A regular expression" },
-        "literal": { "type": "boolean", "default": false },
-        "case_sensitive": { "type": "boolean", "default": true },
-        "path": { "type": "string", "default": "." },
-        "glob": { "type": "array", "items": { "type": "string", "maxLength": 1024 }, "maxItems": 64 },
-        "hidden": { "type": "boolean", "default": false },
-        "ignored": { "type": "boolean", "default": false },
-        "cursor": { "type": ["string", "null"] },
-        "limit": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 200 },
-    });
-    let one = closed(
-        json!({
-            "path": { "type": "string" },
-            "line": { "type": ["integer", "null"] },
-            "column": { "type": ["integer", "null"] },
-            "text": { "type": ["string", "null"] },
-        }),
-        &["path", "line", "column", "text"],
-    );
-    let output = json!({
-        "path": { "type": "string" },
-        "matches": { "type": "array", "items": one },
-        "skipped": { "type": "integer" },
-        "next_cursor": { "type": ["string", "null"] },
-    });
-    [
-        closed(input, &[]),
-        closed(output, &["path", "matches", "skipped", "next_cursor"]),
-    ]
-}
-
-fn delete_schemas() -> [Value; 2] {
-    let input = json!({
-        "path": { "type": "string" },
-        "etag": { "type": ["string", "null"] },
-        "recursive": { "type": "boolean", "default": false },
-    });
-    let output = json!({ "path": { "type": "string" }, "deleted": { "type": "boolean" } });
-    [
-        closed(input, &["path"]),
-        closed(output, &["path", "deleted"]),
-    ]
-}
-
-fn move_schemas() -> [Value; 2] {
-    let input = json!({
-        "from": { "type": "string" },
-        "to": { "type": "string" },
-        "etag": { "type": ["string", "null"] },
-        "overwrite": { "type": "boolean", "default": false },
-        "mkdirs": { "type": "boolean", "default": true },
-    });
-    let output = json!({
-        "from": { "type": "string" },
-        "to": { "type": "string" },
-        "overwritten": { "type": "boolean" },
-    });
-    [
-        closed(input, &["from", "to"]),
-        closed(output, &["from", "to", "overwritten"]),
-    ]
 }

@@ -10,6 +10,36 @@ use super::etag::{modified, size};
 use super::patch;
 use super::place::{Outside, errno, fault, shown};
 use super::write::{Terms, existing, replace, stale};
+use crate::closed;
+
+/// The schemas of `files/edit`: what it takes and what it gives.
+pub fn schemas() -> [Value; 2] {
+    let one = closed(
+        json!({
+            "old": { "type": "string", "minLength": 1 },
+            "new": { "type": "string" },
+            "all": { "type": "boolean", "default": false },
+        }),
+        &["old", "new"],
+    );
+    let input = json!({
+        "path": { "type": "string" },
+        "etag": { "type": ["string", "null"] },
+        "edits": { "type": "array", "items": one, "minItems": 1, "maxItems": 1000 },
+        "patch": { "type": "string", "description": "Hunks of a unified diff" },
+    });
+    let output = json!({
+        "path": { "type": "string" },
+        "size": { "type": "integer" },
+        "etag": { "type": "string" },
+        "mtime": { "type": "string" },
+        "changes": { "type": "integer" },
+    });
+    [
+        closed(input, &["path"]),
+        closed(output, &["path", "size", "etag", "mtime", "changes"]),
+    ]
+}
 
 pub fn edit(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or_default();

@@ -16,6 +16,7 @@ use super::Files;
 use super::etag::{modified, size};
 use super::place::{Outside, Spot, fault, shown};
 use super::write::{existing, stale, sync_folder};
+use crate::closed;
 
 /// Names of one folder that are looked at; more are refused.
 const NAMES_MAX: usize = 100_000;
@@ -24,6 +25,34 @@ const LIMIT_DEFAULT: u64 = 200;
 const CURSOR: &str = "after:";
 /// Folders that a removal goes down.
 const DEPTH_MAX: usize = 128;
+
+/// The schemas of `files/list`: what it takes and what it gives.
+pub fn list_schemas() -> [Value; 2] {
+    let input = json!({
+        "path": { "type": "string", "default": "." },
+        "cursor": { "type": ["string", "null"] },
+        "limit": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 200 },
+    });
+    let entry = closed(
+        json!({
+            "name": { "type": "string" },
+            "path": { "type": "string" },
+            "type": { "type": "string", "enum": ["file", "directory", "symlink", "other"] },
+            "size": { "type": "integer" },
+            "mtime": { "type": "string" },
+        }),
+        &["name", "path", "type", "size", "mtime"],
+    );
+    let output = json!({
+        "path": { "type": "string" },
+        "entries": { "type": "array", "items": entry },
+        "next_cursor": { "type": ["string", "null"] },
+    });
+    [
+        closed(input, &[]),
+        closed(output, &["path", "entries", "next_cursor"]),
+    ]
+}
 
 pub fn list(files: &Files, input: &Value) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or(".");
@@ -112,6 +141,22 @@ fn kind(about: &Stat) -> &'static str {
     }
 }
 
+/// The schemas of `files/stat`: what it takes and what it gives.
+pub fn stat_schemas() -> [Value; 2] {
+    let output = json!({
+        "path": { "type": "string" },
+        "type": { "type": "string", "enum": ["file", "directory", "symlink", "other"] },
+        "size": { "type": "integer" },
+        "mtime": { "type": "string" },
+        "mode": { "type": "integer" },
+        "etag": { "type": "string" },
+    });
+    [
+        closed(json!({ "path": { "type": "string" } }), &["path"]),
+        closed(output, &["path", "type", "size", "mtime", "mode"]),
+    ]
+}
+
 /// A link is described itself, so that a caller can see that it is one.
 pub fn stat(files: &Files, input: &Value) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or_default();
@@ -135,6 +180,20 @@ pub fn stat(files: &Files, input: &Value) -> Result<Value, Fault> {
         answer["etag"] = etag.into();
     }
     Ok(answer)
+}
+
+/// The schemas of `files/delete`: what it takes and what it gives.
+pub fn delete_schemas() -> [Value; 2] {
+    let input = json!({
+        "path": { "type": "string" },
+        "etag": { "type": ["string", "null"] },
+        "recursive": { "type": "boolean", "default": false },
+    });
+    let output = json!({ "path": { "type": "string" }, "deleted": { "type": "boolean" } });
+    [
+        closed(input, &["path"]),
+        closed(output, &["path", "deleted"]),
+    ]
 }
 
 pub fn delete(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
@@ -199,6 +258,26 @@ fn remove_folder(parent: &OwnedFd, name: &OsStr, depth: usize, stop: &Cancel) ->
         }
     }
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// The schemas of `files/move`: what it takes and what it gives.
+pub fn move_schemas() -> [Value; 2] {
+    let input = json!({
+        "from": { "type": "string" },
+        "to": { "type": "string" },
+        "etag": { "type": ["string", "null"] },
+        "overwrite": { "type": "boolean", "default": false },
+        "mkdirs": { "type": "boolean", "default": true },
+    });
+    let output = json!({
+        "from": { "type": "string" },
+        "to": { "type": "string" },
+        "overwritten": { "type": "boolean" },
+    });
+    [
+        closed(input, &["from", "to"]),
+        closed(output, &["from", "to", "overwritten"]),
+    ]
 }
 
 pub fn rename(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {

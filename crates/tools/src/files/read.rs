@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::etag::{Stamp, modified, size};
 use super::place::{Outside, errno, fault, plain, shown};
 use super::{Encoding, Files};
+use crate::closed;
 
 /// What the names of artifacts begin with. A file of such a name is read as `./artifact:…`.
 const ARTIFACT: &str = "artifact:b3-";
@@ -29,6 +30,31 @@ const PIECE_BYTES: usize = 3 * 16 * 1024;
 
 /// A character is at most so long.
 const CHARACTER_BYTES_MAX: u64 = 4;
+
+/// The schemas of `files/read`: what it takes and what it gives.
+pub fn schemas() -> [Value; 2] {
+    let input = json!({
+        "path": { "type": "string" },
+        "encoding": { "type": "string", "enum": ["utf-8", "base64"], "default": "utf-8" },
+        "max_bytes": { "type": "integer", "minimum": 1 },
+        "etag": { "type": ["string", "null"] },
+        "offset": { "type": "integer", "minimum": 0 },
+        "length": { "type": "integer", "minimum": 1 },
+    });
+    let output = json!({
+        "path": { "type": "string" },
+        "content": { "type": ["string", "null"] },
+        "content_base64": { "type": ["string", "null"] },
+        "encoding": { "type": "string" },
+        "size": { "type": "integer" },
+        "etag": { "type": "string" },
+        "mtime": { "type": "string", "description": "ISO-8601" },
+    });
+    [
+        closed(input, &["path"]),
+        closed(output, &["path", "encoding", "size", "etag", "mtime"]),
+    ]
+}
 
 pub fn read(files: &Files, input: &Value) -> Result<Value, Fault> {
     let asked = input["path"].as_str().unwrap_or_default();

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 
 use super::Files;
 use super::place::{Outside, fault, shown};
+use crate::closed;
 use ignored::Ignored;
 use lines::Lines;
 
@@ -39,6 +40,40 @@ const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
 /// After so long a page is given as far as it is.
 const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The schemas of `files/search`: what it takes and what it gives.
+pub fn schemas() -> [Value; 2] {
+    let input = json!({
+        "query": { "type": ["string", "null"], "maxLength": 4096, "description": "A regular expression" },
+        "literal": { "type": "boolean", "default": false },
+        "case_sensitive": { "type": "boolean", "default": true },
+        "path": { "type": "string", "default": "." },
+        "glob": { "type": "array", "items": { "type": "string", "maxLength": 1024 }, "maxItems": 64 },
+        "hidden": { "type": "boolean", "default": false },
+        "ignored": { "type": "boolean", "default": false },
+        "cursor": { "type": ["string", "null"] },
+        "limit": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 200 },
+    });
+    let one = closed(
+        json!({
+            "path": { "type": "string" },
+            "line": { "type": ["integer", "null"] },
+            "column": { "type": ["integer", "null"] },
+            "text": { "type": ["string", "null"] },
+        }),
+        &["path", "line", "column", "text"],
+    );
+    let output = json!({
+        "path": { "type": "string" },
+        "matches": { "type": "array", "items": one },
+        "skipped": { "type": "integer" },
+        "next_cursor": { "type": ["string", "null"] },
+    });
+    [
+        closed(input, &[]),
+        closed(output, &["path", "matches", "skipped", "next_cursor"]),
+    ]
+}
 
 /// Off the gate's own thread, and until nobody wants it any more.
 pub struct SearchRunner(pub Arc<Files>);

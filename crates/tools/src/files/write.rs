@@ -19,6 +19,7 @@ use super::heirs::Heir;
 use super::place::{Outside, Spot, errno, fault, not_created, plain, shown};
 use super::swept::{NAMES_TRIED, keep, passing_name};
 use super::{Encoding, Files};
+use crate::closed;
 
 /// Mode of a file that has none yet, before the umask.
 const MODE_NEW: u32 = 0o666;
@@ -39,6 +40,36 @@ pub struct Written {
     pub about: Stat,
     pub etag: String,
     pub created: bool,
+}
+
+/// The schemas of `files/write`: what it takes and what it gives.
+pub fn schemas() -> [Value; 2] {
+    let input = json!({
+        "path": { "type": "string" },
+        "content": { "type": ["string", "null"] },
+        "content_base64": { "type": ["string", "null"] },
+        "encoding": { "type": "string", "enum": ["utf-8", "base64"], "default": "utf-8" },
+        "create": { "type": "boolean", "default": true },
+        "overwrite": { "type": "boolean", "default": false },
+        "etag": { "type": ["string", "null"] },
+        "mode": { "type": ["integer", "null"], "description": "POSIX file mode" },
+        "mkdirs": { "type": "boolean", "default": true },
+    });
+    let output = json!({
+        "path": { "type": "string" },
+        "size": { "type": "integer" },
+        "etag": { "type": "string" },
+        "mtime": { "type": "string" },
+        "created": { "type": "boolean" },
+        "overwritten": { "type": "boolean" },
+    });
+    [
+        closed(input, &["path"]),
+        closed(
+            output,
+            &["path", "size", "etag", "mtime", "created", "overwritten"],
+        ),
+    ]
 }
 
 pub fn write(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
