@@ -2,25 +2,26 @@
 //! (`place.rs`), every write is whole or not there (`write.rs`), and nothing of the gate's own is
 //! reached (G-9).
 
-mod edit;
-mod entries;
+pub(crate) mod edit;
+pub(crate) mod entries;
 pub(crate) mod etag;
 mod heirs;
 mod lists;
 mod lock;
 mod patch;
 pub(crate) mod place;
-mod read;
+pub(crate) mod read;
 pub(crate) mod search;
 mod swept;
 mod told;
-mod write;
+pub(crate) mod write;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_call::{Cancel, Clock, Fault, Job, Output, RunFuture, Runner, Tier, Tool};
 use callgate_store::Store;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{builtin, waited_for};
@@ -104,20 +105,16 @@ impl Files {
 }
 
 /// How content is carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 enum Encoding {
+    #[default]
+    #[serde(rename = "utf-8")]
     Utf8,
+    #[serde(rename = "base64")]
     Base64,
 }
 
 impl Encoding {
-    fn of(input: &Value) -> Self {
-        match input["encoding"].as_str() {
-            Some("base64") => Self::Base64,
-            _ => Self::Utf8,
-        }
-    }
-
     fn as_str(self) -> &'static str {
         match self {
             Self::Utf8 => "utf-8",
@@ -153,9 +150,9 @@ impl Runner for FileRunner {
             return Box::pin(std::future::ready(Ok(done)));
         }
         let (files, function) = (Arc::clone(&self.files), self.function);
-        let input = job.call.input.value().clone();
+        let input = job.call.input.clone();
         Box::pin(async move {
-            let work = move |stop: &Cancel| function(&files, &input, stop);
+            let work = move |stop: &Cancel| function(&files, input.value(), stop);
             waited_for(&job, work).await.map(Output::from_value)
         })
     }

@@ -1,5 +1,6 @@
 //! The built-in tools, registered like any other. Each is plain arguments to plain result.
 
+mod arguments;
 pub mod conformance;
 mod echo;
 pub mod exec;

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use callgate_call::{Cancel, Fault, bounded};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Files;
@@ -10,6 +11,7 @@ use super::etag::{modified, size};
 use super::patch;
 use super::place::{Outside, errno, fault, shown};
 use super::write::{Terms, existing, replace, stale};
+use crate::arguments::arguments;
 use crate::closed;
 
 /// The schemas of `files/edit`: what it takes and what it gives.
@@ -41,9 +43,31 @@ pub fn schemas() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `files/edit`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileEditArguments<'a> {
+    path: &'a str,
+    etag: Option<&'a str>,
+    #[serde(borrow)]
+    edits: Option<Vec<TextEdit<'a>>>,
+    patch: Option<&'a str>,
+}
+
+/// One exact text that another takes the place of.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextEdit<'a> {
+    old: &'a str,
+    new: &'a str,
+    /// Every place that has the old text; otherwise there must be only one.
+    #[serde(default)]
+    all: bool,
+}
+
 pub fn edit(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
-    let asked = input["path"].as_str().unwrap_or_default();
-    let path = files.ground.within(asked, Outside::BadValue)?;
+    let asked: FileEditArguments<'_> = arguments(input)?;
+    let path = files.ground.within(asked.path, Outside::BadValue)?;
     let spot = files.ground.spot(&path, false)?;
     let (file, about) = existing(&spot)?.ok_or_else(|| fault(rustix::io::Errno::NOENT, &path))?;
     let cap = files.limits.write_bytes_max;
@@ -56,15 +80,15 @@ pub fn edit(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault>
         _ => fault(errno(&error), &path),
     })?;
     let etag = files.etags.of_whole(&before, &about, &*files.clock);
-    if input["etag"].as_str().is_some_and(|wanted| wanted != etag) {
+    if asked.etag.is_some_and(|wanted| wanted != etag) {
         return Err(stale(&path, &etag));
     }
     let before = String::from_utf8(before).map_err(|_| Fault::BadInput {
         field: "path".to_owned(),
         reason: format!("{} is not UTF-8", path.display()),
     })?;
-    let (after, changes) = match (input["edits"].as_array(), input["patch"].as_str()) {
-        (Some(edits), None) => replaced(before, edits, cap)?,
+    let (after, changes) = match (asked.edits, asked.patch) {
+        (Some(edits), None) => replaced(before, &edits, cap)?,
         (None, Some(text)) => patch::apply(&before, text)?,
         _ => {
             return Err(Fault::bad_value("one of edits and patch is needed").with("field", "edits"));
@@ -96,13 +120,10 @@ fn check_size(bytes: usize, cap: u64) -> Result<(), Fault> {
 
 /// One edit after the other; each text must be there exactly as often as said. None makes more
 /// than `cap` bytes of it, not even for the next to remove.
-fn replaced(mut text: String, edits: &[Value], cap: u64) -> Result<(String, usize), Fault> {
+fn replaced(mut text: String, edits: &[TextEdit<'_>], cap: u64) -> Result<(String, usize), Fault> {
     let mut changes = 0;
-    for (index, edit) in edits.iter().enumerate() {
-        let old = edit["old"].as_str().unwrap_or_default();
-        let new = edit["new"].as_str().unwrap_or_default();
-        let all = edit["all"].as_bool().unwrap_or(false);
-        let found = text.matches(old).count();
+    for (index, TextEdit { old, new, all }) in edits.iter().enumerate() {
+        let found = text.matches(*old).count();
         let bad = |reason: &str| {
             let field = format!("edits.{index}.old");
             Fault::bad_value(format!("{field}: {reason}"))
@@ -112,7 +133,7 @@ fn replaced(mut text: String, edits: &[Value], cap: u64) -> Result<(String, usiz
         match found {
             0 => return Err(bad("is not in the file")),
             1 => {}
-            _ if all => {}
+            _ if *all => {}
             more => {
                 return Err(bad(&format!(
                     "is in the file {more} times: say more of it, or all"
@@ -121,7 +142,7 @@ fn replaced(mut text: String, edits: &[Value], cap: u64) -> Result<(String, usiz
         }
         let kept = text.len().saturating_sub(old.len().saturating_mul(found));
         check_size(kept.saturating_add(new.len().saturating_mul(found)), cap)?;
-        text = text.replace(old, new);
+        text = text.replace(*old, new);
         changes += found;
     }
     Ok((text, changes))
@@ -135,7 +156,10 @@ mod tests {
     /// The bound is looked at before anything of that size is made.
     #[test]
     fn edits_stay_within_the_bound() {
-        let edit = |old: &str, new: &str| json!({ "old": old, "new": new, "all": true });
+        fn edit<'a>(old: &'a str, new: &'a str) -> TextEdit<'a> {
+            let all = true;
+            TextEdit { old, new, all }
+        }
         let text = || "aaaa".to_owned();
         let grown = replaced(text(), &[edit("a", "bb")], 8).unwrap();
         assert_eq!(grown, ("bbbbbbbb".to_owned(), 4));
@@ -159,26 +183,19 @@ mod tests {
     }
 
     /// What edits make of a text, by their definition; nothing if one of them is refused.
-    fn by_definition(text: &str, edits: &[Value], cap: usize) -> Option<(String, usize)> {
+    fn by_definition(text: &str, edits: &[TextEdit<'_>], cap: usize) -> Option<(String, usize)> {
         let mut done = (text.to_owned(), 0);
         for edit in edits {
-            let parts: Vec<&str> = done.0.split(edit["old"].as_str()?).collect();
+            let parts: Vec<&str> = done.0.split(edit.old).collect();
             let found = parts.len() - 1;
-            let is_wanted = found == 1 || (found > 1 && edit["all"] == true);
-            let text = parts.join(edit["new"].as_str()?);
+            let is_wanted = found == 1 || (found > 1 && edit.all);
+            let text = parts.join(edit.new);
             if !is_wanted || text.len() > cap {
                 return None;
             }
             done = (text, done.1 + found);
         }
         Some(done)
-    }
-
-    /// True for what the schema lets through.
-    fn is_edit(edit: &Value) -> bool {
-        let is_old = edit["old"].as_str().is_some_and(|old| !old.is_empty());
-        let is_all = edit["all"].is_null() || edit["all"].is_boolean();
-        is_old && edit["new"].is_string() && is_all
     }
 
     /// 100,000 changed lists of edits: each does what it says, or is refused.
@@ -211,11 +228,15 @@ mod tests {
         let (mut taken, mut refused) = (0, 0);
         for _ in 0..CASES {
             let bytes = mutant(&mut random, &SEEDS, &WORDS);
-            let Ok(Value::Array(edits)) = serde_json::from_slice(&bytes) else {
+            let Ok(input) = serde_json::from_slice::<Value>(&bytes) else {
+                continue;
+            };
+            let Ok(edits) = arguments::<Vec<TextEdit<'_>>>(&input) else {
                 continue;
             };
             let done = replaced(TEXT.to_owned(), &edits, CAP as u64);
-            if !edits.iter().all(is_edit) {
+            // The schema lets no empty text through.
+            if edits.iter().any(|edit| edit.old.is_empty()) {
                 continue;
             }
             match &done {

@@ -7,20 +7,22 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use callgate_call::{Cancel, Fault, natural_number};
+use callgate_call::{Cancel, Fault};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, RenameFlags, Stat, statat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Files;
 use super::etag::{modified, size};
 use super::place::{Outside, Spot, fault, shown};
 use super::write::{existing, stale, sync_folder};
+use crate::arguments::{NaturalNumber, arguments, set};
 use crate::closed;
 
 /// Names of one folder that are looked at; more are refused.
 const NAMES_MAX: usize = 100_000;
-const LIMIT_DEFAULT: u64 = 200;
+const LIMIT_DEFAULT: usize = 200;
 /// Before the name in a cursor, so that not every text is one.
 const CURSOR: &str = "after:";
 /// Folders that a removal goes down.
@@ -54,14 +56,34 @@ pub fn list_schemas() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `files/list`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileListArguments<'a> {
+    path: Option<&'a str>,
+    cursor: Option<&'a str>,
+    limit: Option<NaturalNumber>,
+}
+
+/// A name of a folder, in an answer of `files/list`.
+#[derive(Serialize)]
+struct FolderEntry<'a> {
+    name: &'a str,
+    path: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    size: u64,
+    mtime: String,
+}
+
 pub fn list(files: &Files, input: &Value) -> Result<Value, Fault> {
-    let asked = input["path"].as_str().unwrap_or(".");
-    let path = files.ground.within(asked, Outside::BadValue)?;
+    let asked: FileListArguments<'_> = arguments(input)?;
+    let path = asked.path.unwrap_or(".");
+    let path = files.ground.within(path, Outside::BadValue)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let (folder, real) = files.ground.find(&path, flags)?;
-    let after = input["cursor"].as_str().map(name_of_cursor).transpose()?;
-    let limit = natural_number(&input["limit"]).unwrap_or(LIMIT_DEFAULT);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let after = asked.cursor.map(name_of_cursor).transpose()?;
+    let limit = asked.limit.map_or(LIMIT_DEFAULT, NaturalNumber::count);
     let names = names(&folder, &path)?;
     let first = after.map_or(0, |after| names.partition_point(|name| *name <= after));
     let mut entries = Vec::new();
@@ -72,16 +94,15 @@ pub fn list(files: &Files, input: &Value) -> Result<Value, Fault> {
         if let Ok(about) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
             && !files.ground.is_hidden(&spot, kind(&about) == "directory")
         {
-            entries.push(entry(&spot, &about));
+            entries.push(entry(name, &spot, &about));
         }
         if entries.len() >= limit {
             break;
         }
     }
-    let last = entries.last().and_then(|entry| entry["name"].as_str());
-    let next_cursor = match (rest.next(), last) {
-        (Some(_), Some(last)) => json!(URL_SAFE_NO_PAD.encode(format!("{CURSOR}{last}"))),
-        _ => Value::Null,
+    let next_cursor = match (rest.next(), entries.last()) {
+        (Some(_), Some(last)) => Some(URL_SAFE_NO_PAD.encode(format!("{CURSOR}{}", last.name))),
+        _ => None,
     };
     Ok(json!({ "path": shown(&real), "entries": entries, "next_cursor": next_cursor }))
 }
@@ -122,14 +143,14 @@ pub(crate) fn name_of_cursor(cursor: &str) -> Result<String, Fault> {
         })
 }
 
-fn entry(path: &Path, about: &Stat) -> Value {
-    json!({
-        "name": path.file_name().unwrap_or_default().to_string_lossy(),
-        "path": shown(path),
-        "type": kind(about),
-        "size": size(about),
-        "mtime": modified(about).rfc3339(),
-    })
+fn entry<'a>(name: &'a str, path: &Path, about: &Stat) -> FolderEntry<'a> {
+    FolderEntry {
+        name,
+        path: shown(path),
+        kind: kind(about),
+        size: size(about),
+        mtime: modified(about).rfc3339(),
+    }
 }
 
 fn kind(about: &Stat) -> &'static str {
@@ -157,19 +178,41 @@ pub fn stat_schemas() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `files/stat`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileStatArguments<'a> {
+    path: &'a str,
+}
+
+/// An answer of `files/stat`.
+#[derive(Serialize)]
+struct FileDescription {
+    path: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    size: u64,
+    mtime: String,
+    mode: u32,
+    /// Only files have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
+}
+
 /// A link is described itself, so that a caller can see that it is one.
 pub fn stat(files: &Files, input: &Value) -> Result<Value, Fault> {
-    let asked = input["path"].as_str().unwrap_or_default();
-    let path = files.ground.within(asked, Outside::BadValue)?;
+    let asked: FileStatArguments<'_> = arguments(input)?;
+    let path = files.ground.within(asked.path, Outside::BadValue)?;
     let (found, real) = files.ground.find(&path, OFlags::PATH | OFlags::NOFOLLOW)?;
     let about = rustix::fs::fstat(&found).map_err(|error| fault(error, &path))?;
-    let mut answer = json!({
-        "path": shown(&real),
-        "type": kind(&about),
-        "size": size(&about),
-        "mtime": modified(&about).rfc3339(),
-        "mode": about.st_mode & 0o7777,
-    });
+    let mut description = FileDescription {
+        path: shown(&real),
+        kind: kind(&about),
+        size: size(&about),
+        mtime: modified(&about).rfc3339(),
+        mode: about.st_mode & 0o7777,
+        etag: None,
+    };
     if kind(&about) == "file"
         && let Ok((readable, _)) = files.ground.find(&path, OFlags::RDONLY | OFlags::NOFOLLOW)
         && let Ok(about) = rustix::fs::fstat(&readable)
@@ -177,9 +220,9 @@ pub fn stat(files: &Files, input: &Value) -> Result<Value, Fault> {
         let etag = files
             .etags
             .of(&File::from(readable), &about, &*files.clock, &path)?;
-        answer["etag"] = etag.into();
+        description.etag = Some(etag);
     }
-    Ok(answer)
+    Ok(json!(description))
 }
 
 /// The schemas of `files/delete`: what it takes and what it gives.
@@ -196,19 +239,29 @@ pub fn delete_schemas() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `files/delete`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileDeleteArguments<'a> {
+    path: &'a str,
+    etag: Option<&'a str>,
+    #[serde(default)]
+    recursive: bool,
+}
+
 pub fn delete(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
-    let asked = input["path"].as_str().unwrap_or_default();
-    let path = files.ground.within(asked, Outside::BadValue)?;
+    let asked: FileDeleteArguments<'_> = arguments(input)?;
+    let path = files.ground.within(asked.path, Outside::BadValue)?;
     // Now, so that nothing changes its place once it was looked at.
     let _lock = files.lock.take(stop)?;
     let spot = files.ground.spot(&path, false)?;
     files.ground.check_holds_none(&spot.path, &path, stop)?;
     let about = look(&spot)?.ok_or_else(|| fault(Errno::NOENT, &path))?;
-    if let Some(etag) = input["etag"].as_str() {
+    if let Some(etag) = asked.etag {
         check_etag(files, &spot, etag)?;
     }
     match kind(&about) {
-        "directory" if input["recursive"] == json!(true) => {
+        "directory" if asked.recursive => {
             remove_folder(&spot.folder, spot.name.as_os_str(), 0, stop)
         }
         "directory" => rustix::fs::unlinkat(&spot.folder, &spot.name, AtFlags::REMOVEDIR),
@@ -280,13 +333,26 @@ pub fn move_schemas() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `files/move`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMoveArguments<'a> {
+    from: &'a str,
+    to: &'a str,
+    etag: Option<&'a str>,
+    #[serde(default)]
+    overwrite: bool,
+    #[serde(default = "set")]
+    mkdirs: bool,
+}
+
 pub fn rename(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
-    let path_of = |field: &str| {
-        let asked = input[field].as_str().unwrap_or_default();
-        let path = files.ground.within(asked, Outside::BadValue);
+    let asked: FileMoveArguments<'_> = arguments(input)?;
+    let path_of = |field: &str, path: &str| {
+        let path = files.ground.within(path, Outside::BadValue);
         path.map_err(|fault| fault.with("field", field))
     };
-    let (from_path, to_path) = (path_of("from")?, path_of("to")?);
+    let (from_path, to_path) = (path_of("from", asked.from)?, path_of("to", asked.to)?);
     // Now, so that nothing changes its place once it was looked at.
     let _lock = files.lock.take(stop)?;
     let spot_of = |field: &str, path: &Path, make: bool| -> Result<Spot, Fault> {
@@ -299,19 +365,17 @@ pub fn rename(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Faul
         Ok(spot)
     };
     let from = spot_of("from", &from_path, false)?;
-    let mkdirs = input["mkdirs"].as_bool().unwrap_or(true);
-    let to = spot_of("to", &to_path, mkdirs)?;
+    let to = spot_of("to", &to_path, asked.mkdirs)?;
     files
         .ground
         .check_may_be((&from.path, &to.path), &to_path, stop)
         .map_err(|fault| fault.with("field", "to"))?;
     look(&from)?.ok_or_else(|| fault(Errno::NOENT, &from_path))?;
-    if let Some(etag) = input["etag"].as_str() {
+    if let Some(etag) = asked.etag {
         check_etag(files, &from, etag)?;
     }
-    let overwrite = input["overwrite"].as_bool().unwrap_or(false);
-    let replaced = overwrite && look(&to)?.is_some();
-    let flags = if overwrite {
+    let replaced = asked.overwrite && look(&to)?.is_some();
+    let flags = if asked.overwrite {
         RenameFlags::empty()
     } else {
         RenameFlags::NOREPLACE

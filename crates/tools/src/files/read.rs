@@ -9,14 +9,16 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::{Digest, Fault, Output, bounded, natural_number};
+use callgate_call::{Digest, Fault, Output, bounded};
 use rustix::fs::{OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::etag::{Stamp, modified, size};
 use super::place::{Outside, errno, fault, plain, shown};
 use super::{Encoding, Files};
+use crate::arguments::{NaturalNumber, arguments};
 use crate::closed;
 
 /// What the names of artifacts begin with. A file of such a name is read as `./artifact:…`.
@@ -56,19 +58,36 @@ pub fn schemas() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `files/read`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileReadArguments<'a> {
+    path: &'a str,
+    #[serde(default)]
+    encoding: Encoding,
+    max_bytes: Option<NaturalNumber>,
+    etag: Option<&'a str>,
+    offset: Option<NaturalNumber>,
+    length: Option<NaturalNumber>,
+}
+
 pub fn read(files: &Files, input: &Value) -> Result<Value, Fault> {
-    let asked = input["path"].as_str().unwrap_or_default();
-    let (found, path, real) = match asked.strip_prefix(ARTIFACT) {
-        Some(digest) => (artifact(files, digest)?, asked.into(), asked.into()),
+    let asked: FileReadArguments<'_> = arguments(input)?;
+    let (found, path, real) = match asked.path.strip_prefix(ARTIFACT) {
+        Some(digest) => (
+            artifact(files, digest)?,
+            asked.path.into(),
+            asked.path.into(),
+        ),
         None => {
-            let path = files.ground.within(asked, Outside::Denied)?;
+            let path = files.ground.within(asked.path, Outside::Denied)?;
             let (found, real) = files.ground.find(&path, OFlags::RDONLY)?;
             (found, path, real)
         }
     };
     let about = plain(&found, &path)?;
     let content = Content::InFile(File::from(found));
-    answer(files, input, (content, &about), (&path, &real))
+    answer(files, &asked, (content, &about), (&path, &real))
 }
 
 /// What is in a file.
@@ -82,11 +101,11 @@ enum Content {
 /// The same for a small file that is in memory: nothing is waited for, so that no other thread is
 /// needed for it. `None` for all others, and for what must be refused.
 pub fn read_now(files: &Files, input: &Value) -> Option<Output> {
-    let asked = input["path"].as_str().unwrap_or_default();
-    if asked.starts_with(ARTIFACT) {
+    let asked: FileReadArguments<'_> = arguments(input).ok()?;
+    if asked.path.starts_with(ARTIFACT) {
         return None;
     }
-    let path = files.ground.within(asked, Outside::Denied).ok()?;
+    let path = files.ground.within(asked.path, Outside::Denied).ok()?;
     let (found, real) = files.ground.find_now(&path)?;
     let about = plain(&found, &path).ok()?;
     let mut all = bounded::zeroed(size(&about), NOW_BYTES_MAX).ok()?;
@@ -97,11 +116,11 @@ pub fn read_now(files: &Files, input: &Value) -> Option<Output> {
         return None;
     }
     let stamp = Stamp::of(&about);
-    let wants_all = wants_all(input);
+    let wants_all = asked.wants_all();
     if wants_all && let Some(answer) = files.told.again(&real, stamp, &all) {
         return Some(Output::new(answer));
     }
-    let answer = answer(files, input, (Content::Read(all), &about), (&path, &real)).ok()?;
+    let answer = answer(files, &asked, (Content::Read(all), &about), (&path, &real)).ok()?;
     let output = Output::from_value(answer);
     if wants_all {
         files.told.keep(&real, stamp, &output.json);
@@ -109,17 +128,27 @@ pub fn read_now(files: &Files, input: &Value) -> Option<Output> {
     Some(output)
 }
 
-/// True for what asks for all of a file as text, whatever its etag.
-fn wants_all(input: &Value) -> bool {
-    let known = |name: &String| name == "path" || name == "encoding";
-    let members = input.as_object();
-    members.is_some_and(|members| members.keys().all(known))
-        && Encoding::of(input) == Encoding::Utf8
+impl FileReadArguments<'_> {
+    /// Returns whether a call asks for all of a file as text, whatever its etag.
+    fn wants_all(&self) -> bool {
+        let Self {
+            path: _,
+            encoding: Encoding::Utf8,
+            max_bytes: None,
+            etag: None,
+            offset: None,
+            length: None,
+        } = self
+        else {
+            return false;
+        };
+        true
+    }
 }
 
 fn answer(
     files: &Files,
-    input: &Value,
+    asked: &FileReadArguments<'_>,
     (content, about): (Content, &Stat),
     (path, real): (&Path, &Path),
 ) -> Result<Value, Fault> {
@@ -127,7 +156,7 @@ fn answer(
         Content::Read(all) => files.etags.of_read(all, about, &*files.clock),
         Content::InFile(file) => files.etags.of(file, about, &*files.clock, path)?,
     };
-    let encoding = Encoding::of(input);
+    let encoding = asked.encoding;
     let mut answer = json!({
         "path": shown(real),
         "encoding": encoding.as_str(),
@@ -136,11 +165,11 @@ fn answer(
         "mtime": modified(about).rfc3339(),
     });
     let field = encoding.field();
-    if input["etag"].as_str() == Some(&etag) {
+    if asked.etag == Some(&*etag) {
         answer[field] = Value::Null;
         return Ok(answer);
     }
-    let wanted = wanted(input, size(about), files.limits.read_bytes_max)?;
+    let wanted = wanted(asked, size(about), files.limits.read_bytes_max)?;
     let wrong = |error| fault(error, path);
     answer[field] = match encoding {
         Encoding::Utf8 => {
@@ -209,13 +238,13 @@ fn artifact(files: &Files, digest: &str) -> Result<OwnedFd, Fault> {
 }
 
 /// The bytes asked for, as far as there are any; refused if there are too many.
-fn wanted(input: &Value, size: u64, cap: u64) -> Result<Range<u64>, Fault> {
-    let start = natural_number(&input["offset"]).unwrap_or(0).min(size);
-    let end = match natural_number(&input["length"]) {
-        Some(length) => start.saturating_add(length).min(size),
+fn wanted(asked: &FileReadArguments<'_>, size: u64, cap: u64) -> Result<Range<u64>, Fault> {
+    let start = asked.offset.map_or(0, |offset| offset.0).min(size);
+    let end = match asked.length {
+        Some(length) => start.saturating_add(length.0).min(size),
         None => size,
     };
-    let max_bytes = natural_number(&input["max_bytes"]).unwrap_or(cap).min(cap);
+    let max_bytes = asked.max_bytes.map_or(cap, |max| max.0).min(cap);
     if end - start > max_bytes {
         let bytes = end - start;
         return Err(
@@ -287,9 +316,9 @@ mod tests {
         const FILE: &str = "aé€𝄞z, and so on";
         const CAP: u64 = 16;
         const SEEDS: [&[u8]; 3] = [
-            b"{\"offset\":2,\"length\":7}",
-            b"{\"offset\":1.0,\"length\":1e1,\"max_bytes\":9}",
-            b"{\"max_bytes\":18446744073709551615}",
+            b"{\"path\":\"a\",\"offset\":2,\"length\":7}",
+            b"{\"path\":\"a\",\"offset\":1.0,\"length\":1e1,\"max_bytes\":9}",
+            b"{\"path\":\"a\",\"max_bytes\":18446744073709551615}",
         ];
         const WORDS: [&[u8]; 10] = [
             b"0",
@@ -311,7 +340,10 @@ mod tests {
             let Ok(input) = serde_json::from_slice::<Value>(&bytes) else {
                 continue;
             };
-            let Ok(range) = wanted(&input, size, CAP) else {
+            let Ok(asked) = arguments::<FileReadArguments<'_>>(&input) else {
+                continue;
+            };
+            let Ok(range) = wanted(&asked, size, CAP) else {
                 continue;
             };
             assert!(range.start <= range.end && range.end <= size, "{input}");

@@ -16,20 +16,22 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, natural_number};
+use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::Searcher;
 use ignore::overrides::{Override, OverrideBuilder};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Files;
 use super::place::{Outside, fault, shown};
+use crate::arguments::{NaturalNumber, arguments, set};
 use crate::closed;
 use ignored::Ignored;
 use lines::Lines;
 
-const LIMIT_DEFAULT: u64 = 200;
+const LIMIT_DEFAULT: usize = 200;
 /// Folders in folders.
 const DEPTH_MAX: usize = 128;
 /// Names of one folder that are looked at.
@@ -75,16 +77,36 @@ pub fn schemas() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `files/search`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSearchArguments<'a> {
+    query: Option<&'a str>,
+    #[serde(default)]
+    literal: bool,
+    #[serde(default = "set")]
+    case_sensitive: bool,
+    path: Option<&'a str>,
+    #[serde(borrow, default)]
+    glob: Vec<&'a str>,
+    #[serde(default)]
+    hidden: bool,
+    #[serde(default)]
+    ignored: bool,
+    cursor: Option<&'a str>,
+    limit: Option<NaturalNumber>,
+}
+
 /// Off the gate's own thread, and until nobody wants it any more.
 pub struct SearchRunner(pub Arc<Files>);
 
 impl Runner for SearchRunner {
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
-        let (files, input) = (Arc::clone(&self.0), job.call.input.value().clone());
+        let (files, input) = (Arc::clone(&self.0), job.call.input.clone());
         let cancel = Cancel::clone(&job.call.cancel);
         let time = TIME_MAX.min(job.timeout.until() / 2);
         Box::pin(async move {
-            let work = move || Search::new(&files, &input, cancel, time)?.run();
+            let work = move || Search::new(&files, input.value(), cancel, time)?.run();
             match tokio::task::spawn_blocking(work).await {
                 Ok(done) => done.map(Output::from_value),
                 Err(_) => Err(Fault::Internal {
@@ -155,11 +177,10 @@ enum Go {
 
 impl<'a> Search<'a> {
     fn new(files: &'a Files, input: &Value, cancel: Cancel, time: Duration) -> Result<Self, Fault> {
-        let flag = |name: &str| input[name].as_bool().unwrap_or(false);
-        let asked = input["path"].as_str().unwrap_or(".");
-        let limit = natural_number(&input["limit"]).unwrap_or(LIMIT_DEFAULT);
-        let pattern = input["query"].as_str().map(|query| pattern(query, input));
-        if pattern.is_none() && input["glob"].as_array().is_none_or(Vec::is_empty) {
+        let asked: FileSearchArguments<'_> = arguments(input)?;
+        let from = asked.path.unwrap_or(".");
+        let pattern = asked.query.map(|query| pattern(query, &asked));
+        if pattern.is_none() && asked.glob.is_empty() {
             return Err(Fault::bad_value("query or glob must say what to look for")
                 .with("field", "query")
                 .with("reason", "neither query nor glob"));
@@ -167,14 +188,14 @@ impl<'a> Search<'a> {
         let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Ok(Self {
             files,
-            from: files.ground.within(asked, Outside::BadValue)?,
+            from: files.ground.within(from, Outside::BadValue)?,
             pattern: pattern.transpose()?,
             searcher: lines::searcher(),
-            globs: globs(input)?,
-            hidden: flag("hidden"),
-            ignored: flag("ignored"),
-            after: input["cursor"].as_str().map(Place::of_cursor).transpose()?,
-            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            globs: globs(&asked.glob)?,
+            hidden: asked.hidden,
+            ignored: asked.ignored,
+            after: asked.cursor.map(Place::of_cursor).transpose()?,
+            limit: asked.limit.map_or(LIMIT_DEFAULT, NaturalNumber::count),
             cancel,
             until_us: files.clock.micros().saturating_add(time_us),
             found: Vec::new(),
@@ -403,10 +424,10 @@ pub(crate) fn entries(folder: &OwnedFd, path: &Path) -> Result<Vec<(OsString, Fi
     Ok(entries)
 }
 
-fn pattern(query: &str, input: &Value) -> Result<RegexMatcher, Fault> {
+fn pattern(query: &str, asked: &FileSearchArguments<'_>) -> Result<RegexMatcher, Fault> {
     RegexMatcherBuilder::new()
-        .case_insensitive(!input["case_sensitive"].as_bool().unwrap_or(true))
-        .fixed_strings(input["literal"].as_bool().unwrap_or(false))
+        .case_insensitive(!asked.case_sensitive)
+        .fixed_strings(asked.literal)
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX)
         .line_terminator(Some(b'\n'))
@@ -415,10 +436,9 @@ fn pattern(query: &str, input: &Value) -> Result<RegexMatcher, Fault> {
 }
 
 /// As `rg --glob`, later ones win and `!` leaves out; but what is ignored stays so.
-fn globs(input: &Value) -> Result<Override, Fault> {
+fn globs(asked: &[&str]) -> Result<Override, Fault> {
     let mut globs = OverrideBuilder::new("");
-    for glob in input["glob"].as_array().into_iter().flatten() {
-        let glob = glob.as_str().unwrap_or_default();
+    for glob in asked {
         globs
             .add(glob)
             .map_err(|error| bad("glob", &error.to_string()))?;

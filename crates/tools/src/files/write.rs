@@ -1,6 +1,7 @@
 //! `files/write`: the new content is made whole and safe beside the old, and then takes its
 //! name. Whoever reads sees the one or the other; whoever has the old file open keeps it. R-7.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -8,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::{Cancel, Fault, natural_number};
+use callgate_call::{Cancel, Fault};
 use callgate_store::failpoint;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Stat, fstat, openat};
 use rustix::io::Errno;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::etag::{modified, size};
@@ -19,11 +21,12 @@ use super::heirs::Heir;
 use super::place::{Outside, Spot, errno, fault, not_created, plain, shown};
 use super::swept::{NAMES_TRIED, keep, passing_name};
 use super::{Encoding, Files};
+use crate::arguments::{WholeNumber, arguments, set};
 use crate::closed;
 
 /// Mode of a file that has none yet, before the umask.
 const MODE_NEW: u32 = 0o666;
-const MODE_MAX: u64 = 0o777;
+const MODE_MAX: u32 = 0o777;
 
 /// How a file is to be written.
 pub struct Terms<'a> {
@@ -72,23 +75,42 @@ pub fn schemas() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `files/write`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileWriteArguments<'a> {
+    path: &'a str,
+    content: Option<&'a str>,
+    content_base64: Option<&'a str>,
+    #[serde(default)]
+    encoding: Encoding,
+    #[serde(default = "set")]
+    create: bool,
+    #[serde(default)]
+    overwrite: bool,
+    etag: Option<&'a str>,
+    mode: Option<WholeNumber>,
+    #[serde(default = "set")]
+    mkdirs: bool,
+}
+
 pub fn write(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
-    let asked = input["path"].as_str().unwrap_or_default();
-    let path = files.ground.within(asked, Outside::BadValue)?;
-    let content = content(input)?;
+    let asked: FileWriteArguments<'_> = arguments(input)?;
+    let path = files.ground.within(asked.path, Outside::BadValue)?;
+    let content = asked.bytes()?;
     let cap = files.limits.write_bytes_max;
     if content.len() as u64 > cap {
         return Err(Fault::too_large("content", cap).with("bytes", content.len()));
     }
     let terms = Terms {
-        create: input["create"].as_bool().unwrap_or(true),
-        overwrite: input["overwrite"].as_bool().unwrap_or(false),
-        etag: input["etag"].as_str(),
-        mode: mode(input)?,
+        create: asked.create,
+        overwrite: asked.overwrite,
+        etag: asked.etag,
+        mode: asked.permissions()?,
     };
     // Before a folder is made for nothing.
     let may_be_new = terms.create && terms.etag.is_none();
-    let mkdirs = may_be_new && input["mkdirs"].as_bool().unwrap_or(true);
+    let mkdirs = may_be_new && asked.mkdirs;
     let spot = match files.ground.spot(&path, mkdirs) {
         // Gone with its folder.
         Err(Fault::NotFound { .. }) if terms.etag.is_some() => return Err(gone(&path)),
@@ -221,33 +243,37 @@ fn taken(files: &Files, spot: &Spot) -> Fault {
     }
 }
 
-fn content(input: &Value) -> Result<Vec<u8>, Fault> {
-    let bad = |field: &str, reason: &str| {
-        Err(Fault::bad_value(format!("{field}: {reason}"))
-            .with("field", field)
-            .with("reason", reason))
-    };
-    match (input["content"].as_str(), input["content_base64"].as_str()) {
-        (Some(text), None) if Encoding::of(input) == Encoding::Utf8 => Ok(text.as_bytes().to_vec()),
-        // The encoding may also say how `content` is meant.
-        (Some(coded), None) | (None, Some(coded)) => match STANDARD.decode(coded) {
-            Ok(bytes) => Ok(bytes),
-            Err(error) => bad("content_base64", &format!("not base64: {error}")),
-        },
-        (None, None) => bad("content", "one of content and content_base64 is needed"),
-        (Some(_), Some(_)) => bad("content", "only one of content and content_base64"),
+impl<'a> FileWriteArguments<'a> {
+    /// Returns the content to be written, decoded where it is given as base64.
+    fn bytes(&self) -> Result<Cow<'a, [u8]>, Fault> {
+        let bad = |field: &str, reason: &str| {
+            Err(Fault::bad_value(format!("{field}: {reason}"))
+                .with("field", field)
+                .with("reason", reason))
+        };
+        match (self.content, self.content_base64) {
+            (Some(text), None) if self.encoding == Encoding::Utf8 => Ok(text.as_bytes().into()),
+            // The encoding may also say how `content` is meant.
+            (Some(coded), None) | (None, Some(coded)) => match STANDARD.decode(coded) {
+                Ok(bytes) => Ok(bytes.into()),
+                Err(error) => bad("content_base64", &format!("not base64: {error}")),
+            },
+            (None, None) => bad("content", "one of content and content_base64 is needed"),
+            (Some(_), Some(_)) => bad("content", "only one of content and content_base64"),
+        }
     }
-}
 
-fn mode(input: &Value) -> Result<Option<u32>, Fault> {
-    match &input["mode"] {
-        Value::Null => Ok(None),
-        given => match natural_number(given) {
-            Some(mode) if mode <= MODE_MAX => Ok(u32::try_from(mode).ok()),
+    /// Returns the mode that the file is to have, if the call names one.
+    fn permissions(&self) -> Result<Option<u32>, Fault> {
+        let Some(WholeNumber(mode)) = self.mode else {
+            return Ok(None);
+        };
+        match u32::try_from(mode) {
+            Ok(mode) if mode <= MODE_MAX => Ok(Some(mode)),
             _ => Err(Fault::bad_value("mode must be from 0 to 0777 (511)")
                 .with("field", "mode")
                 .with("reason", "beyond 0777")),
-        },
+        }
     }
 }
 
@@ -413,10 +439,11 @@ mod tests {
             let bytes = mutant(&mut random, &SEEDS, &WORDS);
             let text = String::from_utf8_lossy(&bytes);
             for input in [
-                json!({ "content_base64": text }),
-                json!({ "content": text, "encoding": "base64" }),
+                json!({ "path": "a", "content_base64": text }),
+                json!({ "path": "a", "content": text, "encoding": "base64" }),
             ] {
-                if let Ok(bytes) = content(&input) {
+                let asked: FileWriteArguments<'_> = arguments(&input).unwrap();
+                if let Ok(bytes) = asked.bytes() {
                     assert_eq!(STANDARD.encode(bytes), text);
                     taken += 1;
                 }
@@ -431,10 +458,10 @@ mod tests {
     fn mutated_params() {
         const CASES: usize = 100_000;
         const SEEDS: [&[u8]; 4] = [
-            br#"{"content":"h\u00e9llo","mode":420}"#,
-            br#"{"content_base64":"/wAB","encoding":"base64","mode":null}"#,
-            br#"{"content":"aGVsbG8=","encoding":"base64","mode":5.11e2}"#,
-            br#"{"content":null,"content_base64":"aGk=","encoding":"utf-8","mode":0}"#,
+            br#"{"path":"a","content":"h\u00e9llo","mode":420}"#,
+            br#"{"path":"a","content_base64":"/wAB","encoding":"base64","mode":null}"#,
+            br#"{"path":"a","content":"aGVsbG8=","encoding":"base64","mode":5.11e2}"#,
+            br#"{"path":"a","content":null,"content_base64":"aGk=","encoding":"utf-8","mode":0}"#,
         ];
         const WORDS: [&[u8]; 14] = [
             b"511",
@@ -459,7 +486,10 @@ mod tests {
             let Ok(input) = serde_json::from_slice::<Value>(&bytes) else {
                 continue;
             };
-            let read = content(&input);
+            let Ok(asked) = arguments::<FileWriteArguments<'_>>(&input) else {
+                continue;
+            };
+            let read = asked.bytes();
             contents[usize::from(read.is_ok())] += 1;
             let (text, coded) = (input["content"].as_str(), input["content_base64"].as_str());
             assert!(
@@ -469,12 +499,12 @@ mod tests {
             if let (Ok(bytes), Some(said)) = (read, text.or(coded)) {
                 let is_plain = text.is_some() && input["encoding"] != "base64";
                 let told = match is_plain {
-                    true => String::from_utf8(bytes).unwrap(),
+                    true => String::from_utf8(bytes.into()).unwrap(),
                     false => STANDARD.encode(bytes),
                 };
                 assert_eq!(told, said, "{input}");
             }
-            let read = mode(&input);
+            let read = asked.permissions();
             modes[usize::from(read.is_ok())] += 1;
             match read {
                 Ok(None) => assert!(input["mode"].is_null(), "{input}"),
