@@ -10,6 +10,7 @@ mod engine;
 mod log;
 mod order;
 mod pump;
+pub(crate) mod schemas;
 mod screen;
 mod session;
 mod text;
@@ -20,16 +21,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use callgate_call::{
-    Fault, Job, Needs, Notification, Output, RunFuture, Runner, Secrets, Tier, Tool, whole_number,
+    Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Tier, Tool, whole_number,
 };
 use callgate_sandbox::Limits;
 use callgate_text::parse_rfc3339;
 use serde_json::{Value, json};
 
+use crate::builtin;
 use crate::files::Lists;
 use crate::files::place::Ground;
 use crate::programs::{Programs, bad};
-use crate::{builtin, closed};
 use engine::Birth;
 pub use engine::{ENDED_LIFE, ENDED_MAX, SESSIONS_MAX, TerminalBounds, Terminals};
 pub use log::{LOG_BYTES_MAX, LOGS_BYTES_MAX};
@@ -185,7 +186,7 @@ pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> io::Resu
         tool.output_schema = Some(output);
         tool.face.title = Some(title.to_owned());
         tool.tags.push("terminal".to_owned());
-        tool.tells = notifications();
+        tool.tells = schemas::notifications();
         tool
     };
     let acts = |tool: Tool| Tool {
@@ -205,7 +206,7 @@ pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> io::Resu
                 "terminals/create",
                 "New Terminal",
                 "Start an interactive program in the workspace, the user's shell if none is named",
-                create_schemas(),
+                schemas::create(),
             ))
         },
         acts(tool(
@@ -213,163 +214,42 @@ pub fn tools(terminals: &Arc<Terminals>, settings: TerminalSettings) -> io::Resu
             "terminals/write",
             "Type",
             "Type into a terminal session",
-            write_schemas(),
+            schemas::write(),
         )),
         acts(tool(
             Method::Resize,
             "terminals/resize",
             "Resize Terminal",
             "Give a terminal session another size",
-            resize_schemas(),
+            schemas::resize(),
         )),
         acts(tool(
             Method::Kill,
             "terminals/kill",
             "End Terminal",
             "Send a signal to a terminal session, SIGTERM if none is named",
-            kill_schemas(),
+            schemas::kill(),
         )),
         tool(
             Method::Attach,
             "terminals/attach",
             "Attach Terminal",
             "Be told what a terminal session shows and prints",
-            [of_session(json!({}), &[]), ok()],
+            schemas::attach(),
         ),
         reads(tool(
             Method::List,
             "terminals/list",
             "List Terminals",
             "List the terminal sessions",
-            list_schemas(),
+            schemas::list(),
         )),
         reads(tool(
             Method::ReadLogs,
             "terminals/read_logs",
             "Read Terminal Log",
             "Read what a terminal session has printed",
-            logs_schemas(),
+            schemas::read_logs(),
         )),
     ])
-}
-
-/// The input of a method about one session.
-fn of_session(mut properties: Value, required: &[&str]) -> Value {
-    properties["session_id"] = json!({ "type": "string" });
-    closed(properties, &[&["session_id"], required].concat())
-}
-
-/// Results that the contract leaves open.
-fn ok() -> Value {
-    json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"] })
-}
-
-/// What those who follow a session are told.
-fn notifications() -> Vec<Notification> {
-    let stream = json!({
-        "session_id": { "type": "string" },
-        "stream": { "type": "string", "enum": ["stdout", "stderr"] },
-        "data": { "type": "string" },
-        "timestamp": { "type": "string", "description": "ISO-8601" },
-    });
-    let exit = json!({
-        "session_id": { "type": "string" },
-        "code": { "type": ["integer", "null"] },
-        "signal": { "type": ["string", "null"] },
-        "duration_ms": { "type": "integer", "minimum": 0 },
-    });
-    vec![
-        Notification {
-            name: "terminals/stream",
-            schema: closed(stream, &["session_id", "stream", "data", "timestamp"]),
-        },
-        Notification {
-            name: "terminals/exit",
-            schema: closed(exit, &["session_id", "code", "signal", "duration_ms"]),
-        },
-    ]
-}
-
-fn create_schemas() -> [Value; 2] {
-    let input = json!({
-        "name": { "type": ["string", "null"] },
-        "cwd": { "type": ["string", "null"] },
-        "env": { "type": "object", "additionalProperties": { "type": "string" } },
-        "command": {
-            "type": ["string", "null"],
-            "description": "If omitted, spawn user's shell",
-        },
-        "args": { "type": "array", "items": { "type": "string" }, "default": [] },
-        "shell": { "type": "boolean", "default": false },
-        "cols": { "type": ["integer", "null"] },
-        "rows": { "type": ["integer", "null"] },
-        "attach": { "type": "boolean", "default": true },
-    });
-    let output = json!({
-        "session_id": { "type": "string" },
-        "pid": { "type": ["integer", "null"] },
-        "name": { "type": ["string", "null"] },
-        "cwd": { "type": ["string", "null"] },
-        "started_at": { "type": "string", "description": "ISO-8601" },
-    });
-    [
-        closed(input, &[]),
-        closed(output, &["session_id", "started_at"]),
-    ]
-}
-
-fn write_schemas() -> [Value; 2] {
-    let data = json!({ "type": "string", "description": "UTF-8 text to write to stdin" });
-    let output = json!({
-        "type": "object",
-        "properties": { "bytes": { "type": "integer" } },
-        "required": ["bytes"],
-    });
-    [of_session(json!({ "data": data }), &["data"]), output]
-}
-
-fn resize_schemas() -> [Value; 2] {
-    let sides = json!({ "cols": { "type": "integer" }, "rows": { "type": "integer" } });
-    [of_session(sides, &["cols", "rows"]), ok()]
-}
-
-fn kill_schemas() -> [Value; 2] {
-    let signal = json!({
-        "type": ["string", "null"],
-        "enum": ["SIGTERM", "SIGKILL", "SIGHUP", null],
-    });
-    [of_session(json!({ "signal": signal }), &[]), ok()]
-}
-
-fn list_schemas() -> [Value; 2] {
-    let session = closed(
-        json!({
-            "session_id": { "type": "string" },
-            "name": { "type": ["string", "null"] },
-            "cwd": { "type": ["string", "null"] },
-            "started_at": { "type": "string" },
-            "ended_at": { "type": ["string", "null"] },
-            "status": { "type": "string", "enum": ["running", "exited", "killed"] },
-        }),
-        &["session_id", "status", "started_at"],
-    );
-    let sessions = json!({ "sessions": { "type": "array", "items": session } });
-    [closed(json!({}), &[]), closed(sessions, &["sessions"])]
-}
-
-fn logs_schemas() -> [Value; 2] {
-    let input = json!({
-        "since_ts": { "type": ["string", "null"] },
-        "limit_lines": { "type": ["integer", "null"] },
-    });
-    let line = closed(
-        json!({
-            "ts": { "type": "string" },
-            "stream": { "type": "string", "enum": ["stdout", "stderr"] },
-            "data": { "type": "string" },
-        }),
-        &["ts", "stream", "data"],
-    );
-    let logs = json!({ "logs": { "type": "array", "items": line } });
-    [of_session(input, &[]), closed(logs, &["logs"])]
 }
