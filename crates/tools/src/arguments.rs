@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use callgate_call::{Fault, natural_number, whole_number};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::{Number, Value};
@@ -48,6 +50,11 @@ impl NaturalNumber {
     /// The number as a count of things in memory.
     pub(crate) fn count(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    /// The number as so many milliseconds.
+    pub(crate) fn milliseconds(self) -> Duration {
+        Duration::from_millis(self.0)
     }
 }
 

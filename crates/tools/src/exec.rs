@@ -19,18 +19,19 @@ use std::time::Duration;
 
 use callgate_call::{
     Clock, Fault, Job, Needs, Notification, Output, RunFuture, Runner, Secrets, Stream, Tier, Tool,
-    natural_number,
 };
 use callgate_sandbox::{Child, Ending, Exit, Limits, Spawner, Spec};
 use callgate_store::Store;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
+use crate::arguments::{NaturalNumber, arguments};
 use crate::builtin;
 use crate::files::Lists;
 use crate::files::place::Ground;
-use crate::programs::{Programs, leave, live_in};
+use crate::programs::{Programs, Variables, leave, live_in, names_home};
 use capture::Capture;
 pub(crate) use command::not_started;
 pub use command::{NOT_EXECUTABLE, OUT_OF_REACH};
@@ -45,6 +46,7 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 /// How long the end of what was printed may take to come once the tree is gone.
 const DRAIN: Duration = Duration::from_secs(5);
 /// For a call that does not say.
+const TIMEOUT_DEFAULT: Duration = Duration::from_millis(TIMEOUT_MS_DEFAULT);
 const TIMEOUT_MS_DEFAULT: u64 = 60_000;
 /// Calls at the same time: each may hold 16 MiB of output.
 const CONCURRENCY_MAX: usize = 64;
@@ -118,7 +120,8 @@ pub fn tool(settings: ExecSettings, parts: ExecParts) -> io::Result<Tool> {
     })
 }
 
-fn schemas() -> [Value; 2] {
+/// The schemas of `exec/run`: what it takes and what it gives.
+pub(crate) fn schemas() -> [Value; 2] {
     let input = json!({
         "command": { "type": "string" },
         "args": { "type": "array", "items": { "type": "string" }, "default": [] },
@@ -143,6 +146,25 @@ fn schemas() -> [Value; 2] {
         crate::closed(input, &["command"]),
         crate::closed(output, &required),
     ]
+}
+
+/// The arguments of `exec/run`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExecArguments<'a> {
+    command: &'a str,
+    #[serde(borrow, default)]
+    args: Vec<&'a str>,
+    cwd: Option<&'a str>,
+    #[serde(borrow, default)]
+    env: Variables<'a>,
+    timeout_ms: Option<NaturalNumber>,
+    stdin: Option<&'a str>,
+    #[serde(default)]
+    shell: bool,
+    #[serde(default)]
+    #[expect(dead_code, reason = "the wire that carried the call reads it")]
+    stream: bool,
 }
 
 /// What whoever asked for it is told while a program runs, where their wire can tell it. R-10.
@@ -179,12 +201,15 @@ impl Runner for Exec {
 
 impl Exec {
     async fn call(&self, job: Job<'_>) -> Result<Output, Fault> {
-        let (began_us, times) = (self.parts.clock.micros(), Times::of(job));
-        let input = job.call.input.value();
-        let mut spec = self.spec(input, job.plan.confinement.as_ref())?;
+        let began_us = self.parts.clock.micros();
+        let asked: ExecArguments<'_> = arguments(job.call.input.value())?;
+        let times = Times::of(job, &asked);
+        let mut spec = self.spec(&asked, job.plan.confinement.as_ref())?;
         let home = self.settings.programs.home(job).await?;
-        live_in(&mut spec, home.as_ref(), &input["env"]);
-        let ended = self.carry_out(job, spec, (began_us, times)).await;
+        live_in(&mut spec, home.as_ref(), names_home(&asked.env));
+        let ended = self
+            .carry_out(job, (spec, asked.stdin), (began_us, times))
+            .await;
         leave(home).await;
         ended
     }
@@ -193,10 +218,9 @@ impl Exec {
     async fn carry_out(
         &self,
         job: Job<'_>,
-        mut spec: Spec,
+        (mut spec, input): (Spec, Option<&str>),
         (began_us, times): (u64, Times),
     ) -> Result<Output, Fault> {
-        let input = job.call.input.value();
         let pipes = |error: io::Error| Fault::Internal {
             message: format!("make pipes: {error}"),
         };
@@ -205,7 +229,7 @@ impl Exec {
         let (mut stderr, far) = self.capture(Stream::Stderr, job).map_err(pipes)?;
         spec.stderr = far.into();
         let mut stdin = None;
-        if let Some(text) = input["stdin"].as_str() {
+        if let Some(text) = input {
             let (far, near) = io::pipe().map_err(pipes)?;
             let near = pipe::Sender::from_owned_fd(near.into()).map_err(pipes)?;
             spec.stdin = OwnedFd::from(far).into();
@@ -296,9 +320,9 @@ impl Stop {
 
 impl Times {
     /// What the call says, unless its caller waits for less: then the grace is part of that.
-    fn of(job: Job<'_>) -> Self {
-        let asked = natural_number(&job.call.input.value()["timeout_ms"]);
-        let asked = Duration::from_millis(asked.unwrap_or(TIMEOUT_MS_DEFAULT));
+    fn of(job: Job<'_>, asked: &ExecArguments<'_>) -> Self {
+        let asked = asked.timeout_ms.map(NaturalNumber::milliseconds);
+        let asked = asked.unwrap_or(TIMEOUT_DEFAULT);
         let patience = job.call.timeout_max.unwrap_or(Duration::MAX);
         let all = asked.min(patience - GRACE.min(patience / GRACE_PART));
         let term = Instant::now() + all;

@@ -14,11 +14,13 @@ use std::sync::Arc;
 
 use callgate_call::{Fault, Needs};
 use callgate_sandbox::{Homes, held_env, real};
-use serde_json::Value;
 
-pub(crate) use home::{leave, live_in};
+pub(crate) use home::{leave, live_in, names_home};
 pub(crate) use start::Start;
 use variables::{NOT_PLAIN, is_plain, refusal};
+
+/// Variables that a call sets.
+pub(crate) type Variables<'a> = BTreeMap<&'a str, &'a str>;
 
 /// Most variables that a call may set.
 const VARIABLES_MAX: usize = 4096;
@@ -108,15 +110,12 @@ impl Programs {
     /// The owner's variables, and over them those of the call.
     pub(crate) fn env(
         &self,
-        asked: &Value,
+        asked: &Variables<'_>,
         needs: Option<&Needs>,
     ) -> Result<Vec<(OsString, OsString)>, Fault> {
         let mut env = match needs {
             None => self.env.clone(),
             Some(needs) => held_env(&self.env, &self.secret_variables, needs),
-        };
-        let Some(asked) = asked.as_object() else {
-            return Ok(env);
         };
         if asked.len() > VARIABLES_MAX {
             let reason = format!("has more than {VARIABLES_MAX} variables");
@@ -124,8 +123,7 @@ impl Programs {
         }
         // Once for all of them: a search for each would take the square of their number.
         env.retain(|(name, _)| name.to_str().is_none_or(|name| !asked.contains_key(name)));
-        for (name, value) in asked {
-            let value = value.as_str().unwrap_or_default();
+        for (&name, &value) in asked {
             let passes = self.allow.is_empty() || is_plain(name, value, &self.allow_env);
             if let Some(reason) = refusal(name, value).or((!passes).then_some(NOT_PLAIN)) {
                 return Err(bad(&format!("env.{name}"), reason));

@@ -5,7 +5,7 @@
 
 mod artifact;
 mod kept;
-mod order;
+pub(crate) mod order;
 mod seen;
 
 use std::ffi::OsString;
@@ -19,12 +19,14 @@ use callgate_sandbox::{Limits, Spec, resolve};
 use callgate_store::{PilotEvent, Store, StoreError};
 use serde_json::{Value, json};
 
+use crate::arguments::arguments;
 use crate::builtin;
 use crate::exec::not_started;
-use crate::programs::{Programs, bad, leave, live_in};
+use crate::programs::{Programs, Variables, bad, leave, live_in, names_home};
 
 pub use artifact::ARTIFACT_TEMPLATE;
 pub use kept::{KeptRun, RunKind, find, page, pilot_events};
+use order::RunStartArguments;
 pub use seen::{RUN_TEMPLATE, artifact as shown_artifact, run as shown_run};
 
 /// Runs at the same time: each has a thread of its own.
@@ -161,10 +163,19 @@ struct Start {
     settings: RunSettings,
 }
 
+/// A run that a call asks for, ready to be started.
+struct PreparedRun {
+    /// The executor, without its streams.
+    spec: Spec,
+    order: RunOrder,
+    /// The call names a home of its own.
+    names_home: bool,
+}
+
 impl Runner for Start {
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
         match self.read(job) {
-            Ok((spec, order)) => Box::pin(self.start(job, spec, order)),
+            Ok(prepared) => Box::pin(self.start(job, prepared)),
             Err(fault) => Box::pin(std::future::ready(Err(fault))),
         }
     }
@@ -179,25 +190,33 @@ impl Runner for Start {
 }
 
 impl Start {
-    async fn start(&self, job: Job<'_>, mut spec: Spec, order: RunOrder) -> Result<Output, Fault> {
+    async fn start(&self, job: Job<'_>, mut run: PreparedRun) -> Result<Output, Fault> {
         let home = self.settings.programs.home(job).await?;
-        live_in(&mut spec, home.as_ref(), &job.call.input.value()["env"]);
-        let ended = self.settings.starts.start(job, spec, order).await;
+        live_in(&mut run.spec, home.as_ref(), run.names_home);
+        let ended = self.settings.starts.start(job, run.spec, run.order).await;
         leave(home).await;
         ended
     }
 
-    fn read(&self, job: Job<'_>) -> Result<(Spec, RunOrder), Fault> {
-        let input = job.call.input.value();
-        let order = order::read(input, &self.settings.order)?;
-        let spec = self.spec(input, job.plan.confinement.as_ref())?;
-        Ok((spec, order))
+    fn read(&self, job: Job<'_>) -> Result<PreparedRun, Fault> {
+        let mut asked: RunStartArguments<'_> = arguments(job.call.input.value())?;
+        let argv = std::mem::take(&mut asked.command);
+        let env = std::mem::take(&mut asked.env);
+        let order = order::read(asked, &self.settings.order)?;
+        Ok(PreparedRun {
+            spec: self.spec(&argv, &env, job.plan.confinement.as_ref())?,
+            order,
+            names_home: names_home(&env),
+        })
     }
 
     /// The executor that a call asks for, without its streams. R-9.
-    fn spec(&self, input: &Value, needs: Option<&Arc<Needs>>) -> Result<Spec, Fault> {
-        let words = input["command"].as_array().into_iter().flatten();
-        let argv: Vec<&str> = words.filter_map(Value::as_str).collect();
+    fn spec(
+        &self,
+        argv: &[&str],
+        env: &Variables<'_>,
+        needs: Option<&Arc<Needs>>,
+    ) -> Result<Spec, Fault> {
         let Some(command) = argv.first().filter(|command| !command.is_empty()) else {
             return Err(bad("command", "names no program"));
         };
@@ -210,7 +229,7 @@ impl Start {
         let words = std::iter::once(program).chain(words).collect();
         let mut spec = Spec::new(words, programs.workspace.clone());
         spec.search = Some(programs.search_path(command.as_ref()));
-        spec.env = programs.env(&input["env"], needs.map(|needs| &**needs))?;
+        spec.env = programs.env(env, needs.map(|needs| &**needs))?;
         spec.limits = self.settings.limits.clone();
         spec.confine = needs.cloned();
         let found = resolve(&spec).map_err(|error| not_started(&error))?;

@@ -20,21 +20,24 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use callgate_call::{
-    Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Tier, Tool, whole_number,
-};
+use callgate_call::{Fault, Job, Needs, Output, RunFuture, Runner, Secrets, Tier, Tool};
 use callgate_sandbox::Limits;
 use callgate_text::parse_rfc3339;
 use serde_json::{Value, json};
 
+use crate::arguments::arguments;
 use crate::builtin;
 use crate::files::Lists;
 use crate::files::place::Ground;
-use crate::programs::{Programs, bad};
+use crate::programs::{Programs, bad, names_home};
 use engine::Birth;
 pub use engine::{ENDED_LIFE, ENDED_MAX, SESSIONS_MAX, TerminalBounds, Terminals};
 pub use log::{LOG_BYTES_MAX, LOGS_BYTES_MAX};
 use order::Order;
+use schemas::{
+    TerminalAttachArguments, TerminalCreateArguments, TerminalKillArguments, TerminalListArguments,
+    TerminalLogArguments, TerminalResizeArguments, TerminalWriteArguments,
+};
 pub use session::{LINES_MAX, WRITE_PATIENCE};
 
 /// What the sessions of one configuration are like.
@@ -86,50 +89,61 @@ impl Runner for TerminalRunner {
 impl TerminalRunner {
     async fn answer(&self, job: Job<'_>) -> Result<Value, Fault> {
         let input = job.call.input.value();
-        let session = || {
-            self.terminals
-                .find(input["session_id"].as_str().unwrap_or_default())
-        };
         match self.method {
-            Method::Create => self.create(job, input).await,
+            Method::Create => self.create(job, &arguments(input)?).await,
             Method::Write => {
-                let data = input["data"].as_str().unwrap_or_default();
-                let bytes = session()?.write(data.as_bytes()).await?;
+                let asked: TerminalWriteArguments<'_> = arguments(input)?;
+                let session = self.terminals.find(asked.session_id)?;
+                let bytes = session.write(asked.data.as_bytes()).await?;
                 Ok(json!({ "bytes": bytes }))
             }
             Method::Resize => {
-                let session = session()?;
-                let size = order::size(&input["cols"], &input["rows"])?;
+                let asked: TerminalResizeArguments<'_> = arguments(input)?;
+                let session = self.terminals.find(asked.session_id)?;
+                let size = order::size(Some(asked.cols), Some(asked.rows))?;
                 Ok(json!({ "ok": session.resize(size) }))
             }
-            Method::Kill => Ok(json!({ "ok": session()?.kill(signal(&input["signal"])) })),
+            Method::Kill => {
+                let asked: TerminalKillArguments<'_> = arguments(input)?;
+                let session = self.terminals.find(asked.session_id)?;
+                let signal = asked.signal.unwrap_or_default();
+                Ok(json!({ "ok": session.kill(signal.number()) }))
+            }
             Method::Attach => {
-                let hearer = job.call.hearer.as_ref();
-                Ok(json!({ "ok": session()?.follow(hearer) }))
+                let asked: TerminalAttachArguments<'_> = arguments(input)?;
+                let session = self.terminals.find(asked.session_id)?;
+                Ok(json!({ "ok": session.follow(job.call.hearer.as_ref()) }))
             }
             Method::List => {
+                let TerminalListArguments {} = arguments(input)?;
                 let sessions = self.terminals.list();
                 let listed: Vec<Value> = sessions.iter().map(|one| one.listed()).collect();
                 Ok(json!({ "sessions": listed }))
             }
-            Method::ReadLogs => read_logs(session()?, input).await,
+            Method::ReadLogs => {
+                let asked: TerminalLogArguments<'_> = arguments(input)?;
+                read_logs(self.terminals.find(asked.session_id)?, &asked).await
+            }
         }
     }
 
-    async fn create(&self, job: Job<'_>, input: &Value) -> Result<Value, Fault> {
+    async fn create(
+        &self,
+        job: Job<'_>,
+        asked: &TerminalCreateArguments<'_>,
+    ) -> Result<Value, Fault> {
         let needs = job.plan.confinement.clone();
-        let order = Order::read(input, &self.settings, &self.ground, needs.as_deref())?;
-        let attach = input["attach"].as_bool().unwrap_or(true);
+        let order = Order::read(asked, &self.settings, &self.ground, needs.as_deref())?;
         let cwd = order::told(&order.start.path, &self.settings.programs.workspace);
         let birth = Birth {
             needs,
             home: self.settings.programs.home(job).await?,
-            asked_env: input["env"].clone(),
+            names_home: names_home(&asked.env),
             programs: self.settings.programs.clone(),
             secrets: self.settings.secrets.clone(),
             limits: self.settings.limits.clone(),
             cwd,
-            hearer: job.call.hearer.clone().filter(|_| attach),
+            hearer: job.call.hearer.clone().filter(|_| asked.attach),
         };
         let patience = job.timeout.until();
         let made = tokio::time::timeout(patience, self.terminals.create(order, birth)).await;
@@ -144,24 +158,19 @@ impl TerminalRunner {
     }
 }
 
-fn signal(asked: &Value) -> u8 {
-    match asked.as_str() {
-        Some("SIGHUP") => 1,
-        Some("SIGKILL") => 9,
-        _ => 15,
-    }
-}
-
-async fn read_logs(session: Arc<session::Session>, input: &Value) -> Result<Value, Fault> {
-    let since_us = match input["since_ts"].as_str() {
+async fn read_logs(
+    session: Arc<session::Session>,
+    asked: &TerminalLogArguments<'_>,
+) -> Result<Value, Fault> {
+    let since_us = match asked.since_ts {
         None => 0,
         Some(text) => {
             parse_rfc3339(text).ok_or_else(|| bad("since_ts", "not a moment in ISO 8601"))?
         }
     };
     // Zero and less are no bound.
-    let lines_max = whole_number(&input["limit_lines"]).filter(|max| *max > 0);
-    let lines_max = lines_max.and_then(|max| usize::try_from(max).ok());
+    let lines_max = asked.limit_lines.filter(|max| max.0 > 0);
+    let lines_max = lines_max.and_then(|max| usize::try_from(max.0).ok());
     // Off the gate's own thread: it may be some megabytes.
     let logs = tokio::task::spawn_blocking(move || session.logs(since_us, lines_max));
     logs.await.map_err(|_| Fault::Internal {

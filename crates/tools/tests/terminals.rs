@@ -622,8 +622,16 @@ async fn nonsense_is_refused() {
         .ask("create", json!({ "command": "./file" }), None)
         .await;
     assert!(matches!(denied, Err(Fault::Denied { .. })), "{denied:?}");
-    for method in ["attach", "kill", "read_logs", "write", "resize"] {
-        let input = json!({ "session_id": "none", "data": "", "cols": 1, "rows": 1 });
+    for (method, input) in [
+        ("attach", json!({ "session_id": "none" })),
+        ("kill", json!({ "session_id": "none" })),
+        ("read_logs", json!({ "session_id": "none" })),
+        ("write", json!({ "session_id": "none", "data": "" })),
+        (
+            "resize",
+            json!({ "session_id": "none", "cols": 1, "rows": 1 }),
+        ),
+    ] {
         let unknown = bench.ask(method, input, None).await;
         assert!(matches!(unknown, Err(Fault::NotFound { .. })), "{method}");
     }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use callgate_call::{Fault, Needs};
 use callgate_sandbox::{SpawnError, Spec, resolve};
-use serde_json::Value;
 
-use super::Exec;
+use super::{Exec, ExecArguments};
 use crate::programs::{Start, bad};
 
 const SHELL: &str = "/bin/sh";
@@ -20,14 +19,17 @@ pub const OUT_OF_REACH: &str = "outside of what programs may read";
 
 impl Exec {
     /// The child that a call asks for, without its streams.
-    pub(super) fn spec(&self, input: &Value, needs: Option<&Arc<Needs>>) -> Result<Spec, Fault> {
-        let command = input["command"].as_str().unwrap_or_default();
+    pub(super) fn spec(
+        &self,
+        asked: &ExecArguments<'_>,
+        needs: Option<&Arc<Needs>>,
+    ) -> Result<Spec, Fault> {
+        let &ExecArguments { command, shell, .. } = asked;
         if command.is_empty() {
             return Err(bad("command", "names no program"));
         }
-        let shell = input["shell"].as_bool().unwrap_or(false);
         let programs = &self.settings.programs;
-        let start = Start::find(&self.ground, &programs.workspace, input["cwd"].as_str())?;
+        let start = Start::find(&self.ground, &programs.workspace, asked.cwd)?;
         let cwd = start.path;
         let mut argv: Vec<OsString> = match shell {
             true => {
@@ -36,8 +38,7 @@ impl Exec {
             }
             false => vec![programs.allowed("command", command, &cwd)?],
         };
-        let args = input["args"].as_array().into_iter().flatten();
-        argv.extend(args.filter_map(Value::as_str).map(OsString::from));
+        argv.extend(asked.args.iter().map(OsString::from));
         if let Some(at) = argv.iter().position(|word| has_zero(word)) {
             let field = if at < 3 && shell || at == 0 {
                 "command"
@@ -50,7 +51,7 @@ impl Exec {
         let mut spec = Spec::new(argv, cwd);
         spec.folder = start.folder;
         spec.search = Some(search);
-        spec.env = programs.env(&input["env"], needs.map(|needs| &**needs))?;
+        spec.env = programs.env(&asked.env, needs.map(|needs| &**needs))?;
         spec.limits = self.settings.limits.clone();
         spec.confine = needs.cloned();
         let found = resolve(&spec).map_err(|error| not_started(&error))?;
@@ -98,6 +99,7 @@ pub(crate) fn not_started(error: &SpawnError) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::arguments;
     use crate::exec::{ExecParts, ExecSettings, Hosts, HostsFuture, OpenHosts};
     use crate::programs::Allowed;
     use crate::programs::mutated::{Scene, check_refusal, params};
@@ -105,6 +107,7 @@ mod tests {
     use callgate_sandbox::{Child, Limits, Spawner};
     use callgate_store::{Options, Store};
     use callgate_testing::Random;
+    use serde_json::Value;
 
     struct Nobody;
 
@@ -160,7 +163,7 @@ mod tests {
         let mut taken = 0;
         for _ in 0..100_000 {
             let asked = params(&mut random);
-            let spec = match exec.spec(&asked, None) {
+            let spec = match exec.spec(&arguments(&asked).unwrap(), None) {
                 Ok(spec) => spec,
                 Err(fault) => {
                     check_refusal(&asked, &fault);

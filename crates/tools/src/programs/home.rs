@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use callgate_call::{Fault, Guarantee, Job, chain};
 use callgate_sandbox::{Home, HomeError, Spec};
-use serde_json::Value;
 
-use super::{Programs, set};
+use super::{Programs, Variables, set};
 
 const HOME: &str = "HOME";
 
@@ -39,10 +38,15 @@ impl Programs {
     }
 }
 
-/// Makes a program live in a home, unless its caller has named another in `env`.
-pub(crate) fn live_in(spec: &mut Spec, home: Option<&Home>, asked: &Value) {
+/// Returns whether a call names a home of its own among its variables.
+pub(crate) fn names_home(asked: &Variables<'_>) -> bool {
+    asked.contains_key(HOME)
+}
+
+/// Makes a program live in a home, unless its caller has named another.
+pub(crate) fn live_in(spec: &mut Spec, home: Option<&Home>, names_home: bool) {
     let Some(home) = home else { return };
-    if asked.get(HOME).is_none() {
+    if !names_home {
         set(&mut spec.env, HOME, home.path().as_os_str());
     }
     spec.home = Some(home.path().to_owned());

@@ -1,11 +1,11 @@
 //! What a call asks of a run, or why not.
 
-use std::time::Duration;
-
-use callgate_call::{Fault, RunOrder, RunPolicy, RunProxy, natural_number};
+use callgate_call::{Fault, RunOrder, RunPolicy, RunProxy};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::programs::bad;
+use crate::arguments::NaturalNumber;
+use crate::programs::{Variables, bad};
 
 /// The largest artifact that may be asked for: 1 TiB.
 const ARTIFACT_MAX: u64 = 1 << 40;
@@ -64,56 +64,102 @@ pub fn schema() -> Value {
     crate::closed(properties, &["command"])
 }
 
-/// Reads what fits the schema. What is not said is as in `usual`.
-pub fn read(input: &Value, usual: &RunOrder) -> Result<RunOrder, Fault> {
-    let text = |name: &str| input[name].as_str().map(str::to_owned);
-    let attempt = natural_number(&input["attempt"]).unwrap_or(1);
-    let policy = match &input["policy"] {
-        Value::Null => usual.policy.clone(),
-        asked => policy(asked)?,
+/// The arguments of `runs/start`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunStartArguments<'a> {
+    #[serde(borrow)]
+    pub command: Vec<&'a str>,
+    run_id: Option<String>,
+    /// Passed on to the script as it is.
+    #[serde(default)]
+    job: Value,
+    job_id: Option<String>,
+    attempt: Option<NaturalNumber>,
+    parent_run_id: Option<String>,
+    dataset: Option<String>,
+    source: Option<String>,
+    category: Option<String>,
+    #[serde(borrow)]
+    policy: Option<RunPolicyArguments<'a>>,
+    artifact_max: Option<NaturalNumber>,
+    timeout_ms: Option<NaturalNumber>,
+    #[serde(borrow, default)]
+    pub env: Variables<'a>,
+    proxy: Option<RunProxyArguments>,
+    browser_ws_endpoint: Option<String>,
+}
+
+/// The policy that a call asks for, by name and with its bounds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunPolicyArguments<'a> {
+    name: &'a str,
+    events: Option<NaturalNumber>,
+    bytes: Option<NaturalNumber>,
+    count: Option<NaturalNumber>,
+    interval_ms: Option<NaturalNumber>,
+}
+
+/// The proxy that a run is to use.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunProxyArguments {
+    protocol: String,
+    host: String,
+    port: NaturalNumber,
+    username: Option<String>,
+    password: Option<String>,
+}
+
+/// Reads the order of a run from what fits the schema. What the call leaves out is as in `usual`.
+pub fn read(asked: RunStartArguments<'_>, usual: &RunOrder) -> Result<RunOrder, Fault> {
+    let policy = match &asked.policy {
+        None => usual.policy.clone(),
+        Some(asked) => policy(asked)?,
     };
-    let run_id = text("run_id");
-    if run_id.as_deref() == Some(LAST) {
+    if asked.run_id.as_deref() == Some(LAST) {
         return Err(bad("run_id", "`last` stands for the newest run"));
     }
+    let attempt = asked.attempt.map_or(1, |attempt| attempt.0);
+    let artifact_max = asked.artifact_max.map(|max| max.0);
     Ok(RunOrder {
-        run_id,
-        job: input["job"].clone(),
-        job_id: text("job_id"),
+        run_id: asked.run_id,
+        job: asked.job,
+        job_id: asked.job_id,
         attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
-        parent_run_id: text("parent_run_id"),
-        dataset: text("dataset").unwrap_or_else(|| usual.dataset.clone()),
-        source: text("source").unwrap_or_else(|| usual.source.clone()),
-        category: text("category").unwrap_or_else(|| usual.category.clone()),
+        parent_run_id: asked.parent_run_id,
+        dataset: asked.dataset.unwrap_or_else(|| usual.dataset.clone()),
+        source: asked.source.unwrap_or_else(|| usual.source.clone()),
+        category: asked.category.unwrap_or_else(|| usual.category.clone()),
         policy,
-        artifact_bytes_max: natural_number(&input["artifact_max"]).or(usual.artifact_bytes_max),
+        artifact_bytes_max: artifact_max.or(usual.artifact_bytes_max),
         contract_versions: usual.contract_versions.clone(),
-        proxy: proxy(&input["proxy"]),
-        browser_ws_endpoint: text("browser_ws_endpoint"),
-        timeout: natural_number(&input["timeout_ms"]).map(Duration::from_millis),
+        proxy: asked.proxy.and_then(proxy),
+        browser_ws_endpoint: asked.browser_ws_endpoint,
+        timeout: asked.timeout_ms.map(NaturalNumber::milliseconds),
     })
 }
 
-fn policy(asked: &Value) -> Result<RunPolicy, Fault> {
-    let number = |name: &str| natural_number(&asked[name]);
+fn policy(asked: &RunPolicyArguments<'_>) -> Result<RunPolicy, Fault> {
+    let number = |asked: Option<NaturalNumber>| asked.map(|number| number.0);
     RunPolicy::named(
-        asked["name"].as_str().unwrap_or_default(),
-        (number("events"), number("bytes")),
+        asked.name,
+        (number(asked.events), number(asked.bytes)),
         (
-            number("count"),
-            number("interval_ms").map(Duration::from_millis),
+            number(asked.count),
+            asked.interval_ms.map(NaturalNumber::milliseconds),
         ),
     )
     .map_err(|reason| bad("policy", reason))
 }
 
-fn proxy(asked: &Value) -> Option<RunProxy> {
-    let text = |name: &str| asked[name].as_str().map(str::to_owned);
+fn proxy(asked: RunProxyArguments) -> Option<RunProxy> {
     Some(RunProxy {
-        protocol: text("protocol")?,
-        host: text("host")?,
-        port: u16::try_from(natural_number(&asked["port"])?).ok()?,
-        username: text("username"),
-        password: text("password"),
+        protocol: asked.protocol,
+        host: asked.host,
+        port: u16::try_from(asked.port.0).ok()?,
+        username: asked.username,
+        password: asked.password,
     })
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use callgate_call::{Cancel, Clock, Fault, Hearer, Needs, Secrets, Stream, Timestamp, Topics};
 use callgate_sandbox::{Home, Limits, SpawnError, Spawner, Spec, Terminal, TerminalSize, resolve};
 use rustix::thread::set_current_timer_slack;
-use serde_json::Value;
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
@@ -93,8 +92,8 @@ pub struct Birth {
     pub needs: Option<Arc<Needs>>,
     /// Its home, for as long as it lives.
     pub home: Option<Home>,
-    /// The variables that its creator has set.
-    pub asked_env: Value,
+    /// Its creator has set the variable that names a home.
+    pub names_home: bool,
     pub secrets: Secrets,
     pub limits: Limits,
     /// Its folder, as it is told.
@@ -319,7 +318,7 @@ async fn start(shared: Arc<Shared>, order: Order, birth: Birth) -> Result<Arc<Se
     spec.search = Some(order.search);
     spec.confine = birth.needs;
     spec.limits = birth.limits;
-    live_in(&mut spec, birth.home.as_ref(), &birth.asked_env);
+    live_in(&mut spec, birth.home.as_ref(), birth.names_home);
     if let Some(command) = &order.named {
         let found = resolve(&spec).map_err(|error| not_started(&error))?;
         spec.named_by_caller = birth.programs.comes_alone(command, &found);

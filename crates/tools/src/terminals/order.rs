@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use callgate_call::{Fault, Needs, whole_number};
+use callgate_call::{Fault, Needs};
 use callgate_sandbox::TerminalSize;
-use serde_json::Value;
 
 use super::TerminalSettings;
+use super::schemas::TerminalCreateArguments;
+use crate::arguments::WholeNumber;
 use crate::files::place::Ground;
-use crate::programs::{Start, bad, set};
+use crate::programs::{Start, Variables, bad, set};
 
 /// The size of a terminal whose creator does not say. R-11.
 const USUAL: TerminalSize = TerminalSize { cols: 80, rows: 24 };
@@ -24,7 +25,10 @@ const CELLS_MAX: i64 = 65_536;
 const NAME_CHARS_MAX: usize = 256;
 
 /// What we can do: as most terminals do today.
-const TERM: &str = "xterm-256color";
+const TERM_USUAL: &str = "xterm-256color";
+
+/// The variable that names the kind of a terminal.
+const TERM: &str = "TERM";
 
 /// What a new session is to be.
 #[derive(Debug)]
@@ -43,34 +47,28 @@ pub struct Order {
 impl Order {
     /// Reads what fits the schema, and refuses what makes no sense all the same.
     pub fn read(
-        input: &Value,
+        asked: &TerminalCreateArguments<'_>,
         settings: &TerminalSettings,
         ground: &Ground,
         needs: Option<&Needs>,
     ) -> Result<Self, Fault> {
-        let name = input["name"].as_str().map(str::to_owned);
-        if name
-            .iter()
-            .any(|name| name.chars().count() > NAME_CHARS_MAX)
-        {
+        let is_long = |name: &str| name.chars().count() > NAME_CHARS_MAX;
+        if asked.name.is_some_and(is_long) {
             return Err(bad(
                 "name",
                 format!("longer than {NAME_CHARS_MAX} characters"),
             ));
         }
-        let env = environment(settings, needs, &input["env"])?;
-        let is_dumb = input["env"]["TERM"] == "dumb";
-        let size = size(&input["cols"], &input["rows"])?;
-        let start = start(input["cwd"].as_str(), settings, ground)?;
-        let argv = argv(input, settings, &start.path)?;
+        let env = environment(settings, needs, &asked.env)?;
+        let is_dumb = asked.env.get(TERM) == Some(&"dumb");
+        let size = size(asked.cols, asked.rows)?;
+        let start = start(asked.cwd, settings, ground)?;
+        let argv = argv(asked, settings, &start.path)?;
         Ok(Self {
-            name,
+            name: asked.name.map(str::to_owned),
             search: settings.programs.search_path(&argv[0]),
             argv,
-            named: input["command"]
-                .as_str()
-                .filter(|_| input["shell"] != true)
-                .map(str::to_owned),
+            named: asked.command.filter(|_| !asked.shell).map(str::to_owned),
             start,
             env,
             size: (!is_dumb).then_some(size),
@@ -78,11 +76,17 @@ impl Order {
     }
 }
 
-fn argv(input: &Value, settings: &TerminalSettings, cwd: &Path) -> Result<Vec<OsString>, Fault> {
-    let words = input["args"].as_array().into_iter().flatten();
-    let words: Vec<&str> = words.filter_map(Value::as_str).collect();
-    let command = input["command"].as_str();
-    for (field, words) in [("command", command.as_slice()), ("args", &words)] {
+fn argv(
+    asked: &TerminalCreateArguments<'_>,
+    settings: &TerminalSettings,
+    cwd: &Path,
+) -> Result<Vec<OsString>, Fault> {
+    let &TerminalCreateArguments {
+        command,
+        shell: in_shell,
+        ..
+    } = asked;
+    for (field, words) in [("command", command.as_slice()), ("args", &asked.args)] {
         if words.iter().any(|word| word.contains('\0')) {
             return Err(bad(field, "a zero byte ends a text early"));
         }
@@ -92,7 +96,7 @@ fn argv(input: &Value, settings: &TerminalSettings, cwd: &Path) -> Result<Vec<Os
         "command",
         match command {
             None => &shell,
-            Some(_) if input["shell"] == true => "sh",
+            Some(_) if in_shell => "sh",
             Some(command) => command,
         },
         cwd,
@@ -101,12 +105,10 @@ fn argv(input: &Value, settings: &TerminalSettings, cwd: &Path) -> Result<Vec<Os
         None => vec![settings.shell.clone()],
         Some("") => return Err(bad("command", "must not be empty")),
         // As `exec/run` has it: the arguments are the positional parameters.
-        Some(command) if input["shell"] == true => {
-            ["sh", "-c", command, "sh"].map(Into::into).to_vec()
-        }
+        Some(command) if in_shell => ["sh", "-c", command, "sh"].map(Into::into).to_vec(),
         Some(_) => vec![program],
     };
-    argv.extend(words.into_iter().map(Into::into));
+    argv.extend(asked.args.iter().map(Into::into));
     Ok(argv)
 }
 
@@ -137,18 +139,18 @@ pub fn told(path: &Path, workspace: &Path) -> String {
 fn environment(
     settings: &TerminalSettings,
     needs: Option<&Needs>,
-    asked: &Value,
+    asked: &Variables<'_>,
 ) -> Result<Vec<(OsString, OsString)>, Fault> {
     let mut env = settings.programs.env(asked, needs)?;
-    if asked.get("TERM").is_none() {
-        set(&mut env, "TERM", TERM);
+    if !asked.contains_key(TERM) {
+        set(&mut env, TERM, TERM_USUAL);
     }
     Ok(env)
 }
 
 /// A size that a terminal can have.
-pub fn size(cols: &Value, rows: &Value) -> Result<TerminalSize, Fault> {
-    let field = if cols.is_null() { "rows" } else { "cols" };
+pub fn size(cols: Option<WholeNumber>, rows: Option<WholeNumber>) -> Result<TerminalSize, Fault> {
+    let field = if cols.is_none() { "rows" } else { "cols" };
     let cols = side("cols", cols, USUAL.cols)?;
     let rows = side("rows", rows, USUAL.rows)?;
     if i64::from(cols) * i64::from(rows) > CELLS_MAX {
@@ -158,23 +160,25 @@ pub fn size(cols: &Value, rows: &Value) -> Result<TerminalSize, Fault> {
     Ok(TerminalSize { cols, rows })
 }
 
-fn side(field: &str, value: &Value, usual: u16) -> Result<u16, Fault> {
-    if value.is_null() {
+fn side(field: &str, asked: Option<WholeNumber>, usual: u16) -> Result<u16, Fault> {
+    let Some(WholeNumber(asked)) = asked else {
         return Ok(usual);
-    }
-    let asked = whole_number(value).filter(|asked| (1..=SIDE_MAX).contains(asked));
-    let asked = asked.and_then(|asked| u16::try_from(asked).ok());
-    asked.ok_or_else(|| bad(field, format!("must be 1 to {SIDE_MAX}")))
+    };
+    let side = u16::try_from(asked).ok();
+    let side = side.filter(|_| (1..=SIDE_MAX).contains(&asked));
+    side.ok_or_else(|| bad(field, format!("must be 1 to {SIDE_MAX}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::arguments;
     use crate::programs::mutated::{Scene, check_refusal, params};
     use callgate_call::Secrets;
     use callgate_sandbox::Limits;
     use callgate_testing::Random;
     use callgate_testing::mutant;
+    use serde_json::Value;
     use std::sync::Arc;
 
     /// A side of a terminal: a number as JSON has them, or none.
@@ -212,7 +216,11 @@ mod tests {
             if random.one_in(4) {
                 asked["command"] = Value::Null;
             }
-            let order = match Order::read(&asked, &settings, &ground, None) {
+            // A side that is no whole number does not fit the schema.
+            let Ok(read) = arguments(&asked) else {
+                continue;
+            };
+            let order = match Order::read(&read, &settings, &ground, None) {
                 Ok(order) => order,
                 Err(fault) => {
                     check_refusal(&asked, &fault);

@@ -1,15 +1,13 @@
-//! The schemas of the terminal tools: what each takes and gives, and what sessions publish.
+//! The arguments of the terminal tools, and the schemas of what each takes and gives and of what
+//! sessions publish.
 
 use callgate_call::Notification;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::arguments::{WholeNumber, set};
 use crate::closed;
-
-/// The input of a method about one session.
-fn of_session(mut properties: Value, required: &[&str]) -> Value {
-    properties["session_id"] = json!({ "type": "string" });
-    closed(properties, &[&["session_id"], required].concat())
-}
+use crate::programs::Variables;
 
 /// Results that the contract leaves open.
 fn ok() -> Value {
@@ -42,6 +40,25 @@ pub fn notifications() -> Vec<Notification> {
     ]
 }
 
+/// The arguments of `terminals/create`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalCreateArguments<'a> {
+    pub name: Option<&'a str>,
+    pub cwd: Option<&'a str>,
+    #[serde(borrow, default)]
+    pub env: Variables<'a>,
+    pub command: Option<&'a str>,
+    #[serde(borrow, default)]
+    pub args: Vec<&'a str>,
+    #[serde(default)]
+    pub shell: bool,
+    pub cols: Option<WholeNumber>,
+    pub rows: Option<WholeNumber>,
+    #[serde(default = "set")]
+    pub attach: bool,
+}
+
 /// The schemas of `terminals/create`.
 pub fn create() -> [Value; 2] {
     let input = json!({
@@ -71,6 +88,14 @@ pub fn create() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `terminals/write`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalWriteArguments<'a> {
+    pub session_id: &'a str,
+    pub data: &'a str,
+}
+
 /// The schemas of `terminals/write`.
 pub fn write() -> [Value; 2] {
     let data = json!({ "type": "string", "description": "UTF-8 text to write to stdin" });
@@ -79,13 +104,58 @@ pub fn write() -> [Value; 2] {
         "properties": { "bytes": { "type": "integer" } },
         "required": ["bytes"],
     });
-    [of_session(json!({ "data": data }), &["data"]), output]
+    let input = json!({ "session_id": { "type": "string" }, "data": data });
+    [closed(input, &["session_id", "data"]), output]
+}
+
+/// The arguments of `terminals/resize`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalResizeArguments<'a> {
+    pub session_id: &'a str,
+    pub cols: WholeNumber,
+    pub rows: WholeNumber,
 }
 
 /// The schemas of `terminals/resize`.
 pub fn resize() -> [Value; 2] {
-    let sides = json!({ "cols": { "type": "integer" }, "rows": { "type": "integer" } });
-    [of_session(sides, &["cols", "rows"]), ok()]
+    let input = json!({
+        "session_id": { "type": "string" },
+        "cols": { "type": "integer" },
+        "rows": { "type": "integer" },
+    });
+    [closed(input, &["session_id", "cols", "rows"]), ok()]
+}
+
+/// The arguments of `terminals/kill`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalKillArguments<'a> {
+    pub session_id: &'a str,
+    pub signal: Option<TerminalSignal>,
+}
+
+/// A signal that a caller may send to a session.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub enum TerminalSignal {
+    #[default]
+    #[serde(rename = "SIGTERM")]
+    Terminate,
+    #[serde(rename = "SIGKILL")]
+    Kill,
+    #[serde(rename = "SIGHUP")]
+    HangUp,
+}
+
+impl TerminalSignal {
+    /// The number of the signal.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::HangUp => 1,
+            Self::Kill => 9,
+            Self::Terminate => 15,
+        }
+    }
 }
 
 /// The schemas of `terminals/kill`.
@@ -94,13 +164,27 @@ pub fn kill() -> [Value; 2] {
         "type": ["string", "null"],
         "enum": ["SIGTERM", "SIGKILL", "SIGHUP", null],
     });
-    [of_session(json!({ "signal": signal }), &[]), ok()]
+    let input = json!({ "session_id": { "type": "string" }, "signal": signal });
+    [closed(input, &["session_id"]), ok()]
+}
+
+/// The arguments of `terminals/attach`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalAttachArguments<'a> {
+    pub session_id: &'a str,
 }
 
 /// The schemas of `terminals/attach`.
 pub fn attach() -> [Value; 2] {
-    [of_session(json!({}), &[]), ok()]
+    let input = json!({ "session_id": { "type": "string" } });
+    [closed(input, &["session_id"]), ok()]
 }
+
+/// The arguments of `terminals/list`: none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalListArguments {}
 
 /// The schemas of `terminals/list`.
 pub fn list() -> [Value; 2] {
@@ -119,9 +203,19 @@ pub fn list() -> [Value; 2] {
     [closed(json!({}), &[]), closed(sessions, &["sessions"])]
 }
 
+/// The arguments of `terminals/read_logs`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalLogArguments<'a> {
+    pub session_id: &'a str,
+    pub since_ts: Option<&'a str>,
+    pub limit_lines: Option<WholeNumber>,
+}
+
 /// The schemas of `terminals/read_logs`.
 pub fn read_logs() -> [Value; 2] {
     let input = json!({
+        "session_id": { "type": "string" },
         "since_ts": { "type": ["string", "null"] },
         "limit_lines": { "type": ["integer", "null"] },
     });
@@ -134,5 +228,5 @@ pub fn read_logs() -> [Value; 2] {
         &["ts", "stream", "data"],
     );
     let logs = json!({ "logs": { "type": "array", "items": line } });
-    [of_session(input, &[]), closed(logs, &["logs"])]
+    [closed(input, &["session_id"]), closed(logs, &["logs"])]
 }

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::value::{BorrowedStrDeserializer, MapDeserializer, SeqDeserializer};
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value, json};
@@ -76,11 +76,14 @@ impl<'de> Deserializer<'de> for Recorded<'de, '_> {
         match self.value {
             Value::Array(items) => {
                 let items = items.iter().map(|item| self.inner(item, ITEMS));
-                visitor.visit_seq(SeqDeserializer::new(items))
+                let mut items = SeqDeserializer::new(items);
+                let read = visitor.visit_seq(&mut items)?;
+                items.end().map(|()| read)
             }
             Value::Object(members) => {
-                let member =
-                    |(name, value): (&'de String, _)| (name.as_str(), self.inner(value, name));
+                let member = |(name, value): (&'de String, _)| {
+                    (BorrowedStrDeserializer::new(name), self.inner(value, name))
+                };
                 visitor.visit_map(MapDeserializer::new(members.iter().map(member)))
             }
             plain => plain.deserialize_any(visitor),
@@ -388,8 +391,52 @@ fn disagreements(pair: &ToolArguments) -> Vec<String> {
 }
 
 fn pairs() -> Vec<ToolArguments> {
+    use crate::exec;
     use crate::files::{edit, entries, read, search, write};
+    use crate::runs::order;
+    use crate::terminals::schemas as terminals;
     vec![
+        pair!(
+            "exec/run",
+            exec::schemas()[0].clone(),
+            exec::ExecArguments<'_>
+        ),
+        pair!("runs/start", order::schema(), order::RunStartArguments<'_>),
+        pair!(
+            "terminals/create",
+            terminals::create()[0].clone(),
+            terminals::TerminalCreateArguments<'_>
+        ),
+        pair!(
+            "terminals/write",
+            terminals::write()[0].clone(),
+            terminals::TerminalWriteArguments<'_>
+        ),
+        pair!(
+            "terminals/resize",
+            terminals::resize()[0].clone(),
+            terminals::TerminalResizeArguments<'_>
+        ),
+        pair!(
+            "terminals/kill",
+            terminals::kill()[0].clone(),
+            terminals::TerminalKillArguments<'_>
+        ),
+        pair!(
+            "terminals/attach",
+            terminals::attach()[0].clone(),
+            terminals::TerminalAttachArguments<'_>
+        ),
+        pair!(
+            "terminals/list",
+            terminals::list()[0].clone(),
+            terminals::TerminalListArguments
+        ),
+        pair!(
+            "terminals/read_logs",
+            terminals::read_logs()[0].clone(),
+            terminals::TerminalLogArguments<'_>
+        ),
         pair!(
             "files/read",
             read::schemas()[0].clone(),
