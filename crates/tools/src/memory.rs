@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use callgate_call::{
-    Cancel, Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool, Wire, natural_number,
-};
+use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool, Wire};
 use callgate_search::{Engine, SearchError, counted};
 use callgate_store::{NOTE_BYTES_MAX, Note, Store, StoreError};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
+use crate::arguments::{NaturalNumber, arguments};
 use crate::{Builtin, builtin, waited_for};
 
 /// Most notes one query gives.
@@ -45,9 +45,9 @@ struct QueryRunner {
 impl Runner for QueryRunner {
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
         let (store, engine) = (Arc::clone(&self.store), Arc::clone(&self.engine));
-        let (input, wire) = (job.call.input.value().clone(), job.call.wire);
+        let (input, wire) = (job.call.input.clone(), job.call.wire);
         Box::pin(async move {
-            let work = move |stop: &Cancel| query((&store, &engine), &input, wire, stop);
+            let work = move |stop: &Cancel| query((&store, &engine), input.value(), wire, stop);
             waited_for(&job, work).await
         })
     }
@@ -57,8 +57,18 @@ impl Runner for QueryRunner {
     }
 }
 
-fn append_tool(store: Arc<Store>, secrets: Secrets) -> Tool {
-    let schema = json!({
+/// The arguments of `memory/append`. Others are allowed, and ignored.
+#[derive(Deserialize)]
+pub(crate) struct MemoryAppendArguments<'a> {
+    text: &'a str,
+    stream: Option<&'a str>,
+    /// Kept as it is.
+    meta: Option<Map<String, Value>>,
+}
+
+/// The schema of the input of `memory/append`.
+pub(crate) fn append_schema() -> Value {
+    json!({
         "type": "object",
         "properties": {
             "text": { "type": "string", "minLength": 1, "description": "What to remember" },
@@ -66,7 +76,10 @@ fn append_tool(store: Arc<Store>, secrets: Secrets) -> Tool {
             "meta": { "type": "object", "description": "Anything to keep beside it" },
         },
         "required": ["text"],
-    });
+    })
+}
+
+fn append_tool(store: Arc<Store>, secrets: Secrets) -> Tool {
     let function = move |job: &Job<'_>| append(&store, &secrets, job.call.input.value());
     Tool {
         tier: Tier::Write,
@@ -76,7 +89,7 @@ fn append_tool(store: Arc<Store>, secrets: Secrets) -> Tool {
             "memory/append",
             "AID.MEMORY.APPEND.v1",
             "Remembers a text",
-            schema,
+            append_schema(),
             Arc::new(Builtin {
                 function,
                 pure: false,
@@ -95,8 +108,80 @@ fn stream_schema(description: &str) -> Value {
     })
 }
 
-fn query_tool(store: Arc<Store>, engine: Arc<Engine>) -> Tool {
-    let schema = json!({
+/// The arguments of `memory/query`. Others are allowed, and ignored.
+#[derive(Deserialize)]
+pub(crate) struct MemoryQueryArguments<'a> {
+    query: &'a str,
+    stream: Option<&'a str>,
+    #[serde(borrow)]
+    k: Option<NoteCount<'a>>,
+}
+
+/// How many notes a query asks for: the contract's own example has decimal text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NoteCount<'a> {
+    Number(NaturalNumber),
+    Text(&'a str),
+}
+
+impl NoteCount<'_> {
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(number.0),
+            Self::Text(text) => text.parse().ok(),
+        }
+    }
+}
+
+/// A note in the answer of a query.
+#[derive(Serialize)]
+struct NoteMatch {
+    id: u64,
+    text: String,
+    at_ms: u64,
+    score: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Value>,
+}
+
+/// The part of a note's meta that names its stream.
+#[derive(Deserialize)]
+struct NoteMeta<'a> {
+    stream: Option<&'a str>,
+}
+
+impl NoteMatch {
+    fn new(note: Note) -> Self {
+        Self {
+            id: note.id,
+            text: note.text,
+            at_ms: note.at.0,
+            score: note.score,
+            meta: note.meta.and_then(|meta| serde_json::from_str(&meta).ok()),
+        }
+    }
+
+    fn is_of(&self, stream: &str) -> bool {
+        let meta = self.meta.as_ref().map(NoteMeta::deserialize);
+        meta.is_some_and(|meta| meta.is_ok_and(|meta| meta.stream == Some(stream)))
+    }
+}
+
+/// The answer of a query.
+#[derive(Serialize)]
+struct NoteMatches<'a> {
+    results: &'a [NoteMatch],
+    /// The toolhost's first implementation has this and the next member too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ok: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matches: Option<&'a [NoteMatch]>,
+}
+
+/// The schema of the input of `memory/query`.
+pub(crate) fn query_schema() -> Value {
+    json!({
         "type": "object",
         "properties": {
             "query": { "type": "string", "description": "Words to look for" },
@@ -110,7 +195,10 @@ fn query_tool(store: Arc<Store>, engine: Arc<Engine>) -> Tool {
             },
         },
         "required": ["query"],
-    });
+    })
+}
+
+fn query_tool(store: Arc<Store>, engine: Arc<Engine>) -> Tool {
     Tool {
         idempotent: true,
         aliases: vec!["memory_query".to_owned(), "search_memory".to_owned()],
@@ -118,25 +206,27 @@ fn query_tool(store: Arc<Store>, engine: Arc<Engine>) -> Tool {
             "memory/query",
             "AID.MEMORY.QUERY.v1",
             "Finds remembered texts by their words and, with a model, by what they mean",
-            schema,
+            query_schema(),
             Arc::new(QueryRunner { store, engine }),
         )
     }
 }
 
 fn append(store: &Store, secrets: &Secrets, input: &Value) -> Result<Output, Fault> {
-    let text = input["text"].as_str().unwrap_or_default();
+    let asked: MemoryAppendArguments<'_> = arguments(input)?;
+    let text = asked.text;
     if text.len() > NOTE_BYTES_MAX {
         let max_bytes = u64::try_from(NOTE_BYTES_MAX).unwrap_or(u64::MAX);
         return Err(Fault::too_large("text", max_bytes));
     }
     let text = secrets.cleaned(text).unwrap_or_else(|| text.to_owned());
-    let mut meta = input.get("meta").cloned();
-    if let Some(stream) = input.get(STREAM) {
-        let members = meta.get_or_insert_with(|| json!({}));
-        members[STREAM] = stream.clone();
+    let mut meta = asked.meta;
+    if let Some(stream) = asked.stream {
+        let members = meta.get_or_insert_default();
+        members.insert(STREAM.to_owned(), stream.into());
     }
-    let meta = meta.map(|mut meta| {
+    let meta = meta.map(|members| {
+        let mut meta = Value::Object(members);
         secrets.clean_value(&mut meta);
         meta.to_string()
     });
@@ -152,31 +242,23 @@ fn query(
     wire: Wire,
     stop: &Cancel,
 ) -> Result<Output, Fault> {
-    // The contract's own example has `k` as decimal text.
-    let k = match &input["k"] {
-        Value::String(text) => text.parse().ok(),
-        number @ Value::Number(_) => natural_number(number),
-        _ => Some(K_DEFAULT),
-    };
-    let k = match k {
+    let asked: MemoryQueryArguments<'_> = arguments(input)?;
+    let k = match asked.k.map_or(Some(K_DEFAULT), NoteCount::number) {
         Some(k) if (1..=K_MAX).contains(&k) => usize::try_from(k).unwrap_or(usize::MAX),
         _ => {
             return Err(Fault::bad_value(format!("k must be from 1 to {K_MAX}")));
         }
     };
-    let words = input["query"].as_str().unwrap_or_default();
-    let stream = input[STREAM].as_str();
+    let MemoryQueryArguments { query, stream, .. } = asked;
     // The index knows no streams: more is looked through until there are enough of one.
     let mut looked = if stream.is_some() { 4 * k } else { k };
     let results = loop {
-        let notes = best(store, engine, words, looked, stop)?;
+        let notes = best(store, engine, query, looked, stop)?;
         let is_all = notes.len() < looked || looked >= LOOKED_THROUGH_MAX;
-        let shown = notes.into_iter().map(shown);
-        let mut shown: Vec<Value> = match stream {
-            None => shown.collect(),
-            Some(stream) => shown
-                .filter(|note| note["meta"][STREAM] == stream)
-                .collect(),
+        let matches = notes.into_iter().map(NoteMatch::new);
+        let mut shown: Vec<NoteMatch> = match stream {
+            None => matches.collect(),
+            Some(stream) => matches.filter(|note| note.is_of(stream)).collect(),
         };
         if stream.is_none() || is_all || shown.len() >= k {
             shown.truncate(k);
@@ -184,16 +266,14 @@ fn query(
         }
         looked = (looked * 4).min(LOOKED_THROUGH_MAX);
     };
-    let mut output = json!({ "results": results });
-    if wire == Wire::Toolhost {
-        // The words of the contract's first implementation, beside ours.
-        output["ok"] = true.into();
-        let text = output["results"].to_string();
-        if text.len() <= MATCHES_BYTES_MAX {
-            output["matches"] = output["results"].clone();
-        }
-    }
-    Ok(Output::from_value(output))
+    let is_toolhost = wire == Wire::Toolhost;
+    let is_small = || json!(results).to_string().len() <= MATCHES_BYTES_MAX;
+    let output = NoteMatches {
+        results: &results,
+        ok: is_toolhost.then_some(true),
+        matches: (is_toolhost && is_small()).then_some(&*results),
+    };
+    Ok(Output::from_value(json!(output)))
 }
 
 /// The `k` notes that fit best, by their index where that can be used.
@@ -214,19 +294,6 @@ fn best(
         Err(Unfound::Stopped) => Err(Fault::Cancelled),
         Err(Unfound::Store(error)) => Err(fault(&error)),
     }
-}
-
-fn shown(note: Note) -> Value {
-    let mut shown = json!({
-        "id": note.id,
-        "text": note.text,
-        "at_ms": note.at.0,
-        "score": note.score,
-    });
-    if let Some(meta) = note.meta.and_then(|meta| serde_json::from_str(&meta).ok()) {
-        shown["meta"] = meta;
-    }
-    shown
 }
 
 /// Why the index gave nothing.

@@ -3,10 +3,10 @@
 //! `artifact.rs`), those of the pilot among them (`kept.rs`). How a run is carried out is the
 //! runners', and what the events of a pilot's run come to is the pilot's; both are handed in.
 
-mod artifact;
+pub(crate) mod artifact;
 mod kept;
 pub(crate) mod order;
-mod seen;
+pub(crate) mod seen;
 
 use std::ffi::OsString;
 use std::sync::Arc;

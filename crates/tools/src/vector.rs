@@ -1,29 +1,31 @@
 //! `vector/search` of the workspace contract, and what puts things there that are no files. R-17.
 
 mod indexer;
-mod schemas;
+pub(crate) mod schemas;
 mod walk;
 mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use callgate_call::{
-    Cancel, Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool, natural_number,
-};
+use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, Secrets, Tier, Tool};
 use callgate_search::{Answer, Ask, Found, Item, SearchError, VectorStore};
 use callgate_store::search::NewChunk;
 use serde_json::{Value, json};
 
+use crate::arguments::{NaturalNumber, arguments};
 use crate::files::Files;
 use crate::{builtin, waited_for};
 pub use indexer::{IndexError, Report, Scope, count, index};
+use schemas::{
+    VectorDeleteArguments, VectorItemArguments, VectorSearchArguments, VectorUpsertArguments,
+};
 pub use watch::{Changed, Watcher};
 
 /// Text that is told of a piece.
 const SNIPPET_BYTES_MAX: usize = 4096;
 /// Matches where nobody says how many.
-const TOP_K_DEFAULT: u64 = 5;
+const TOP_K_DEFAULT: usize = 5;
 
 /// What the tools share.
 pub struct Vectors {
@@ -46,9 +48,9 @@ struct VectorRunner {
 impl Runner for VectorRunner {
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
         let (vectors, function) = (Arc::clone(&self.vectors), self.function);
-        let input = job.call.input.value().clone();
+        let input = job.call.input.clone();
         Box::pin(async move {
-            let work = move |stop: &Cancel| function(&vectors, &input, stop);
+            let work = move |stop: &Cancel| function(&vectors, input.value(), stop);
             waited_for(&job, work).await.map(Output::from_value)
         })
     }
@@ -104,44 +106,32 @@ pub fn tools(vectors: &Arc<Vectors>) -> Vec<Tool> {
 }
 
 fn search(vectors: &Vectors, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
-    let ask = ask(input)?;
+    let ask = ask(arguments(input)?)?;
     let may = |path: &str| vectors.files.shows(Path::new(path));
     let answer = vectors.store.search(&ask, &may, stop);
     let answer = answer.map_err(|e| fault(&e))?;
     Ok(shown(&answer))
 }
 
-fn ask(input: &Value) -> Result<Ask, Fault> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let flag = |name: &str, usual: bool| input[name].as_bool().unwrap_or(usual);
-    let filter = &input["filter"];
-    let top_k = natural_number(&input["top_k"]).unwrap_or(TOP_K_DEFAULT);
+fn ask(asked: VectorSearchArguments) -> Result<Ask, Fault> {
     Ok(Ask {
-        query: input["query"].as_str().map(str::to_owned),
-        embedding: numbers(&input["embedding"], "embedding")?,
-        top_k: usize::try_from(top_k).unwrap_or(usize::MAX),
-        namespace: text(&input["namespace"]),
-        path_prefix: text(&filter["path_prefix"]),
-        tags: texts(&filter["tags"]),
-        include_vectors: flag("include_vectors", false),
-        rerank: flag("rerank", true),
+        query: asked.query,
+        embedding: numbers(asked.embedding.as_deref(), "embedding")?,
+        top_k: asked.top_k.map_or(TOP_K_DEFAULT, NaturalNumber::count),
+        namespace: asked.namespace.unwrap_or_default(),
+        path_prefix: asked.filter.path_prefix.unwrap_or_default(),
+        tags: asked.filter.tags,
+        include_vectors: asked.include_vectors,
+        rerank: asked.rerank,
     })
 }
 
-fn texts(value: &Value) -> Vec<String> {
-    let all = value.as_array().into_iter().flatten();
-    all.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
 /// Numbers as the index has them.
-fn numbers(value: &Value, field: &'static str) -> Result<Option<Vec<f32>>, Fault> {
-    let Some(all) = value.as_array() else {
+fn numbers(asked: Option<&[f64]>, field: &'static str) -> Result<Option<Vec<f32>>, Fault> {
+    let Some(all) = asked else {
         return Ok(None);
     };
-    let numbers: Vec<f32> = all
-        .iter()
-        .map(|number| number.as_f64().unwrap_or(f64::NAN) as f32)
-        .collect();
+    let numbers: Vec<f32> = all.iter().map(|number| *number as f32).collect();
     if numbers.is_empty() || numbers.iter().any(|number| !number.is_finite()) {
         return Err(wrong(
             field,
@@ -186,35 +176,35 @@ fn shown_match(found: &Found) -> Value {
 }
 
 fn upsert(vectors: &Vectors, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
-    let namespace = input["namespace"].as_str().unwrap_or_default();
-    let mut input = input["items"].clone();
-    vectors.secrets.clean_value(&mut input);
-    let items = input.as_array().into_iter().flatten();
-    let items: Vec<Item> = items.map(item).collect::<Result<_, _>>()?;
-    let upserted = vectors.store.upsert(namespace, items, stop);
+    let asked: VectorUpsertArguments<'_> = arguments(input)?;
+    let items = asked.items.into_iter();
+    let items = items.map(|asked| item(asked, &vectors.secrets));
+    let items: Vec<Item> = items.collect::<Result<_, _>>()?;
+    let upserted = vectors.store.upsert(asked.namespace, items, stop);
     Ok(json!({ "upserted": upserted.map_err(|e| fault(&e))? }))
 }
 
-fn item(value: &Value) -> Result<Item, Fault> {
-    let owned = |value: &Value| value.as_str().map(str::to_owned);
-    let (key, about) = (owned(&value["id"]).unwrap_or_default(), &value["metadata"]);
-    let embedding = numbers(&value["embedding"], "items.embedding")?;
-    let text = owned(&value["text"]);
+/// An item as the index has it, without secrets.
+fn item(asked: VectorItemArguments<'_>, secrets: &Secrets) -> Result<Item, Fault> {
+    let cleaned = |text: &str| secrets.cleaned(text).unwrap_or_else(|| text.to_owned());
+    let (key, about) = (cleaned(asked.id), asked.metadata);
+    let embedding = numbers(asked.embedding.as_deref(), "items.embedding")?;
+    let text = asked.text.map(cleaned);
     if embedding.is_none() && text.is_none() {
         return Err(wrong(
             "items",
             "an item has a text or an embedding, or both",
         ));
     }
-    let line = |name: &str| natural_number(&about[name]).and_then(|line| u32::try_from(line).ok());
+    let line = |line: Option<NaturalNumber>| line.and_then(|line| u32::try_from(line.0).ok());
     let chunk = NewChunk {
-        path: owned(&about["path"]).unwrap_or_else(|| key.clone()),
+        path: about.path.map_or_else(|| key.clone(), cleaned),
         key,
-        lines: line("line_start").zip(line("line_end")),
-        lang: owned(&about["lang"]),
-        commit: owned(&about["commit"]),
-        etag: owned(&about["etag"]),
-        tags: texts(&about["tags"]),
+        lines: line(about.line_start).zip(line(about.line_end)),
+        lang: about.lang.map(cleaned),
+        commit: about.commit.map(cleaned),
+        etag: about.etag.map(cleaned),
+        tags: about.tags.into_iter().map(cleaned).collect(),
         text: text.unwrap_or_default(),
         ..NewChunk::default()
     };
@@ -225,8 +215,8 @@ fn item(value: &Value) -> Result<Item, Fault> {
 }
 
 fn delete(vectors: &Vectors, input: &Value, stop: &Cancel) -> Result<Value, Fault> {
-    let namespace = input["namespace"].as_str().unwrap_or_default();
-    let deleted = vectors.store.delete(namespace, &texts(&input["ids"]), stop);
+    let asked: VectorDeleteArguments<'_> = arguments(input)?;
+    let deleted = vectors.store.delete(asked.namespace, &asked.ids, stop);
     Ok(json!({ "deleted": deleted.map_err(|e| fault(&e))? }))
 }
 

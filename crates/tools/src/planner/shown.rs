@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use callgate_call::{Audience, Topics};
 use callgate_store::{Plan, PlanEar, PlanHead, PlanNews, Task, TaskStatus};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Publishes what becomes of plans, to everyone.
@@ -35,7 +36,7 @@ fn notification(news: PlanNews) -> (&'static str, Value) {
         } => {
             let body = json!({
                 "plan_id": plan.to_string(),
-                "task": shown(place, &task, &children),
+                "task": ShownTask::new(place, &task, &children),
                 "updated_at": at.rfc3339(),
             });
             ("planner/task_updated", body)
@@ -43,46 +44,79 @@ fn notification(news: PlanNews) -> (&'static str, Value) {
     }
 }
 
+/// A plan in an answer or a notification.
+#[derive(Serialize)]
+struct ShownPlan<'a> {
+    id: String,
+    title: &'a str,
+    created_at: String,
+    updated_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<Vec<ShownTask<'a>>>,
+}
+
+impl<'a> ShownPlan<'a> {
+    fn new(head: &'a PlanHead, tasks: Option<Vec<ShownTask<'a>>>) -> Self {
+        Self {
+            id: head.id.to_string(),
+            title: &head.title,
+            created_at: head.created_at.rfc3339(),
+            updated_at: head.updated_at.rfc3339(),
+            description: head.description.as_deref(),
+            tasks,
+        }
+    }
+}
+
+/// A task in an answer or a notification.
+#[derive(Serialize)]
+struct ShownTask<'a> {
+    id: String,
+    description: &'a str,
+    status: TaskStatus,
+    assignee_role: &'a str,
+    parent_id: Option<String>,
+    children: Vec<String>,
+}
+
+impl<'a> ShownTask<'a> {
+    /// The task at a place of a plan, counted from 1, and the places of its children.
+    fn new(place: usize, task: &'a Task, children: &[usize]) -> Self {
+        let id = |place: usize| format!("t{place}");
+        Self {
+            id: id(place),
+            description: &task.description,
+            status: task.status,
+            assignee_role: &task.assignee_role,
+            parent_id: task.parent.map(|index| id(index + 1)),
+            children: children.iter().map(|place| id(*place)).collect(),
+        }
+    }
+
+    fn of_plan(plan: &'a Plan, place: usize) -> Self {
+        let children = plan.children(place - 1).into_iter();
+        let children: Vec<usize> = children.map(|index| index + 1).collect();
+        Self::new(place, &plan.tasks[place - 1], &children)
+    }
+}
+
 /// A plan without its tasks.
 pub fn shown_head(head: &PlanHead) -> Value {
-    let mut plan = json!({
-        "id": head.id.to_string(),
-        "title": head.title,
-        "created_at": head.created_at.rfc3339(),
-        "updated_at": head.updated_at.rfc3339(),
-    });
-    if let Some(description) = &head.description {
-        plan["description"] = json!(description);
-    }
-    plan
+    json!(ShownPlan::new(head, None))
 }
 
 /// A whole plan.
 pub fn shown_plan(plan: &Plan) -> Value {
     let places = 1..=plan.tasks.len();
-    let tasks: Vec<Value> = places.map(|place| shown_task(plan, place)).collect();
-    let mut shown = shown_head(&plan.head);
-    shown["tasks"] = json!(tasks);
-    shown
+    let tasks = places.map(|place| ShownTask::of_plan(plan, place));
+    json!(ShownPlan::new(&plan.head, Some(tasks.collect())))
 }
 
 /// The task at a place of a plan, counted from 1.
 pub fn shown_task(plan: &Plan, place: usize) -> Value {
-    let children = plan.children(place - 1).into_iter();
-    let children: Vec<usize> = children.map(|index| index + 1).collect();
-    shown(place, &plan.tasks[place - 1], &children)
-}
-
-fn shown(place: usize, task: &Task, children: &[usize]) -> Value {
-    let id = |place: usize| format!("t{place}");
-    json!({
-        "id": id(place),
-        "description": task.description,
-        "status": task.status.as_str(),
-        "assignee_role": task.assignee_role,
-        "parent_id": task.parent.map(|index| id(index + 1)),
-        "children": children.iter().map(|place| id(*place)).collect::<Vec<_>>(),
-    })
+    json!(ShownTask::of_plan(plan, place))
 }
 
 /// The place that a task's id names.

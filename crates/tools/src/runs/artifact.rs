@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use callgate_call::{Cancel, Digest, Fault, Output, Tool, natural_number};
+use callgate_call::{Cancel, Digest, Fault, Output, Tool};
 use callgate_store::{KeptArtifact, Store};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::seen::{artifact, reader};
+use super::seen::{ShownArtifact, reader};
 use super::unread;
+use crate::arguments::{NaturalNumber, arguments};
 use crate::programs::bad;
 
 /// Where artifacts are: the digest follows.
@@ -24,10 +26,45 @@ pub const ARTIFACT_TEMPLATE: &str = "callgate://artifacts/{digest}";
 const LENGTH_MAX: u64 = 4 * 1024 * 1024;
 const LENGTH_DEFAULT: u64 = 256 * 1024;
 
-/// The tool.
-pub fn read(store: Arc<Store>) -> Tool {
+/// The arguments of `artifacts/read`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ArtifactReadArguments<'a> {
+    digest: Option<&'a str>,
+    run_id: Option<&'a str>,
+    artifact_id: Option<&'a str>,
+    offset: Option<NaturalNumber>,
+    length: Option<NaturalNumber>,
+    uri: Option<&'a str>,
+}
+
+/// Some of the bytes of an artifact, in an answer.
+#[derive(Serialize)]
+struct ShownPiece<'a> {
+    #[serde(flatten)]
+    artifact: ShownArtifact<'a>,
+    offset: u64,
+    data: String,
+    /// The offset of the bytes after these; null if there are none.
+    next: Option<u64>,
+}
+
+/// A whole artifact, as clients of MCP have resources.
+#[derive(Serialize)]
+struct ShownResource<'a> {
+    uri: &'a str,
+    #[serde(rename = "mimeType")]
+    mime_type: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blob: Option<String>,
+}
+
+/// The schema of the input of `artifacts/read`.
+pub(crate) fn schema() -> Value {
     let word = json!({ "type": "string", "minLength": 1 });
-    let schema = crate::closed(
+    crate::closed(
         json!({
             "digest": word,
             "run_id": word,
@@ -38,35 +75,41 @@ pub fn read(store: Arc<Store>) -> Tool {
             "uri": { "type": "string", "description": "It is read as this resource" },
         }),
         &[],
-    );
+    )
+}
+
+/// The tool.
+pub fn read(store: Arc<Store>) -> Tool {
     let look = move |input: &Value, _: &Cancel| given(&store, input);
     reader(
         "artifacts/read",
         "AID.ARTIFACTS.READ.v1",
         "Read bytes of an artifact, by its digest or by its run and id",
-        schema,
+        schema(),
         look,
     )
 }
 
 fn given(store: &Store, input: &Value) -> Result<Output, Fault> {
-    let (kept, mut file) = find(store, input)?;
-    if let Some(uri) = input["uri"].as_str() {
+    let asked: ArtifactReadArguments<'_> = arguments(input)?;
+    let (kept, mut file) = find(store, &asked)?;
+    if let Some(uri) = asked.uri {
         return resource(uri, &kept, &file);
     }
-    let offset = natural_number(&input["offset"]).unwrap_or(0);
-    let length = natural_number(&input["length"]).unwrap_or(LENGTH_DEFAULT);
+    let offset = asked.offset.map_or(0, |offset| offset.0);
+    let length = asked.length.map_or(LENGTH_DEFAULT, |length| length.0);
     let bytes = (|| {
         file.seek(SeekFrom::Start(offset))?;
         taken(&file, length)
     })();
     let bytes = bytes.map_err(lost)?;
     let end = offset.saturating_add(bytes.len() as u64);
-    let mut told = artifact(&kept);
-    told["offset"] = json!(offset);
-    told["data"] = json!(STANDARD.encode(&bytes));
-    told["next"] = json!((end < kept.bytes).then_some(end));
-    Ok(Output::from_value(told))
+    Ok(Output::from_value(json!(ShownPiece {
+        artifact: ShownArtifact::new(&kept),
+        offset,
+        data: STANDARD.encode(&bytes),
+        next: (end < kept.bytes).then_some(end),
+    })))
 }
 
 /// All of it, as clients of MCP have resources: text as text, all else as base64.
@@ -76,12 +119,18 @@ fn resource(uri: &str, kept: &KeptArtifact, file: &File) -> Result<Output, Fault
         return Err(fault.with("hint", "artifacts/read gives it in pieces"));
     }
     let bytes = taken(file, LENGTH_MAX).map_err(lost)?;
-    let mut content = json!({ "uri": uri, "mimeType": kept.content_type });
-    match String::from_utf8(bytes) {
-        Ok(text) if is_text(&kept.content_type) => content["text"] = json!(text),
-        Ok(text) => content["blob"] = json!(STANDARD.encode(text)),
-        Err(bytes) => content["blob"] = json!(STANDARD.encode(bytes.as_bytes())),
-    }
+    let (text, blob) = match String::from_utf8(bytes) {
+        Ok(text) if is_text(&kept.content_type) => (Some(text), None),
+        Ok(text) => (None, Some(STANDARD.encode(text))),
+        Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
+    };
+    let mime_type = &kept.content_type;
+    let content = ShownResource {
+        uri,
+        mime_type,
+        text,
+        blob,
+    };
     Ok(Output::from_value(json!({ "contents": [content] })))
 }
 
@@ -98,15 +147,14 @@ fn taken(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn find(store: &Store, input: &Value) -> Result<(KeptArtifact, File), Fault> {
+fn find(store: &Store, asked: &ArtifactReadArguments<'_>) -> Result<(KeptArtifact, File), Fault> {
     let missing = || Fault::NotFound {
         message: "there is no such artifact".to_owned(),
     };
     let damaged = || Fault::Internal {
         message: "the bytes of the artifact are gone".to_owned(),
     };
-    let text = |name: &str| input[name].as_str();
-    match (text("digest"), text("run_id"), text("artifact_id")) {
+    match (asked.digest, asked.run_id, asked.artifact_id) {
         (Some(digest), None, None) => {
             let hex = digest.strip_prefix("b3-").unwrap_or(digest);
             let kept = store.artifacts_by(hex).map_err(|error| unread(&error))?;

@@ -3,6 +3,7 @@
 use callgate_store::{
     PilotEvent, PilotRun, PilotState, Run, RunCursor, RunFilter, Store, StoreError,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::seen;
@@ -17,7 +18,8 @@ pub enum KeptRun {
 }
 
 /// Which runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RunKind {
     /// Those of executors.
     Stream,
@@ -121,20 +123,33 @@ fn fits(filter: &RunFilter, run: &PilotRun) -> bool {
         && [dataset, source, category].into_iter().all(Option::is_none)
 }
 
+/// A run of the pilot in an answer.
+#[derive(Serialize)]
+struct ShownPilotRun<'a> {
+    kind: &'static str,
+    run_id: &'a str,
+    job_id: Option<&'a str>,
+    state: &'a str,
+    started_at: String,
+    events: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<String>,
+}
+
 fn piloted(run: &PilotRun) -> Value {
-    let mut told = json!({
-        "kind": RunKind::Pilot.as_str(),
-        "run_id": run.run,
-        "job_id": run.request,
-        "state": run.state.as_str(),
-        "started_at": run.at.rfc3339(),
-        "events": run.events,
-    });
-    match run.state {
-        PilotState::Running | PilotState::Lost => {}
-        PilotState::Ended(_) => told["ended_at"] = json!(run.newest_at.rfc3339()),
-    }
-    told
+    let ended_at = match run.state {
+        PilotState::Running | PilotState::Lost => None,
+        PilotState::Ended(_) => Some(run.newest_at.rfc3339()),
+    };
+    json!(ShownPilotRun {
+        kind: RunKind::Pilot.as_str(),
+        run_id: &run.run,
+        job_id: run.request.as_deref(),
+        state: run.state.as_str(),
+        started_at: run.at.rfc3339(),
+        events: run.events,
+        ended_at,
+    })
 }
 
 /// The events of a pilot's run, in the shape of those that executors emit.

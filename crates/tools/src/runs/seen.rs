@@ -3,19 +3,21 @@
 
 use std::sync::Arc;
 
-use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, Tool, natural_number};
+use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, Tool};
 use callgate_store::{KeptArtifact, PilotRun, Run, RunCursor, RunFilter, RunState, Store};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::kept::{self, KeptRun, RunKind, pilot_events};
 use super::{TellPilot, unread};
+use crate::arguments::{NaturalNumber, arguments};
 use crate::{builtin, waited_for};
 
 /// Where runs are, for those who fill in places.
 pub const RUN_TEMPLATE: &str = "callgate://runs/{run_id}";
 
 /// Runs of one page.
-const RUNS_DEFAULT: u64 = 50;
+const RUNS_DEFAULT: usize = 50;
 const RUNS_MAX: u64 = 1000;
 /// Events of one page, and their bytes.
 const EVENTS_MAX: u64 = 1000;
@@ -23,10 +25,24 @@ const EVENTS_BYTES_MAX: usize = 512 * 1024;
 /// Artifacts that are listed with a run.
 const ARTIFACTS_MAX: usize = 1000;
 
-/// `runs/list`.
-pub fn list(store: Arc<Store>) -> Tool {
+/// The arguments of `runs/list`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunListArguments {
+    kind: Option<RunKind>,
+    job_id: Option<String>,
+    state: Option<String>,
+    dataset: Option<String>,
+    source: Option<String>,
+    category: Option<String>,
+    limit: Option<NaturalNumber>,
+    cursor: Option<NaturalNumber>,
+}
+
+/// The schema of the input of `runs/list`.
+pub(crate) fn list_schema() -> Value {
     let word = json!({ "type": "string" });
-    let schema = crate::closed(
+    crate::closed(
         json!({
             "kind": { "enum": ["stream", "pilot"] },
             "job_id": word,
@@ -42,20 +58,35 @@ pub fn list(store: Arc<Store>) -> Tool {
                 "description": "The `next` of the page before" },
         }),
         &[],
-    );
+    )
+}
+
+/// `runs/list`.
+pub fn list(store: Arc<Store>) -> Tool {
     let look = move |input: &Value, _: &Cancel| listed(&store, input);
     reader(
         "runs/list",
         "AID.RUNS.LIST.v1",
         "List streamed runs and those of the pilot, the newest first",
-        schema,
+        list_schema(),
         look,
     )
 }
 
-/// `runs/get`.
-pub fn get(store: Arc<Store>, tell: TellPilot) -> Tool {
-    let schema = crate::closed(
+/// The arguments of `runs/get`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunGetArguments<'a> {
+    run_id: &'a str,
+    events_from: Option<NaturalNumber>,
+    events_offset: Option<NaturalNumber>,
+    events_limit: Option<NaturalNumber>,
+    uri: Option<&'a str>,
+}
+
+/// The schema of the input of `runs/get`.
+pub(crate) fn get_schema() -> Value {
+    crate::closed(
         json!({
             "run_id": { "type": "string", "minLength": 1 },
             "events_from": { "type": "integer", "minimum": 0,
@@ -67,13 +98,17 @@ pub fn get(store: Arc<Store>, tell: TellPilot) -> Tool {
             "uri": { "type": "string", "description": "It is read as this resource" },
         }),
         &["run_id"],
-    );
+    )
+}
+
+/// `runs/get`.
+pub fn get(store: Arc<Store>, tell: TellPilot) -> Tool {
     let look = move |input: &Value, stop: &Cancel| given(&store, tell, input, stop);
     reader(
         "runs/get",
         "AID.RUNS.GET.v1",
         "Show a run: its state, its artifacts or slots, its report, and some of its events",
-        schema,
+        get_schema(),
         look,
     )
 }
@@ -87,9 +122,9 @@ where
 {
     fn run<'a>(&'a self, job: Job<'a>) -> RunFuture<'a> {
         let look = Arc::clone(&self.0);
-        let input = job.call.input.value().clone();
+        let input = job.call.input.clone();
         Box::pin(async move {
-            let work = move |stop: &Cancel| look(&input, stop);
+            let work = move |stop: &Cancel| look(input.value(), stop);
             waited_for(&job, work).await
         })
     }
@@ -114,19 +149,18 @@ where
 }
 
 fn listed(store: &Store, input: &Value) -> Result<Output, Fault> {
-    let text = |name: &str| input[name].as_str().map(str::to_owned);
+    let asked: RunListArguments = arguments(input)?;
     let filter = RunFilter {
-        job_id: text("job_id"),
-        state: text("state"),
-        dataset: text("dataset"),
-        source: text("source"),
-        category: text("category"),
+        job_id: asked.job_id,
+        state: asked.state,
+        dataset: asked.dataset,
+        source: asked.source,
+        category: asked.category,
     };
-    let limit = natural_number(&input["limit"]).unwrap_or(RUNS_DEFAULT);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let after = natural_number(&input["cursor"]).map(RunCursor);
-    let kind = input["kind"].as_str().and_then(RunKind::parse);
-    let runs = kept::page(store, kind, &filter, limit, after).map_err(|error| unread(&error))?;
+    let limit = asked.limit.map_or(RUNS_DEFAULT, NaturalNumber::count);
+    let after = asked.cursor.map(|cursor| RunCursor(cursor.0));
+    let runs =
+        kept::page(store, asked.kind, &filter, limit, after).map_err(|error| unread(&error))?;
     let more = runs.last().filter(|_| runs.len() == limit);
     Ok(Output::from_value(json!({
         "runs": runs.iter().map(KeptRun::shown).collect::<Vec<_>>(),
@@ -136,8 +170,9 @@ fn listed(store: &Store, input: &Value) -> Result<Output, Fault> {
 
 /// A run: as it is, or as clients of MCP have resources.
 fn given(store: &Store, tell: TellPilot, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
-    let told = shown(store, tell, input, stop)?;
-    let Some(uri) = input["uri"].as_str() else {
+    let asked: RunGetArguments<'_> = arguments(input)?;
+    let told = shown(store, tell, &asked, stop)?;
+    let Some(uri) = asked.uri else {
         return Ok(told);
     };
     let content = json!({
@@ -148,57 +183,102 @@ fn given(store: &Store, tell: TellPilot, input: &Value, stop: &Cancel) -> Result
     Ok(Output::from_value(json!({ "contents": [content] })))
 }
 
-fn shown(store: &Store, tell: TellPilot, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
-    let run_id = input["run_id"].as_str().unwrap_or_default();
+fn shown(
+    store: &Store,
+    tell: TellPilot,
+    asked: &RunGetArguments<'_>,
+    stop: &Cancel,
+) -> Result<Output, Fault> {
+    let run_id = asked.run_id;
     let found = kept::find(store, run_id).map_err(|error| unread(&error))?;
     match found {
-        Some(KeptRun::Streamed(run)) => streamed(store, &run, input, stop),
-        Some(KeptRun::Piloted(run)) => piloted(store, tell, run, input),
+        Some(KeptRun::Streamed(run)) => streamed(store, &run, asked, stop),
+        Some(KeptRun::Piloted(run)) => piloted(store, tell, run, asked),
         None => Err(Fault::NotFound {
             message: format!("there is no run {run_id:?}"),
         }),
     }
 }
 
+/// A page of events in an answer of `runs/get`.
+#[derive(Serialize)]
+struct ShownEvents {
+    events: Vec<Value>,
+    /// The event that the next page begins with; null if there is none.
+    events_next: Option<u64>,
+    /// The place in the file where the next page begins; only files have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events_offset: Option<u64>,
+}
+
+/// The run of a pilot in an answer of `runs/get`: its report and slots, and more.
+#[derive(Serialize)]
+struct ShownPiloted {
+    #[serde(flatten)]
+    told: Value,
+    #[serde(flatten)]
+    page: Option<ShownEvents>,
+    run: Value,
+}
+
+/// A streamed run in an answer of `runs/get`.
+#[derive(Serialize)]
+struct ShownStreamed<'a> {
+    run: ShownRun<'a>,
+    artifacts: Vec<ShownArtifact<'a>>,
+    /// As the run ended with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<Value>,
+    #[serde(flatten)]
+    page: Option<ShownEvents>,
+}
+
 /// A pilot's run, with its slots where another has artifacts.
-fn piloted(store: &Store, tell: TellPilot, run: PilotRun, input: &Value) -> Result<Output, Fault> {
+fn piloted(
+    store: &Store,
+    tell: TellPilot,
+    run: PilotRun,
+    asked: &RunGetArguments<'_>,
+) -> Result<Output, Fault> {
     let events = store
         .pilot_events(&run.run)
         .map_err(|error| unread(&error))?;
-    let mut told = tell(&events).map_err(|message| Fault::Internal { message })?;
-    if let Some(from) = natural_number(&input["events_from"]) {
-        let mut page = Page::new(from, input);
+    let told = tell(&events).map_err(|message| Fault::Internal { message })?;
+    let page = asked.events_from.map(|from| {
+        let mut page = Page::new(from.0, asked);
         let fit = pilot_events(&run.run, &events)
             .all(|event| page.takes(event.to_string().len(), || event));
-        told["events"] = json!(page.events);
-        told["events_next"] = json!((!fit).then_some(page.at));
-    }
-    told["run"] = KeptRun::Piloted(run).shown();
-    Ok(Output::from_value(told))
+        page.shown(fit, None)
+    });
+    let run = KeptRun::Piloted(run).shown();
+    Ok(Output::from_value(json!(ShownPiloted { told, page, run })))
 }
 
-fn streamed(store: &Store, found: &Run, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
+fn streamed(
+    store: &Store,
+    found: &Run,
+    asked: &RunGetArguments<'_>,
+    stop: &Cancel,
+) -> Result<Output, Fault> {
     let run_id = &found.run_id;
     let artifacts = store
         .run_artifacts(run_id)
         .map_err(|error| unread(&error))?;
-    let mut told = json!({
-        "run": run(found),
-        "artifacts": artifacts.iter().take(ARTIFACTS_MAX).map(artifact).collect::<Vec<_>>(),
-    });
     let report = store.run_report(run_id).map_err(|error| unread(&error))?;
-    if let Some(report) = report {
-        told["report"] = serde_json::from_slice(&report).unwrap_or_default();
-    }
-    if let Some(from) = natural_number(&input["events_from"]) {
-        let mut page = Page::new(from, input);
-        let offset = natural_number(&input["events_offset"]);
+    let mut shown = None;
+    if let Some(from) = asked.events_from {
+        let mut page = Page::new(from.0, asked);
+        let offset = asked.events_offset.map(|offset| offset.0);
         let (whole, offset) = fill(store, run_id, offset, &mut page, stop)?;
-        told["events"] = json!(page.events);
-        told["events_next"] = json!((!whole).then_some(page.at));
-        told["events_offset"] = json!(offset);
+        shown = Some(page.shown(whole, Some(offset)));
     }
-    Ok(Output::from_value(told))
+    let artifacts = artifacts.iter().take(ARTIFACTS_MAX);
+    Ok(Output::from_value(json!(ShownStreamed {
+        run: ShownRun::new(found),
+        artifacts: artifacts.map(ShownArtifact::new).collect(),
+        report: report.map(|report| serde_json::from_slice(&report).unwrap_or_default()),
+        page: shown,
+    })))
 }
 
 /// Some of the events of a run.
@@ -212,13 +292,22 @@ struct Page {
 }
 
 impl Page {
-    fn new(from: u64, input: &Value) -> Self {
+    fn new(from: u64, asked: &RunGetArguments<'_>) -> Self {
         Self {
             from,
-            limit: natural_number(&input["events_limit"]).unwrap_or(EVENTS_MAX),
+            limit: asked.events_limit.map_or(EVENTS_MAX, |limit| limit.0),
             at: 0,
             bytes: 0,
             events: Vec::new(),
+        }
+    }
+
+    /// The page in an answer; `is_last` if there is none after it.
+    fn shown(self, is_last: bool, offset: Option<u64>) -> ShownEvents {
+        ShownEvents {
+            events: self.events,
+            events_next: (!is_last).then_some(self.at),
+            events_offset: offset,
         }
     }
 
@@ -277,49 +366,105 @@ fn fill(
     }
 }
 
+/// A streamed run in an answer.
+#[derive(Serialize)]
+struct ShownRun<'a> {
+    kind: &'static str,
+    run_id: &'a str,
+    call: String,
+    attempt: u32,
+    job_id: Option<&'a str>,
+    parent_run_id: Option<&'a str>,
+    dataset: &'a str,
+    source: &'a str,
+    category: &'a str,
+    day: &'a str,
+    policy: &'a str,
+    state: &'a str,
+    started_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<String>,
+    #[serde(flatten)]
+    end: Option<ShownEnd>,
+}
+
+/// The part of an answer that only a run has that came to its own end.
+#[derive(Serialize)]
+struct ShownEnd {
+    events: u64,
+    events_bytes: u64,
+    events_digest: String,
+}
+
+impl<'a> ShownRun<'a> {
+    fn new(run: &'a Run) -> Self {
+        let (ended_at, end) = match &run.state {
+            RunState::Running => (None, None),
+            RunState::Lost(at) => (Some(*at), None),
+            RunState::Ended(end) => (Some(end.at), Some(end)),
+        };
+        Self {
+            kind: RunKind::Stream.as_str(),
+            run_id: &run.run_id,
+            call: run.call.to_string(),
+            attempt: run.attempt,
+            job_id: run.job_id.as_deref(),
+            parent_run_id: run.parent_run_id.as_deref(),
+            dataset: &run.partition.dataset,
+            source: &run.partition.source,
+            category: &run.partition.category,
+            day: &run.partition.day,
+            policy: &run.policy,
+            state: run.state.as_str(),
+            started_at: run.started_at.rfc3339(),
+            ended_at: ended_at.map(|at| at.rfc3339()),
+            end: end.map(|end| ShownEnd {
+                events: end.persisted,
+                events_bytes: end.events_bytes,
+                events_digest: format!("b3-{}", end.events.to_hex()),
+            }),
+        }
+    }
+}
+
 /// A run, as callers see it.
 #[must_use]
 pub fn run(run: &Run) -> Value {
-    let mut told = json!({
-        "kind": RunKind::Stream.as_str(),
-        "run_id": run.run_id,
-        "call": run.call.to_string(),
-        "attempt": run.attempt,
-        "job_id": run.job_id,
-        "parent_run_id": run.parent_run_id,
-        "dataset": run.partition.dataset,
-        "source": run.partition.source,
-        "category": run.partition.category,
-        "day": run.partition.day,
-        "policy": run.policy,
-        "state": run.state.as_str(),
-        "started_at": run.started_at.rfc3339(),
-    });
-    match &run.state {
-        RunState::Running => {}
-        RunState::Lost(at) => told["ended_at"] = json!(at.rfc3339()),
-        RunState::Ended(end) => {
-            told["ended_at"] = json!(end.at.rfc3339());
-            told["events"] = json!(end.persisted);
-            told["events_bytes"] = json!(end.events_bytes);
-            told["events_digest"] = json!(format!("b3-{}", end.events.to_hex()));
-        }
-    }
-    told
+    json!(ShownRun::new(run))
 }
 
-/// An artifact, in the words of MCP for what can be read.
+/// An artifact in an answer, in the words of MCP for what can be read.
+#[derive(Serialize)]
+pub(super) struct ShownArtifact<'a> {
+    uri: String,
+    run_id: &'a str,
+    artifact_id: &'a str,
+    digest: String,
+    name: &'a str,
+    #[serde(rename = "mimeType")]
+    mime_type: &'a str,
+    size: u64,
+    committed_at: String,
+}
+
+impl<'a> ShownArtifact<'a> {
+    pub(super) fn new(artifact: &'a KeptArtifact) -> Self {
+        let digest = format!("b3-{}", artifact.digest.to_hex());
+        Self {
+            uri: format!("{}{digest}", super::artifact::ADDRESS),
+            run_id: &artifact.run_id,
+            artifact_id: &artifact.artifact_id,
+            digest,
+            name: &artifact.name,
+            mime_type: &artifact.content_type,
+            size: artifact.bytes,
+            committed_at: artifact.committed_at.rfc3339(),
+        }
+    }
+}
+
+/// An artifact, as callers see it.
 #[must_use]
 pub fn artifact(artifact: &KeptArtifact) -> Value {
-    let digest = format!("b3-{}", artifact.digest.to_hex());
-    json!({
-        "uri": format!("{}{digest}", super::artifact::ADDRESS),
-        "run_id": artifact.run_id,
-        "artifact_id": artifact.artifact_id,
-        "digest": digest,
-        "name": artifact.name,
-        "mimeType": artifact.content_type,
-        "size": artifact.bytes,
-        "committed_at": artifact.committed_at.rfc3339(),
-    })
+    json!(ShownArtifact::new(artifact))
 }

@@ -1,7 +1,10 @@
-//! What the tools take and give: `search` word for word as the contract has it.
+//! The arguments of the tools and the schemas of what they take and give: `search` word for word
+//! as the contract has it.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::arguments::{NaturalNumber, set};
 use crate::closed;
 
 /// Items of one call.
@@ -9,6 +12,32 @@ const ITEMS_MAX: usize = 1000;
 /// Numbers of one vector.
 const DIMENSIONS_MAX: usize = callgate_search::DIMENSIONS_MAX;
 
+/// The arguments of `vector/search`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorSearchArguments {
+    pub query: Option<String>,
+    pub embedding: Option<Vec<f64>>,
+    pub top_k: Option<NaturalNumber>,
+    pub namespace: Option<String>,
+    #[serde(default)]
+    pub filter: VectorFilterArguments,
+    #[serde(default)]
+    pub include_vectors: bool,
+    #[serde(default = "set")]
+    pub rerank: bool,
+}
+
+/// Which pieces a search is about.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorFilterArguments {
+    pub path_prefix: Option<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+}
+
+/// The schemas of `vector/search`.
 pub fn search() -> [Value; 2] {
     let filter = closed(
         json!({
@@ -69,6 +98,41 @@ fn id() -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": 1024 })
 }
 
+/// The arguments of `vector/upsert`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorUpsertArguments<'a> {
+    pub namespace: &'a str,
+    #[serde(borrow)]
+    pub items: Vec<VectorItemArguments<'a>>,
+}
+
+/// One item to be put into a namespace.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorItemArguments<'a> {
+    pub id: &'a str,
+    pub text: Option<&'a str>,
+    pub embedding: Option<Vec<f64>>,
+    #[serde(borrow, default)]
+    pub metadata: VectorMetadataArguments<'a>,
+}
+
+/// What is known of an item.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorMetadataArguments<'a> {
+    pub path: Option<&'a str>,
+    pub line_start: Option<NaturalNumber>,
+    pub line_end: Option<NaturalNumber>,
+    pub lang: Option<&'a str>,
+    pub commit: Option<&'a str>,
+    pub etag: Option<&'a str>,
+    #[serde(borrow, default)]
+    pub tags: Vec<&'a str>,
+}
+
+/// The schemas of `vector/upsert`.
 pub fn upsert() -> [Value; 2] {
     let metadata = closed(
         json!({
@@ -105,6 +169,15 @@ pub fn upsert() -> [Value; 2] {
     ]
 }
 
+/// The arguments of `vector/delete`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorDeleteArguments<'a> {
+    pub namespace: &'a str,
+    pub ids: Vec<String>,
+}
+
+/// The schemas of `vector/delete`.
 pub fn delete() -> [Value; 2] {
     let ids = json!({ "type": "array", "items": id(), "minItems": 1, "maxItems": ITEMS_MAX });
     let input = json!({ "namespace": namespace(), "ids": ids });

@@ -393,9 +393,69 @@ fn disagreements(pair: &ToolArguments) -> Vec<String> {
 fn pairs() -> Vec<ToolArguments> {
     use crate::exec;
     use crate::files::{edit, entries, read, search, write};
-    use crate::runs::order;
+    use crate::memory;
+    use crate::planner::schemas as planner;
+    use crate::runs::{artifact, order, seen};
     use crate::terminals::schemas as terminals;
+    use crate::vector::schemas as vector;
     vec![
+        pair!(
+            "artifacts/read",
+            artifact::schema(),
+            artifact::ArtifactReadArguments<'_>
+        ),
+        pair!(
+            "memory/append",
+            memory::append_schema(),
+            memory::MemoryAppendArguments<'_>
+        ),
+        pair!(
+            "memory/query",
+            memory::query_schema(),
+            memory::MemoryQueryArguments<'_>
+        ),
+        pair!(
+            "planner/create_plan",
+            planner::of("create_plan")[0].clone(),
+            planner::PlanCreateArguments<'_>
+        ),
+        pair!(
+            "planner/get_plan",
+            planner::of("get_plan")[0].clone(),
+            planner::PlanArguments<'_>
+        ),
+        pair!(
+            "planner/update_task",
+            planner::of("update_task")[0].clone(),
+            planner::TaskUpdateArguments<'_>
+        ),
+        pair!(
+            "planner/list_plans",
+            planner::of("list_plans")[0].clone(),
+            planner::PlanListArguments<'_>
+        ),
+        pair!(
+            "planner/delete_plan",
+            planner::of("delete_plan")[0].clone(),
+            planner::PlanArguments<'_>
+        ),
+        pair!("runs/get", seen::get_schema(), seen::RunGetArguments<'_>),
+        pair!("runs/list", seen::list_schema(), seen::RunListArguments),
+        pair!(
+            "vector/search",
+            vector::search()[0].clone(),
+            vector::VectorSearchArguments
+        ),
+        pair!(
+            "vector/upsert",
+            vector::upsert()[0].clone(),
+            vector::VectorUpsertArguments<'_>
+        ),
+        pair!(
+            "vector/delete",
+            vector::delete()[0].clone(),
+            vector::VectorDeleteArguments<'_>
+        ),
         pair!(
             "exec/run",
             exec::schemas()[0].clone(),
@@ -482,10 +542,18 @@ fn pairs() -> Vec<ToolArguments> {
 
 #[test]
 fn every_tool_reads_what_its_schema_allows() {
-    for pair in pairs() {
-        let found = disagreements(&pair);
+    let pairs = pairs();
+    for pair in &pairs {
+        let found = disagreements(pair);
         assert!(found.is_empty(), "{}: {found:#?}", pair.tool);
     }
+    // One gives back whatever it gets.
+    let tools: BTreeSet<&str> = pairs
+        .iter()
+        .map(|pair| pair.tool)
+        .chain(["builtin/echo"])
+        .collect();
+    assert_eq!(tools, BTreeSet::from(crate::BUILTIN_NAMES));
 }
 
 /// The test finds what is on one side only.
