@@ -3,6 +3,7 @@
 //! the suite grades the product.
 
 mod rounds;
+pub(crate) mod schemas;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,11 @@ use callgate_call::{
     Change, Changes, Face, Fault, Job, Log, LogLevel, Output, Progress, Prompt, PromptArgument,
     Resource, RunFuture, Runner, Shelf, Source, Tasks, Tool,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
+
+use crate::arguments::arguments;
+use schemas::{ComputeArguments, ConfirmDeleteArguments, GreetArguments, HeaderArguments};
 
 /// A red pixel.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
@@ -66,13 +71,9 @@ fn failed(words: &str) -> Result<Output, Fault> {
     Output::from_content(json!({ "content": blocks, "isError": true }))
 }
 
-fn argument<'a>(job: &'a Job<'_>, name: &str) -> &'a str {
-    job.call
-        .input
-        .value()
-        .get(name)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+/// Reads the arguments of a call.
+fn asked<'a, T: Deserialize<'a>>(job: &Job<'a>) -> Result<T, Fault> {
+    arguments(job.call.input.value())
 }
 
 /// The whole fixture. `changes` is where two of the tools tell that a list has changed.
@@ -149,27 +150,26 @@ fn plain() -> Vec<Tool> {
             )
         },
         Tool {
-            input_schema: json!({
-                "type": "object",
-                "properties": {
-                    "region": { "type": "string", "description": "Where", "x-mcp-header": "Region" },
-                },
-            }),
+            input_schema: schemas::header(),
             ..tool(
                 "test_custom_header",
                 "Has an argument that is mirrored in a header",
                 |job| {
-                    let region = argument(&job, "region").to_owned();
-                    Box::pin(async move { text(&format!("region: {region}")) })
+                    Box::pin(async move {
+                        let HeaderArguments { region } = asked(&job)?;
+                        text(&format!("region: {region}"))
+                    })
                 },
             )
         },
         Tool {
-            input_schema: json!({ "type": "object", "properties": { "name": { "type": "string" } } }),
+            input_schema: schemas::greet(),
             tasks: Tasks::Forbidden,
             ..tool("greet", "Says hello at once", |job| {
-                let words = format!("Hello, {}!", argument(&job, "name"));
-                Box::pin(async move { text(&words) })
+                Box::pin(async move {
+                    let GreetArguments { name } = asked(&job)?;
+                    text(&format!("Hello, {name}!"))
+                })
             })
         },
     ]
@@ -293,23 +293,16 @@ fn tasks() -> Vec<Tool> {
     const LONG: Duration = Duration::from_millis(400);
     vec![
         Tool {
-            input_schema: json!({
-                "type": "object",
-                "properties": { "seconds": { "type": "number" }, "label": { "type": "string" } },
-            }),
+            input_schema: schemas::compute(),
             timeout: Some(Duration::from_secs(300)),
             ..tool("slow_compute", "Takes as long as it is told", |job| {
-                let seconds = job
-                    .call
-                    .input
-                    .value()
-                    .get("seconds")
-                    .and_then(Value::as_f64);
-                let label = argument(&job, "label").to_owned();
                 Box::pin(async move {
-                    let seconds =
-                        Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
-                    pause(job, seconds).await?;
+                    let ComputeArguments { seconds, label } = asked(&job)?;
+                    pause(
+                        job,
+                        Duration::try_from_secs_f64(seconds).unwrap_or_default(),
+                    )
+                    .await?;
                     text(&format!("computed {label}"))
                 })
             })
@@ -332,10 +325,10 @@ fn tasks() -> Vec<Tool> {
             })
         }),
         Tool {
-            input_schema: json!({ "type": "object", "properties": { "filename": { "type": "string" } } }),
+            input_schema: schemas::confirm_delete(),
             ..tool("confirm_delete", "Asks from within a task", |job| {
-                let filename = argument(&job, "filename").to_owned();
                 Box::pin(async move {
+                    let ConfirmDeleteArguments { filename } = asked(&job)?;
                     match rounds::answer(&job, "confirm") {
                         Some(_) => text(&format!("deleted {filename}")),
                         None => {

@@ -1,10 +1,15 @@
 //! The tools of the fixture that ask their caller's user. They ask once, in rounds; for a
 //! legacy client the door asks in the old way.
 
+use std::collections::BTreeMap;
+
 use callgate_call::{Fault, Job, Output, Tool};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use super::{argument, text, tool};
+use super::schemas::{self, ElicitationArguments, SamplingArguments};
+use super::{asked, text, tool};
 
 /// The answer to a question, if it came.
 pub(super) fn answer<'a>(job: &Job<'a>, key: &str) -> Option<&'a Value> {
@@ -13,7 +18,46 @@ pub(super) fn answer<'a>(job: &Job<'a>, key: &str) -> Option<&'a Value> {
 
 /// A text of an accepted form.
 pub(super) fn field<'a>(job: &Job<'a>, key: &str, name: &str) -> Option<&'a str> {
-    answer(job, key)?.get("content")?.get(name)?.as_str()
+    let answer = FormAnswer::deserialize(answer(job, key)?).ok()?;
+    match answer.content?.get(name)? {
+        FormValue::Text(text) => Some(text),
+        FormValue::Other(_) => None,
+    }
+}
+
+/// The answer to a form, as far as texts go.
+#[derive(Deserialize)]
+struct FormAnswer<'a> {
+    #[serde(borrow)]
+    content: Option<BTreeMap<&'a str, FormValue<'a>>>,
+}
+
+/// The value of a field of a form.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FormValue<'a> {
+    Text(&'a str),
+    Other(IgnoredAny),
+}
+
+/// The answer to a form, to be shown as it is.
+#[derive(Default, Deserialize)]
+struct ElicitationAnswer<'a> {
+    action: Option<&'a str>,
+    content: Option<Value>,
+}
+
+/// The answer to a request for a message of a model.
+#[derive(Default, Deserialize)]
+struct SampledAnswer<'a> {
+    #[serde(borrow)]
+    content: Option<SampledContent<'a>>,
+}
+
+/// The content of a message of a model, as far as it is a text.
+#[derive(Deserialize)]
+struct SampledContent<'a> {
+    text: Option<&'a str>,
 }
 
 fn state<'a>(job: &Job<'a>) -> Option<&'a Value> {
@@ -63,9 +107,9 @@ fn roots() -> Value {
 }
 
 fn sampled(answer: &Value) -> &str {
-    let content = answer.get("content");
-    let text = content.and_then(|content| content.get("text"));
-    text.and_then(Value::as_str).unwrap_or_default()
+    let answer = SampledAnswer::deserialize(answer).unwrap_or_default();
+    let text = answer.content.and_then(|content| content.text);
+    text.unwrap_or_default()
 }
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -75,40 +119,26 @@ pub(super) fn tools() -> Vec<Tool> {
 }
 
 fn legacy() -> Vec<Tool> {
-    let one =
-        |name: &str| json!({ "type": "object", "properties": { name: { "type": "string" } } });
     vec![
         Tool {
-            input_schema: one("prompt"),
+            input_schema: schemas::sampling(),
             ..tool("test_sampling", "Asks a model", |job| {
-                let prompt = argument(&job, "prompt").to_owned();
                 Box::pin(async move {
+                    let SamplingArguments { prompt } = asked(&job)?;
                     match answer(&job, "sample") {
                         Some(answer) => text(&format!("LLM response: {}", sampled(answer))),
-                        None => ask([("sample", sampling(&prompt))], None),
+                        None => ask([("sample", sampling(prompt))], None),
                     }
                 })
             })
         },
         Tool {
-            input_schema: one("message"),
+            input_schema: schemas::elicitation(),
             ..tool("test_elicitation", "Asks a person", |job| {
-                let message = argument(&job, "message").to_owned();
-                let question = json!({
-                    "method": "elicitation/create",
-                    "params": {
-                        "message": message,
-                        "requestedSchema": {
-                            "type": "object",
-                            "properties": {
-                                "username": { "type": "string", "description": "User's response" },
-                                "email": { "type": "string", "description": "User's email address" },
-                            },
-                            "required": ["username", "email"],
-                        },
-                    },
-                });
-                Box::pin(async move { answered(&job, question) })
+                Box::pin(async move {
+                    let ElicitationArguments { message } = asked(&job)?;
+                    answered(&job, two_texts(message))
+                })
             })
         },
         tool(
@@ -152,6 +182,24 @@ fn legacy() -> Vec<Tool> {
             },
         ),
     ]
+}
+
+/// A form with a name and an address.
+fn two_texts(message: &str) -> Value {
+    json!({
+        "method": "elicitation/create",
+        "params": {
+            "message": message,
+            "requestedSchema": {
+                "type": "object",
+                "properties": {
+                    "username": { "type": "string", "description": "User's response" },
+                    "email": { "type": "string", "description": "User's email address" },
+                },
+                "required": ["username", "email"],
+            },
+        },
+    })
 }
 
 /// Five ways to write a choice.
@@ -199,11 +247,9 @@ fn answered(job: &Job<'_>, question: Value) -> Result<Output, Fault> {
     let Some(answer) = answer(job, "answer") else {
         return ask([("answer", question)], None);
     };
-    let action = answer
-        .get("action")
-        .and_then(Value::as_str)
-        .unwrap_or("unknown");
-    let content = answer.get("content").cloned().unwrap_or_else(|| json!({}));
+    let answer = ElicitationAnswer::deserialize(answer).unwrap_or_default();
+    let action = answer.action.unwrap_or("unknown");
+    let content = answer.content.unwrap_or_else(|| json!({}));
     text(&format!(
         "Elicitation completed: action={action}, content={content}"
     ))
@@ -370,16 +416,13 @@ fn modern() -> Vec<Tool> {
                 "What is behind the prompt that asks",
                 |job| {
                     Box::pin(async move {
-                        let Some(answer) = answer(&job, "user_context") else {
+                        if answer(&job, "user_context").is_none() {
                             return ask(
                                 [("user_context", form("What context?", "context", "string"))],
                                 None,
                             );
-                        };
-                        let context = answer
-                            .pointer("/content/context")
-                            .and_then(Value::as_str)
-                            .unwrap_or_default();
+                        }
+                        let context = field(&job, "user_context", "context").unwrap_or_default();
                         let block = json!({ "type": "text", "text": format!("Use this context: {context}") });
                         Ok(Output::from_value(
                             json!({ "messages": [{ "role": "user", "content": block }] }),

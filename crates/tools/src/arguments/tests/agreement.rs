@@ -540,10 +540,43 @@ fn pairs() -> Vec<ToolArguments> {
     ]
 }
 
+/// The tools of the conformance suite that take arguments.
+fn fixture_pairs() -> Vec<ToolArguments> {
+    use crate::conformance::schemas;
+    vec![
+        pair!(
+            "test_custom_header",
+            schemas::header(),
+            schemas::HeaderArguments<'_>
+        ),
+        pair!("greet", schemas::greet(), schemas::GreetArguments<'_>),
+        pair!(
+            "slow_compute",
+            schemas::compute(),
+            schemas::ComputeArguments<'_>
+        ),
+        pair!(
+            "confirm_delete",
+            schemas::confirm_delete(),
+            schemas::ConfirmDeleteArguments<'_>
+        ),
+        pair!(
+            "test_sampling",
+            schemas::sampling(),
+            schemas::SamplingArguments<'_>
+        ),
+        pair!(
+            "test_elicitation",
+            schemas::elicitation(),
+            schemas::ElicitationArguments<'_>
+        ),
+    ]
+}
+
 #[test]
 fn every_tool_reads_what_its_schema_allows() {
-    let pairs = pairs();
-    for pair in &pairs {
+    let (pairs, fixture) = (pairs(), fixture_pairs());
+    for pair in pairs.iter().chain(&fixture) {
         let found = disagreements(pair);
         assert!(found.is_empty(), "{}: {found:#?}", pair.tool);
     }
