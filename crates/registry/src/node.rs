@@ -23,7 +23,7 @@ pub fn worker(store: &Store) -> Vec<OsString> {
     match lay_out(store) {
         Ok(path) => vec![path.into()],
         Err(error) => {
-            tracing::debug!(error = chain(&error), "lay out the Node worker");
+            tracing::debug!(target: "callgate::node", error = chain(&error), "lay out the Node worker");
             worker_as_text()
         }
     }

@@ -70,7 +70,7 @@ pub fn worker(store: &Store) -> Vec<OsString> {
     match lay_out(store) {
         Ok(path) => vec![path.into()],
         Err(error) => {
-            tracing::debug!(error = chain(&error), "lay out the Python worker");
+            tracing::debug!(target: "callgate::python", error = chain(&error), "lay out the Python worker");
             worker_as_text()
         }
     }

@@ -366,7 +366,7 @@ pub fn trust_as(
     store.trust(CONFIG_FILE, digest)?;
     // What is left of earlier copies goes with the next word.
     if let Err(error) = store.sweep_trusted_copies(&lock, &paths.id(), Some(digest)) {
-        tracing::warn!(error = chain(&error), "sweep copies of configurations");
+        tracing::warn!(target: "callgate::trust", error = chain(&error), "sweep copies of configurations");
     }
     Ok(())
 }
