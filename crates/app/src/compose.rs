@@ -1,5 +1,6 @@
 //! Puts the parts together: store, spawner, gate.
 
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -103,21 +104,24 @@ pub fn open_for<'a>(
     })
 }
 
+/// A path of `[service]` that another door has, or that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("service.path: `{0}` is not a path of its own, such as /run")]
+struct ServicePathError(String);
+
 /// Checks the settings of doors and exporters without starting any.
 fn check_services(
     config: &Config,
     environment: &Environment,
     clock: &Arc<dyn Clock>,
-) -> Result<(), String> {
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     if let Some(jwt) = &config.http.jwt {
         issuer::issuer(jwt, Arc::clone(clock), Vec::new())?;
     }
     telemetry::exporter(&config.telemetry, environment)?;
     notify::check(&config.runs)?;
     match config.service.path.as_ref().filter(|path| !is_path(path)) {
-        Some(path) => Err(format!(
-            "service.path: `{path}` is not a path of its own, such as /run"
-        )),
+        Some(path) => Err(Box::new(ServicePathError(path.clone()))),
         None => Ok(()),
     }
 }

@@ -10,7 +10,7 @@ use callgate_dial::{Address, Ask, Dialer};
 use callgate_registry::config::{RunsConfig, WebhookConfig};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
-use callgate_store::Run;
+use callgate_store::{Run, StoreError};
 use callgate_text::encode_hex;
 use callgate_wires::stream::CONTRACT_VERSION;
 use hyper::header::{HeaderName, HeaderValue};
@@ -31,15 +31,69 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("callgate-signature");
 
+/// Why a webhook cannot be told of the ends of runs.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// An address that cannot be asked.
+    #[error("{0}")]
+    Address(String),
+    /// The variable with the secret.
+    #[error("the variable {0} is not set")]
+    Secret(String),
+}
+
+/// A webhook that cannot be used, and where it is named.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}")]
+pub struct NamedWebhookError {
+    /// The setting or the option.
+    place: &'static str,
+    source: WebhookError,
+}
+
+impl WebhookError {
+    /// The same with the place where the webhook is named.
+    fn at(place: &'static str) -> impl FnOnce(Self) -> NamedWebhookError {
+        move |source| NamedWebhookError { place, source }
+    }
+}
+
+/// Why the end of a run was not told.
+#[derive(Debug, thiserror::Error)]
+pub enum NoticeError {
+    /// The state cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The webhook of the configuration.
+    #[error(transparent)]
+    Webhook(#[from] NamedWebhookError),
+    /// A run that has ended without a report.
+    #[error("its report is not there")]
+    NoReport,
+    /// An answer that will not change.
+    #[error("{to} answered {status}")]
+    Refused {
+        /// The webhook.
+        to: String,
+        /// Its answer.
+        status: u16,
+    },
+    /// No attempt succeeded.
+    #[error("{last}; tried {ATTEMPTS} times")]
+    GivenUp {
+        /// What the last attempt came to.
+        last: String,
+    },
+}
+
 /// Only looked at, so that nothing is trusted that could not be told.
-pub fn check(config: &RunsConfig) -> Result<(), String> {
+pub fn check(config: &RunsConfig) -> Result<(), NamedWebhookError> {
     let Some(webhook) = &config.webhook else {
         return Ok(());
     };
     let address = Address::parse(&webhook.url);
-    address
-        .map(drop)
-        .map_err(|why| format!("runs.webhook: {why}"))
+    let address = address.map_err(WebhookError::Address);
+    address.map(drop).map_err(WebhookError::at("runs.webhook"))
 }
 
 /// Where ends are told, and with which signature.
@@ -56,10 +110,10 @@ pub struct Named<'a> {
 
 impl Named<'_> {
     /// What the options say; nothing if they say nothing.
-    pub fn named(&self, environment: &Environment) -> Result<Option<Notifier>, String> {
+    pub fn named(&self, environment: &Environment) -> Result<Option<Notifier>, NamedWebhookError> {
         let Some(url) = self.url else { return Ok(None) };
         let made = Notifier::new(url, self.secret_env, environment);
-        made.map(Some).map_err(|why| format!("--notify: {why}"))
+        made.map(Some).map_err(WebhookError::at("--notify"))
     }
 }
 
@@ -70,26 +124,32 @@ impl Notifier {
     }
 
     /// `[runs] webhook` of the configuration in force.
-    pub fn configured(parts: &Parts<'_>) -> Result<Option<Self>, String> {
-        let in_force = parts.in_force().map_err(|error| chain(&error))?;
-        match &in_force.into_config().runs.webhook {
-            Some(webhook) => Self::from_config(webhook, parts.environment).map(Some),
+    pub fn configured(parts: &Parts<'_>) -> Result<Option<Self>, NoticeError> {
+        match &parts.in_force()?.into_config().runs.webhook {
+            Some(webhook) => Ok(Some(Self::from_config(webhook, parts.environment)?)),
             None => Ok(None),
         }
     }
 
-    fn from_config(config: &WebhookConfig, environment: &Environment) -> Result<Self, String> {
+    fn from_config(
+        config: &WebhookConfig,
+        environment: &Environment,
+    ) -> Result<Self, NamedWebhookError> {
         Self::new(&config.url, config.secret_env.as_deref(), environment)
-            .map_err(|why| format!("runs.webhook: {why}"))
+            .map_err(WebhookError::at("runs.webhook"))
     }
 
-    fn new(url: &str, secret_env: Option<&str>, environment: &Environment) -> Result<Self, String> {
-        let to = Address::parse(url)?;
+    fn new(
+        url: &str,
+        secret_env: Option<&str>,
+        environment: &Environment,
+    ) -> Result<Self, WebhookError> {
+        let to = Address::parse(url).map_err(WebhookError::Address)?;
         let secret = match secret_env {
             None => None,
             Some(name) => {
                 let secret = environment.text(name);
-                let secret = secret.ok_or_else(|| format!("the variable {name} is not set"))?;
+                let secret = secret.ok_or_else(|| WebhookError::Secret(name.to_owned()))?;
                 Some(hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
             }
         };
@@ -97,7 +157,12 @@ impl Notifier {
     }
 
     /// Tells it, until an answer is final: 2xx is good, and 4xx will not change.
-    pub async fn tell(&self, dialer: &Dialer, clock: &dyn Clock, body: &str) -> Result<(), String> {
+    pub async fn tell(
+        &self,
+        dialer: &Dialer,
+        clock: &dyn Clock,
+        body: &str,
+    ) -> Result<(), NoticeError> {
         let mut pause = PAUSE;
         let mut why = String::new();
         for attempt in 1..=ATTEMPTS {
@@ -109,14 +174,17 @@ impl Notifier {
             why = match tokio::time::timeout(ANSWER, asked).await {
                 Ok(Ok(reply)) if (200..300).contains(&reply.status) => return Ok(()),
                 Ok(Ok(reply)) if reply.status < 500 => {
-                    return Err(format!("{} answered {}", self.to, reply.status));
+                    return Err(NoticeError::Refused {
+                        to: self.to.to_string(),
+                        status: reply.status,
+                    });
                 }
                 Ok(Ok(reply)) => format!("{} answered {}", self.to, reply.status),
                 Ok(Err(trouble)) => trouble.to_string(),
                 Err(_) => format!("{}: no answer in {} s", self.to, ANSWER.as_secs()),
             };
         }
-        Err(format!("{why}; tried {ATTEMPTS} times"))
+        Err(NoticeError::GivenUp { last: why })
     }
 
     fn ask(&self, now: Timestamp, body: &str) -> Ask {
@@ -142,7 +210,7 @@ const TELLING_MAX: usize = 64;
 pub fn follow<'a>(parts: &'a Parts<'_>) -> impl Future<Output = ()> + 'a {
     let mut heard = parts.topics.listen(parts.topics.connection());
     async move {
-        let mut telling: JoinSet<Result<(), String>> = JoinSet::new();
+        let mut telling: JoinSet<Result<(), NoticeError>> = JoinSet::new();
         loop {
             // Neither arm loses anything when it is dropped.
             tokio::select! {
@@ -151,7 +219,8 @@ pub fn follow<'a>(parts: &'a Parts<'_>) -> impl Future<Output = ()> + 'a {
                     Told::Gap(missed) => tracing::warn!(missed, "ends of runs may be untold"),
                 },
                 Some(done) = telling.join_next() => {
-                    if let Ok(Err(why)) = done {
+                    if let Ok(Err(error)) = done {
+                        let why = chain(&error);
                         tracing::warn!(why, "the end of a run was not told");
                     }
                 }
@@ -160,7 +229,7 @@ pub fn follow<'a>(parts: &'a Parts<'_>) -> impl Future<Output = ()> + 'a {
     }
 }
 
-fn begin_telling(parts: &Parts<'_>, event: &Event, telling: &mut JoinSet<Result<(), String>>) {
+fn begin_telling(parts: &Parts<'_>, event: &Event, telling: &mut JoinSet<Result<(), NoticeError>>) {
     if event.name != "runs/updated" {
         return;
     }
@@ -174,23 +243,23 @@ fn begin_telling(parts: &Parts<'_>, event: &Event, telling: &mut JoinSet<Result<
             let (dialer, clock) = (Arc::clone(&parts.dialer), Arc::clone(&parts.clock));
             telling.spawn(async move { notifier.tell(&dialer, &*clock, &body).await });
         }
-        Err(why) => tracing::warn!(why, "the end of a run was not told"),
+        Err(error) => {
+            let why = chain(&error);
+            tracing::warn!(why, "the end of a run was not told");
+        }
     }
 }
 
 /// Whom to tell of a run's end, and what; nothing if nobody wants to know.
-fn notice_of(parts: &Parts<'_>, run_id: &str) -> Result<Option<(Notifier, String)>, String> {
+fn notice_of(parts: &Parts<'_>, run_id: &str) -> Result<Option<(Notifier, String)>, NoticeError> {
     let Some(notifier) = Notifier::configured(parts)? else {
         return Ok(None);
     };
-    let run = parts.store.run(run_id).map_err(|error| chain(&error))?;
-    let report = parts
-        .store
-        .run_report(run_id)
-        .map_err(|error| chain(&error))?;
+    let run = parts.store.run(run_id)?;
+    let report = parts.store.run_report(run_id)?;
     let report = report.and_then(|text| serde_json::from_slice(&text).ok());
     let (Some(run), Some(report)) = (run, report) else {
-        return Err("its report is not there".to_owned());
+        return Err(NoticeError::NoReport);
     };
     let body = notice(&run, &report, parts.clock.now());
     Ok(Some((notifier, body)))

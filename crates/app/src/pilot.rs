@@ -48,11 +48,13 @@ fn policy(
     let questions = questions(parts).map_err(about)?;
     let ground = Ground::new(&parts.paths, config, files);
     let own = vec![questions.folder().to_owned()];
-    let needs = ground.needs(&tool, Isolation::Cold, own).map_err(about)?;
+    let needs = ground
+        .needs(&tool, Isolation::Cold, own)
+        .map_err(|error| about(chain(&error)))?;
     let settings = PolicySettings {
         name: tool.name.clone(),
         command: command.iter().map(OsString::from).collect(),
-        env: child_env(parts.environment, env).map_err(about)?,
+        env: child_env(parts.environment, env).map_err(|error| about(chain(&error)))?,
         cwd: parts.paths.workspace.clone(),
         questions,
         needs: needs.ok_or("pilot.policy: it has no needs")?,

@@ -60,21 +60,37 @@ pub struct Exporter {
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
+/// Why traces cannot be sent to the collector of a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// An address that cannot be asked.
+    #[error("[telemetry]: {0}")]
+    Address(String),
+    /// A header without a value.
+    #[error("[telemetry]: a header is name=value")]
+    HeaderForm,
+    /// A name that no header has.
+    #[error("[telemetry]: a header's name is none")]
+    HeaderName,
+    /// A value that no header has. The value may be a secret, and is not printed.
+    #[error("[telemetry]: header `{0}` is none")]
+    HeaderValue(String),
+}
+
 /// The queue and its exporter, if the configuration names a collector.
 pub fn exporter(
     config: &TelemetryConfig,
     environment: &Environment,
-) -> Result<Option<(Arc<Queue>, Exporter)>, String> {
+) -> Result<Option<(Arc<Queue>, Exporter)>, TelemetryError> {
     let Some(url) = &config.otlp else {
         return Ok(None);
     };
-    let failed = |reason: String| format!("[telemetry]: {reason}");
-    let to = Address::parse(url).map_err(failed)?;
+    let to = Address::parse(url).map_err(TelemetryError::Address)?;
     let words = config
         .headers_env
         .as_deref()
         .and_then(|name| environment.text(name));
-    let headers = headers(words.unwrap_or_default()).map_err(failed)?;
+    let headers = headers(words.unwrap_or_default())?;
     let (sender, traces) = mpsc::channel(QUEUE_MAX);
     let dropped = Arc::new(AtomicU64::new(0));
     let queue = Queue {
@@ -95,16 +111,19 @@ pub fn exporter(
 
 /// `name=value,name=value`, as OpenTelemetry writes headers in a variable. The values are not
 /// told: they are likely secrets.
-fn headers(words: &str) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+fn headers(words: &str) -> Result<Vec<(HeaderName, HeaderValue)>, TelemetryError> {
     let pairs = words
         .split(',')
         .map(str::trim)
         .filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
-            let (name, value) = pair.split_once('=').ok_or("a header is name=value")?;
-            let bad = |_| format!("header `{}` is none", name.trim());
-            let name: HeaderName = name.trim().parse().map_err(|_| "a header's name is none")?;
+            let (name, value) = pair.split_once('=').ok_or(TelemetryError::HeaderForm)?;
+            let bad = |_| TelemetryError::HeaderValue(name.trim().to_owned());
+            let name: HeaderName = name
+                .trim()
+                .parse()
+                .map_err(|_| TelemetryError::HeaderName)?;
             let mut value = HeaderValue::from_str(value.trim()).map_err(bad)?;
             value.set_sensitive(true);
             Ok((name, value))
@@ -305,11 +324,16 @@ mod tests {
         let read = |words: &str| {
             let all = headers(words)?.into_iter();
             let words = all.map(|(name, value)| format!("{name}:{}", value.to_str().unwrap()));
-            Ok::<_, String>(words.collect::<Vec<_>>().join("|"))
+            Ok::<_, TelemetryError>(words.collect::<Vec<_>>().join("|"))
         };
         assert_eq!(read("").unwrap(), "");
         assert_eq!(read("A=1, x-key = a=b").unwrap(), "a:1|x-key:a=b");
         assert!(read("nothing").is_err() && read("a b=1").is_err());
-        assert!(!read("k=s3cret\u{1}").unwrap_err().contains("s3cret"));
+        assert!(
+            !read("k=s3cret\u{1}")
+                .unwrap_err()
+                .to_string()
+                .contains("s3cret")
+        );
     }
 }

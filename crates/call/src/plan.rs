@@ -30,7 +30,7 @@ impl Level {
 }
 
 /// What a tool's child needs to work, and what it must be kept from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Needs {
     /// The promises. Those of the engine (P-10) are in here like all others.
     pub guarantees: Guarantees,
@@ -69,7 +69,7 @@ pub struct Needs {
 
 /// The means by which a tool's processes talk to each other beyond pipes, as far as the machine
 /// can make them private.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ipc {
     /// None.
     #[default]
@@ -83,7 +83,7 @@ pub enum Ipc {
 }
 
 /// Which of a tool's limits are limits on all its processes together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TreeLimits {
     /// Their memory.
     pub memory: bool,
@@ -131,7 +131,7 @@ impl Needs {
 }
 
 /// Where a call is to be kept, beyond what its tool declares. Absolute paths without links. TP-12.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Roots {
     /// Writes stay inside; reads may be here.
     pub root: PathBuf,
@@ -166,7 +166,7 @@ fn narrowed(allowed: &[PathBuf], roots: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Whom a tool may reach.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Network {
     /// Nobody.
     #[default]

@@ -2,8 +2,26 @@
 
 use crate::config::{LimitsConfig, PoolConfig, RunnerConfig};
 
+/// A number of a runner that could only be a slip.
+#[derive(Debug, thiserror::Error)]
+pub enum BoundsError {
+    /// A number outside its range.
+    #[error("{name}: {given} is not 1 to {max}")]
+    Outside {
+        /// The field.
+        name: &'static str,
+        /// As written.
+        given: usize,
+        /// The largest.
+        max: usize,
+    },
+    /// A limit that containers do not have.
+    #[error("cpu_percent: not for containers")]
+    ContainerCpu,
+}
+
 /// Refuses numbers that could only be slips, before they become queues and buffers.
-pub fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
+pub fn check_bounds(config: &RunnerConfig) -> Result<(), BoundsError> {
     let (limits, pool) = match config {
         RunnerConfig::Process { limits, .. } => (limits, &PoolConfig::default()),
         RunnerConfig::Executor(executor) => (&executor.limits, &PoolConfig::default()),
@@ -18,18 +36,16 @@ pub fn check_bounds(config: &RunnerConfig) -> Result<(), String> {
             return check_numbers(&limits, &PoolConfig::default());
         }
         RunnerConfig::Container(container) if container.limits.cpu_percent.is_some() => {
-            return Err("cpu_percent: not for containers".to_owned());
+            return Err(BoundsError::ContainerCpu);
         }
         RunnerConfig::Container(container) => (&container.limits, &container.pool),
     };
     check_numbers(limits, pool)
 }
 
-fn check_numbers(limits: &LimitsConfig, pool: &PoolConfig) -> Result<(), String> {
-    let within = |name: &str, value: Option<usize>, max: usize| match value {
-        Some(value) if value == 0 || value > max => {
-            Err(format!("{name}: {value} is not 1 to {max}"))
-        }
+fn check_numbers(limits: &LimitsConfig, pool: &PoolConfig) -> Result<(), BoundsError> {
+    let within = |name: &'static str, value: Option<usize>, max: usize| match value {
+        Some(given) if given == 0 || given > max => Err(BoundsError::Outside { name, given, max }),
         _ => Ok(()),
     };
     let percent = limits

@@ -24,7 +24,7 @@ use std::time::Duration;
 use callgate_call::RateLimit;
 use serde::Deserialize;
 
-pub use builtins::BuiltinsConfig;
+pub use builtins::{BuiltinsConfig, BuiltinsError};
 pub use confinement::{
     GuaranteesConfig, IpcConfig, NetworkConfig, PurityConfig, SandboxConfig, StrictConfig,
 };
@@ -36,11 +36,13 @@ pub use planner::PlannerConfig;
 pub use remote::{ContainerRunnerConfig, ModeConfig, RuntimeConfig, ServiceRunnerConfig};
 pub use restrictions::Restrictions;
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
-pub use runs::{ExecutorRunnerConfig, RunsConfig, WebhookConfig};
+pub use runs::{ExecutorRunnerConfig, RunPolicyError, RunsConfig, WebhookConfig};
 pub use search::{SearchConfig, StoreKind};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 pub use terminals::TerminalsConfig;
-pub use tool::{IsolationConfig, RateLimitConfig, SchemaSource, TasksConfig, ToolConfig};
+pub use tool::{
+    IsolationConfig, RateError, RateLimitConfig, SchemaSource, TasksConfig, ToolConfig,
+};
 pub use traces::{TelemetryConfig, TracesConfig};
 
 use crate::suggest;
@@ -133,14 +135,19 @@ pub struct LimitConfig {
     burst: u32,
 }
 
+/// A `[[limit]]` that could never let a call through.
+#[derive(Debug, thiserror::Error)]
+#[error("limit")]
+pub struct LimitError(#[source] RateError);
+
 impl LimitConfig {
     /// Which tools, by patterns over names and AIDs, and how often.
-    pub fn read(&self) -> Result<(&[String], RateLimit), String> {
+    pub fn read(&self) -> Result<(&[String], RateLimit), LimitError> {
         let rate = RateLimitConfig {
             per_second: self.per_second,
             burst: self.burst,
         };
-        let rate = rate.read().map_err(|reason| format!("limit: {reason}"))?;
+        let rate = rate.read().map_err(LimitError)?;
         Ok((&self.tools, rate))
     }
 }
@@ -269,11 +276,16 @@ pub enum DurabilityConfig {
     Power,
 }
 
-/// Reads a configuration; the error has line, column, the line itself and what is wrong in it.
-pub fn parse(text: &str) -> Result<Config, String> {
+/// A text that is no configuration: line, column, the line itself and what is wrong in it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseError(String);
+
+/// Reads a configuration.
+pub fn parse(text: &str) -> Result<Config, ParseError> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let words = explain(error.message(), key_of(text, error.span()));
-        error.to_string().replace(error.message(), &words)
+        ParseError(error.to_string().replace(error.message(), &words))
     })
 }
 
@@ -452,7 +464,7 @@ runner = { kind = "container", image = "i", mode = "oneshot", runtime = "docker"
     /// A mistake is told with its line, its column and the line itself.
     #[test]
     fn mistakes_are_placed() {
-        let error = |text: &str| parse(text).unwrap_err();
+        let error = |text: &str| parse(text).unwrap_err().to_string();
         let told = error("[[tool]]\nname = \"a\"\nteir = 1\n");
         assert!(
             told.contains("line 3, column 1") && told.contains("teir = 1"),
@@ -511,7 +523,7 @@ runner = { kind = "container", image = "i", mode = "oneshot", runtime = "docker"
                 "5 is not a string",
             ),
         ] {
-            let told = parse(&text).unwrap_err();
+            let told = parse(&text).unwrap_err().to_string();
             assert!(told.contains(words), "{words}: {told}");
         }
     }

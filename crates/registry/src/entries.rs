@@ -6,14 +6,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use callgate_call::{Fault, fits};
+use callgate_call::{Fault, chain, fits};
 use callgate_gate::{Entries, Entry};
-use callgate_runners::Pool;
 use callgate_sandbox::Spawner;
 use callgate_store::Store;
 use serde_json::json;
 
-use crate::catalog::Workshop;
+use crate::catalog::{SharedPools, Workshop};
 use crate::config::{Config, ServiceConfig, ToolConfig};
 use crate::environment::Environment;
 use crate::needs::Ground;
@@ -46,7 +45,7 @@ pub struct Functions {
 
 #[derive(Default)]
 struct Made {
-    pools: HashMap<String, Arc<Pool>>,
+    pools: SharedPools,
     entries: HashMap<String, Arc<Entry>>,
 }
 
@@ -122,7 +121,7 @@ impl Functions {
 
     fn make(
         &self,
-        pools: &mut HashMap<String, Arc<Pool>>,
+        pools: &mut SharedPools,
         entry: &str,
         function: &Function<'_>,
     ) -> Result<Entry, Fault> {
@@ -162,7 +161,8 @@ impl Functions {
         };
         let tool = workshop.tool(config);
         *pools = workshop.pools;
-        Entry::new(tool.map_err(internal)?).map_err(|error| internal(error.to_string()))
+        let tool = tool.map_err(|error| internal(chain(&error)))?;
+        Entry::new(tool).map_err(|error| internal(chain(&error)))
     }
 }
 

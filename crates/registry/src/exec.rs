@@ -1,6 +1,7 @@
 //! `exec/run` as the configuration has it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use callgate_tools::exec::{self, ExecParts, ExecSettings, Hosts, HostsFuture, Op
 use callgate_tools::programs::{Allowed, Programs};
 
 use crate::config::{Config, IpcConfig, LimitsConfig, RunnerConfig, ToolConfig};
-use crate::needs::Ground;
+use crate::needs::{Ground, NeedsError};
 use crate::project;
 use crate::setup::Parts;
 use crate::toolchains::{Toolchains, is_link_in};
@@ -27,13 +28,38 @@ const HOME_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// The least that may be said: less is emptied at every use.
 const HOME_BYTES_MIN: u64 = 1024 * 1024;
 
+/// Why programs of callers cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// `tier`.
+    #[error("exec.tier: {0} is not a number from 0 to 3")]
+    Tier(u64),
+    /// `home_max_bytes`.
+    #[error("exec.home_max_bytes: {0} is less than {HOME_BYTES_MIN}")]
+    HomeBytes(u64),
+    /// What they may reach.
+    #[error("exec.{0}")]
+    Needs(NeedsError),
+    /// Programs that need nothing: there are none.
+    #[error("exec: it has no needs")]
+    NoNeeds,
+    /// The workspace does not open.
+    #[error("open the workspace {}", path.display())]
+    Workspace {
+        /// The workspace.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+}
+
 /// The tool; nothing where the owner wants none.
 pub fn tool(
     parts: &Parts<'_>,
     config: &Config,
     ground: &Ground,
     secrets: &Secrets,
-) -> Result<Option<Tool>, String> {
+) -> Result<Option<Tool>, ExecError> {
     if config.exec.off {
         return Ok(None);
     }
@@ -57,9 +83,10 @@ pub fn tool(
             clock: Arc::clone(&parts.clock),
         },
     );
-    let place = parts.paths.workspace.display();
-    made.map(Some)
-        .map_err(|error| format!("open the workspace {place}: {error}"))
+    made.map(Some).map_err(|source| ExecError::Workspace {
+        path: parts.paths.workspace.clone(),
+        source,
+    })
 }
 
 /// What callers may run, by `exec/run` and on terminals.
@@ -131,9 +158,9 @@ fn covered_home(parts: &Parts<'_>, config: &Config) -> Option<PathBuf> {
 }
 
 /// How dangerous it is to run what a caller names.
-pub fn tier(config: &Config) -> Result<Tier, String> {
+pub fn tier(config: &Config) -> Result<Tier, ExecError> {
     let tier = config.exec.tier.unwrap_or(Tier::System.number().into());
-    Tier::from_number(tier).ok_or_else(|| format!("exec.tier: {tier} is not a number from 0 to 3"))
+    Tier::from_number(tier).ok_or(ExecError::Tier(tier))
 }
 
 /// Processes of one program and all it starts.
@@ -151,12 +178,10 @@ pub fn ipc(config: &Config) -> IpcConfig {
 }
 
 /// Those of a tool that may write the workspace, and says no more than the owner does.
-pub fn needs(parts: &Parts<'_>, config: &Config, ground: &Ground) -> Result<Arc<Needs>, String> {
+pub fn needs(parts: &Parts<'_>, config: &Config, ground: &Ground) -> Result<Arc<Needs>, ExecError> {
     let exec = &config.exec;
     if let Some(bytes) = exec.home_max_bytes.filter(|bytes| *bytes < HOME_BYTES_MIN) {
-        return Err(format!(
-            "exec.home_max_bytes: {bytes} is less than {HOME_BYTES_MIN}"
-        ));
+        return Err(ExecError::HomeBytes(bytes));
     }
     let alike = ToolConfig {
         writes: vec![".".to_owned()],
@@ -177,8 +202,8 @@ pub fn needs(parts: &Parts<'_>, config: &Config, ground: &Ground) -> Result<Arc<
     };
     let needs = ground
         .needs(&alike, Isolation::Cold, Vec::new())
-        .map_err(|reason| format!("exec.{reason}"))?;
-    let mut needs = Arc::unwrap_or_clone(needs.ok_or("exec: it has no needs")?);
+        .map_err(ExecError::Needs)?;
+    let mut needs = Arc::unwrap_or_clone(needs.ok_or(ExecError::NoNeeds)?);
     needs.reads.extend(toolchains(parts, config).reads());
     needs.covered.extend(covered_home(parts, config));
     ground.show_files(&mut needs);

@@ -15,7 +15,7 @@ use crate::config::{
     SandboxConfig, StrictConfig, ToolConfig,
 };
 use crate::paths::{BridgePaths, Paths};
-use crate::reads::below_home;
+use crate::reads::{HomeError, below_home};
 use crate::workspace::{CONFIG_FILE, PACK_FILE, escapes, is_toolpack};
 
 /// Folders of a workspace that decide what runs, whether or not they are there.
@@ -34,6 +34,65 @@ const PATHS_MAX: usize = 64;
 
 /// Most hosts a tool may name.
 const HOSTS_MAX: usize = 256;
+
+/// Why a tool cannot be given what it asks for.
+#[derive(Debug, thiserror::Error)]
+pub enum NeedsError {
+    /// Too many paths.
+    #[error("{field}: {count} paths are more than {PATHS_MAX}")]
+    Paths {
+        /// `reads` or `writes`.
+        field: &'static str,
+        /// How many.
+        count: usize,
+    },
+    /// Too many hosts.
+    #[error("network.allow: {0} hosts are more than {HOSTS_MAX}")]
+    Hosts(usize),
+    /// What is no host.
+    #[error("{0}")]
+    Host(String),
+    /// A container's network is all or nothing.
+    #[error("network.allow: a container reaches everybody or nobody")]
+    ContainerHosts,
+    /// A service is elsewhere.
+    #[error("network.allow: whom a service reaches is its own to hold")]
+    ServiceHosts,
+    /// A folder that a container would get whole.
+    #[error(
+        "{} is the gate's own: a container gets folders without it, not {}",
+        own.display(),
+        root.display()
+    )]
+    ContainerFolder {
+        /// What no tool may have.
+        own: PathBuf,
+        /// The folder that holds it, or that it holds.
+        root: PathBuf,
+    },
+    /// A path below a home.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// A path below a home, where only the workspace is written.
+    #[error("writes: `{0}`: tools write inside the workspace, not in a home")]
+    HomeWritten(String),
+    /// A path that leaves the workspace.
+    #[error("{field}: `{name}` is not inside the workspace")]
+    Outside {
+        /// The field it is written in.
+        field: &'static str,
+        /// As written.
+        name: String,
+    },
+    /// A path that leaves the workspace by a link.
+    #[error("{field}: a link leads `{name}` outside the workspace")]
+    Link {
+        /// The field it is written in.
+        field: &'static str,
+        /// As written.
+        name: String,
+    },
+}
 
 /// The gate's own things, which no tool may change or read.
 #[derive(Debug, Default)]
@@ -128,9 +187,9 @@ impl Ground {
         config: &ToolConfig,
         reads: &[PathBuf],
         writes: &[PathBuf],
-    ) -> Result<(), String> {
+    ) -> Result<(), NeedsError> {
         if let Some(NetworkConfig::Some(_)) = config.network {
-            return Err("network.allow: a container reaches everybody or nobody".to_owned());
+            return Err(NeedsError::ContainerHosts);
         }
         let holds = |root: &PathBuf, own: &[PathBuf]| {
             let meets = |own: &&PathBuf| own.starts_with(root) || root.starts_with(own);
@@ -146,11 +205,7 @@ impl Ground {
             .or_else(|| reads.iter().find_map(read));
         match found {
             None => Ok(()),
-            Some((root, own)) => Err(format!(
-                "{} is the gate's own: a container gets folders without it, not {}",
-                own.display(),
-                root.display()
-            )),
+            Some((root, own)) => Err(NeedsError::ContainerFolder { own, root }),
         }
     }
 
@@ -161,32 +216,32 @@ impl Ground {
         config: &ToolConfig,
         isolation: Isolation,
         own: Vec<PathBuf>,
-    ) -> Result<Option<Arc<Needs>>, String> {
+    ) -> Result<Option<Arc<Needs>>, NeedsError> {
         bounded(config)?;
         // Its network is where it is, and nothing of ours is in between.
         if let (Some(RunnerConfig::Service(_)), Some(NetworkConfig::Some(_))) =
             (&config.runner, &config.network)
         {
-            return Err("network.allow: whom a service reaches is its own to hold".to_owned());
+            return Err(NeedsError::ServiceHosts);
         }
         // What a binding or a pack says is asked for even where somebody else carries it out.
         if config.runner.is_none() && config.bound.is_none() {
             return Ok(None);
         }
         let home = self.home.as_deref();
-        let reads = config.reads.iter().map(|name| {
-            below_home("reads", name, home).unwrap_or_else(|| match escapes(name) {
-                true => Ok(real(&self.root.join(name))),
-                false => self.inside("reads", name),
-            })
-        });
+        let reads = config
+            .reads
+            .iter()
+            .map(|name| match below_home("reads", name, home) {
+                Some(path) => Ok(path?),
+                None if escapes(name) => Ok(real(&self.root.join(name))),
+                None => self.inside("reads", name),
+            });
         let writes = config
             .writes
             .iter()
             .map(|name| match name.starts_with('~') {
-                true => Err(format!(
-                    "writes: `{name}`: tools write inside the workspace, not in a home"
-                )),
+                true => Err(NeedsError::HomeWritten(name.clone())),
                 false => self.inside("writes", name),
             });
         let bound = config.bound.as_deref();
@@ -270,17 +325,17 @@ impl Ground {
 
     /// A path inside the workspace, links resolved. One that leads outside may be the owner's,
     /// or that of a tool that may write where the link is.
-    fn inside(&self, field: &str, name: &str) -> Result<PathBuf, String> {
+    fn inside(&self, field: &'static str, name: &str) -> Result<PathBuf, NeedsError> {
         if escapes(name) {
-            return Err(format!("{field}: `{name}` is not inside the workspace"));
+            let name = name.to_owned();
+            return Err(NeedsError::Outside { field, name });
         }
         let path = real(&self.root.join(name));
         if path.starts_with(&self.root) {
             Ok(path)
         } else {
-            Err(format!(
-                "{field}: a link leads `{name}` outside the workspace"
-            ))
+            let name = name.to_owned();
+            Err(NeedsError::Link { field, name })
         }
     }
 }
@@ -310,13 +365,13 @@ fn sockets(paths: &Paths) -> Vec<PathBuf> {
     }
 }
 
-fn bounded(config: &ToolConfig) -> Result<(), String> {
-    for (name, count) in [
+fn bounded(config: &ToolConfig) -> Result<(), NeedsError> {
+    for (field, count) in [
         ("reads", config.reads.len()),
         ("writes", config.writes.len()),
     ] {
         if count > PATHS_MAX {
-            return Err(format!("{name}: {count} paths are more than {PATHS_MAX}"));
+            return Err(NeedsError::Paths { field, count });
         }
     }
     Ok(())
@@ -366,7 +421,7 @@ fn asked(config: &GuaranteesConfig) -> Guarantees {
     all
 }
 
-fn network(config: &ToolConfig) -> Result<Network, String> {
+fn network(config: &ToolConfig) -> Result<Network, NeedsError> {
     match &config.network {
         None if config.bound.as_ref().is_some_and(|bound| bound.network) => Ok(Network::Any),
         None | Some(NetworkConfig::All(false)) => Ok(Network::None),
@@ -374,11 +429,9 @@ fn network(config: &ToolConfig) -> Result<Network, String> {
         Some(NetworkConfig::Some(hosts)) => {
             let count = hosts.allow.len();
             if count > HOSTS_MAX {
-                return Err(format!(
-                    "network.allow: {count} hosts are more than {HOSTS_MAX}"
-                ));
+                return Err(NeedsError::Hosts(count));
             }
-            Allowed::parse(&hosts.allow)?;
+            Allowed::parse(&hosts.allow).map_err(NeedsError::Host)?;
             Ok(Network::Hosts(hosts.allow.clone()))
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_call::{Digest, Guarantees, Origin, OriginSource};
-use callgate_store::Store;
+use callgate_store::{Store, StoreError};
 use callgate_wires::tool_protocol::{Binding, Kind, is_entry, read_bindings, slug};
 
 use crate::config::ToolConfig;
@@ -21,7 +21,6 @@ use crate::pack::{
 };
 use crate::plain;
 use crate::workspace::{FILE_BYTES_MAX, Reader, SourceError};
-use callgate_call::chain;
 use resolve::Project;
 pub use settings::Settings;
 
@@ -78,6 +77,16 @@ pub struct Code {
     pub files: Vec<(String, Vec<u8>)>,
 }
 
+/// Why the code of a pack has no folder.
+#[derive(Debug, thiserror::Error)]
+#[error("lay out pack {pack}")]
+pub struct LayOutError {
+    /// Name of the pack.
+    pub pack: String,
+    /// The error of the state.
+    pub source: StoreError,
+}
+
 impl Code {
     /// What the names of folders of code begin with.
     pub const FOLDERS: &str = "packs-";
@@ -89,9 +98,12 @@ impl Code {
 
     /// Its folder, out of the tools' reach: what runs is what was looked at, whatever becomes
     /// of the pack in the workspace.
-    pub fn lay_out(&self, store: &Store, home: Option<&Path>) -> Result<PathBuf, String> {
+    pub fn lay_out(&self, store: &Store, home: Option<&Path>) -> Result<PathBuf, LayOutError> {
         let folder = store.unpack_held(home, &self.folder(), &self.files);
-        folder.map_err(|error| format!("lay out pack {}: {}", self.id, chain(&error)))
+        folder.map_err(|source| LayOutError {
+            pack: self.id.clone(),
+            source,
+        })
     }
 }
 

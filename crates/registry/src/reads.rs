@@ -8,21 +8,46 @@ use callgate_sandbox::real;
 use crate::config::Config;
 use crate::paths::Paths;
 
+/// A path below the owner's home that means nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HomeError {
+    /// The home of another user.
+    #[error("{field}: `{name}`: only `~` and `~/…` are known, for the owner's own home")]
+    Other {
+        /// The field it is written in.
+        field: &'static str,
+        /// As written.
+        name: String,
+    },
+    /// The owner has no home.
+    #[error(
+        "{field}: `{name}`: HOME is not an absolute path, so `~` means nothing; name the path \
+         itself"
+    )]
+    Homeless {
+        /// The field it is written in.
+        field: &'static str,
+        /// As written.
+        name: String,
+    },
+}
+
 /// Returns the path below the owner's home that `name` means, if it begins with `~`.
 ///
 /// A folder of the workspace that is really called `~` is `./~`.
-pub fn below_home(field: &str, name: &str, home: Option<&Path>) -> Option<Result<PathBuf, String>> {
+pub fn below_home(
+    field: &'static str,
+    name: &str,
+    home: Option<&Path>,
+) -> Option<Result<PathBuf, HomeError>> {
     let rest = name.strip_prefix('~')?;
     if !rest.is_empty() && !rest.starts_with('/') {
-        return Some(Err(format!(
-            "{field}: `{name}`: only `~` and `~/…` are known, for the owner's own home"
-        )));
+        let name = name.to_owned();
+        return Some(Err(HomeError::Other { field, name }));
     }
     let Some(home) = home else {
-        return Some(Err(format!(
-            "{field}: `{name}`: HOME is not an absolute path, so `~` means nothing; name the path \
-             itself"
-        )));
+        let name = name.to_owned();
+        return Some(Err(HomeError::Homeless { field, name }));
     };
     let rest = rest.trim_start_matches('/');
     Some(Ok(match rest {
@@ -73,6 +98,6 @@ mod tests {
         assert_eq!(read("~/x/y"), Some(Ok("/nowhere/ada/x/y".into())));
         assert!(read("~root/x").unwrap().is_err());
         let without = below_home("reads", "~/x", None).unwrap();
-        assert!(without.unwrap_err().contains("HOME"));
+        assert!(without.unwrap_err().to_string().contains("HOME"));
     }
 }

@@ -13,10 +13,10 @@ use callgate_runners::{
     BearerSecret, ContainerRunner, ContainerSettings, Containers, HandshakeWhen, NamedSecrets,
     Profiles, Runtime, ServiceRunner, ServiceSettings, Talking, seccomp_profile,
 };
-use callgate_sandbox::{Spec, resolve, scrubbed_env};
+use callgate_sandbox::{SpawnError, Spec, resolve, scrubbed_env};
 use callgate_store::Store;
 
-use crate::catalog::{IMPORTS_ARGUMENT, child_limits, words};
+use crate::catalog::{IMPORTS_ARGUMENT, NoProgram, UnsetVariable, child_limits, words};
 use crate::config::{
     ContainerRunnerConfig, ModeConfig, RuntimeConfig, SecretsConfig, ServiceRunnerConfig,
 };
@@ -47,6 +47,32 @@ const CLIENT_VARIABLES: [&str; 4] = ["CONTAINERS_", "DOCKER_", "XDG_", "DBUS_SES
 
 /// The most a tool may print or answer, where nothing is said.
 const OUTPUT_BYTES_DEFAULT: usize = 1024 * 1024;
+
+/// Why a service or a container cannot be a tool's runner.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The variable of a token is not set.
+    #[error("token_env: `{0}` is not set")]
+    NoToken(String),
+    /// The variable of a token holds something else.
+    #[error("token_env: `{0}` is no token")]
+    Token(String),
+    /// An address that cannot be asked.
+    #[error("url: {0}")]
+    Url(String),
+    /// A name that is no image's.
+    #[error("image: `{0}` is no image")]
+    Image(String),
+    /// A worker without code.
+    #[error("it needs `entry` (module:function), or the `command` of a worker of its own")]
+    NoEntry,
+    /// A command without a program.
+    #[error(transparent)]
+    NoProgram(#[from] NoProgram),
+    /// A variable that the tool refers to.
+    #[error(transparent)]
+    Variable(#[from] UnsetVariable),
+}
 
 /// What services and containers are made with.
 pub struct Remotes {
@@ -103,15 +129,15 @@ impl Remotes {
         environment: &Environment,
         root: &Path,
         config: &ServiceRunnerConfig,
-    ) -> Result<Arc<dyn Runner>, String> {
+    ) -> Result<Arc<dyn Runner>, RemoteError> {
         let token = match &config.token_env {
             None => None,
             Some(name) => {
                 let token = environment
                     .referred_text(name, Referrer::Tool)
-                    .ok_or_else(|| format!("token_env: `{name}` is not set"))?;
+                    .ok_or_else(|| RemoteError::NoToken(name.clone()))?;
                 let token = BearerSecret::new(token);
-                Some(token.ok_or_else(|| format!("token_env: `{name}` is no token"))?)
+                Some(token.ok_or_else(|| RemoteError::Token(name.clone()))?)
             }
         };
         let settings = ServiceSettings {
@@ -128,8 +154,8 @@ impl Remotes {
             output_bytes_max: config.output_bytes.unwrap_or(OUTPUT_BYTES_DEFAULT),
             secrets: Arc::clone(&self.secrets),
         };
-        let runner = ServiceRunner::new(Arc::clone(&self.dialer), settings)
-            .map_err(|reason| format!("url: {reason}"))?;
+        let runner =
+            ServiceRunner::new(Arc::clone(&self.dialer), settings).map_err(RemoteError::Url)?;
         Ok(Arc::new(runner))
     }
 
@@ -140,9 +166,9 @@ impl Remotes {
         root: &Path,
         config: &ContainerRunnerConfig,
         imports: &str,
-    ) -> Result<Arc<dyn Runner>, String> {
+    ) -> Result<Arc<dyn Runner>, RemoteError> {
         if config.image.is_empty() || config.image.starts_with('-') {
-            return Err(format!("image: `{}` is no image", config.image));
+            return Err(RemoteError::Image(config.image.clone()));
         }
         let options = config.runtime_options.iter().map(OsString::from).collect();
         let client = self.containers.client(
@@ -162,7 +188,7 @@ impl Remotes {
         root: &Path,
         config: &ContainerRunnerConfig,
         imports: &str,
-    ) -> Result<ContainerSettings, String> {
+    ) -> Result<ContainerSettings, RemoteError> {
         let pool = &config.pool;
         let idle_ms = pool.idle_ms.unwrap_or(5 * 60 * 1000);
         Ok(ContainerSettings {
@@ -183,7 +209,7 @@ impl Remotes {
     }
 }
 
-fn talking(config: &ContainerRunnerConfig, imports: &str) -> Result<Talking, String> {
+fn talking(config: &ContainerRunnerConfig, imports: &str) -> Result<Talking, RemoteError> {
     let ContainerRunnerConfig { entry, command, .. } = config;
     match config.mode {
         ModeConfig::Oneshot => Ok(Talking::OneShot {
@@ -197,11 +223,7 @@ fn talking(config: &ContainerRunnerConfig, imports: &str) -> Result<Talking, Str
         ModeConfig::Worker => {
             let named = entry.as_ref().filter(|entry| entry.contains(':'));
             let Some(entry) = named else {
-                return Err(
-                    "it needs `entry` (module:function), or the `command` of a worker \
-                            of its own"
-                        .to_owned(),
-                );
+                return Err(RemoteError::NoEntry);
             };
             let interpreter = config.python.as_deref().unwrap_or("python3");
             let text = python::worker_over_stdio();
@@ -219,12 +241,12 @@ fn talking(config: &ContainerRunnerConfig, imports: &str) -> Result<Talking, Str
 fn declared(
     environment: &Environment,
     env: &BTreeMap<String, String>,
-) -> Result<Vec<(String, String)>, String> {
+) -> Result<Vec<(String, String)>, UnsetVariable> {
     let value = |value: &str| match value.strip_prefix("${").and_then(|v| v.strip_suffix('}')) {
         None => Ok(value.to_owned()),
         Some(ours) => match environment.referred_text(ours, Referrer::Tool) {
             Some(found) => Ok(found.to_owned()),
-            None => Err(format!("env: `{ours}` is not set")),
+            None => Err(UnsetVariable(ours.to_owned())),
         },
     };
     env.iter()
@@ -260,12 +282,12 @@ pub fn client_program(
     environment: &Environment,
     root: &Path,
     config: &ContainerRunnerConfig,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, SpawnError> {
     find(environment, root, runtime(environment, root, config))
 }
 
-fn find(environment: &Environment, root: &Path, runtime: Runtime) -> Result<PathBuf, String> {
+fn find(environment: &Environment, root: &Path, runtime: Runtime) -> Result<PathBuf, SpawnError> {
     let mut spec = Spec::new(vec![runtime.as_str().into()], root.to_owned());
     spec.env = client_env(environment);
-    resolve(&spec).map_err(|error| error.to_string())
+    resolve(&spec)
 }

@@ -9,7 +9,7 @@ use callgate_store::RunKeeper;
 use callgate_tools::runs::{self, RunSettings, Starts};
 
 use crate::config::Config;
-use crate::exec;
+use crate::exec::{self, ExecError};
 use crate::needs::Ground;
 use crate::setup::Parts;
 
@@ -32,7 +32,7 @@ pub fn tools(
     config: &Config,
     ground: &Ground,
     executors: &Executors,
-) -> Result<Vec<Tool>, String> {
+) -> Result<Vec<Tool>, ExecError> {
     let mut tools = runs::readers(&parts.store, parts.extensions.report_pilot);
     if !config.exec.off && !config.runs.off {
         tools.push(runs::start(RunSettings {

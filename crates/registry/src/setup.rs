@@ -1,16 +1,19 @@
 //! The setup of a gate, made of the configuration in force: tools, policy, secrets, limits.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::error::Error;
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Clock, RateLimit, RunWatch, Secrets, Tier, Tool, Topics, fits_any};
 use callgate_dial::Dialer;
-use callgate_gate::{BreakerPolicy, Catalog, Decision, Entries, LeasePolicy, Policy, Rule, Setup};
-use callgate_runners::Containers;
+use callgate_gate::{
+    BreakerPolicy, Catalog, CatalogError, Decision, Entries, LeasePolicy, Policy, Rule, Setup,
+};
+use callgate_runners::{Containers, Executors};
 use callgate_sandbox::Spawner;
 use callgate_search::Engine;
 use callgate_store::{Store, StoreError};
@@ -20,13 +23,14 @@ use callgate_tools::runs::TellPilot;
 use callgate_tools::terminals::Terminals;
 use callgate_tools::vector::{self, Vectors};
 
-use crate::catalog::Workshop;
+use crate::catalog::{SharedPools, ToolError, Workshop};
 use crate::config::{
-    Config, DecisionConfig, LimitConfig, PolicyConfig, Restrictions, SecretsConfig, ToolConfig,
+    BuiltinsError, Config, DecisionConfig, LimitConfig, LimitError, PolicyConfig, Restrictions,
+    SecretsConfig, ToolConfig,
 };
 use crate::entries::Functions;
 use crate::environment::Environment;
-use crate::exec;
+use crate::exec::{self, ExecError};
 use crate::needs::Ground;
 use crate::node;
 use crate::paths::Paths;
@@ -34,12 +38,13 @@ use crate::project;
 use crate::python;
 use crate::remote::{self, Remotes};
 use crate::runs;
-use crate::shelf;
+use crate::search::SearchError;
+use crate::shelf::{self, ShelfError};
 use crate::suggest;
 use crate::terminals;
 use crate::trust::{Basis, InForce};
 use crate::unserved;
-use crate::workspace::{Source, SourceError};
+use crate::workspace::Source;
 
 /// The variable that our own token is usually in.
 const TOKEN_VARIABLE: &str = "CALLGATE_TOKEN";
@@ -86,7 +91,8 @@ pub struct Parts<'a> {
 }
 
 /// Checks settings without starting what they are for.
-pub type CheckServices = fn(&Config, &Environment, &Arc<dyn Clock>) -> Result<(), String>;
+pub type CheckServices =
+    fn(&Config, &Environment, &Arc<dyn Clock>) -> Result<(), Box<dyn Error + Send + Sync>>;
 
 /// Functions of the crates above this one that a setup is made with.
 #[derive(Clone, Copy)]
@@ -161,7 +167,8 @@ impl<'a> Parts<'a> {
         for restrictions in in_force.restrictions {
             restrictions.apply(&mut config);
         }
-        self.setup_of_config(config, &[], Builtins::With, "built-in tools".to_owned())
+        let note = "built-in tools".to_owned();
+        Ok(self.setup_of_config(config, &[], Builtins::With, note)?)
     }
 
     /// The setup of a configuration that counts.
@@ -182,56 +189,32 @@ impl<'a> Parts<'a> {
         files: &[PathBuf],
         builtins: Builtins,
         note: String,
-    ) -> Result<Setup, SetupError> {
+    ) -> Result<Setup, SettingsError> {
         let secrets = self.secrets(&config);
-        let policy = policy(self.environment, &config).map_err(SetupError::Tools)?;
-        config.builtins.check().map_err(SetupError::Tools)?;
+        let policy = policy(self.environment, &config)?;
+        config.builtins.check()?;
         // Only checked, so that nothing is trusted that could not be served.
         (self.extensions.check)(&config, self.environment, &self.clock)
-            .map_err(SetupError::Tools)?;
+            .map_err(SettingsError::Service)?;
         let breaker = BreakerPolicy {
             failures_max: config.breaker.failures_max,
             open: Duration::from_millis(config.breaker.open_ms),
         };
         let limits = config.limits.iter().map(LimitConfig::read);
-        let limits: Vec<_> = limits
-            .collect::<Result<_, _>>()
-            .map_err(SetupError::Tools)?;
-        let mut catalog = Catalog::default();
+        let limits: Vec<_> = limits.collect::<Result<_, _>>()?;
         let mut ground = Ground::new(&self.paths, &config, files);
         ground.hide(exec::homes_folder(self));
-        let entries = (!config.service.allow_entries.is_empty()).then(|| {
-            let patterns = config.service.allow_entries.clone();
-            Arc::new(Functions::new(
-                self,
-                patterns,
-                config.service.clone(),
-                Some(&ground),
-            )) as Arc<dyn Entries>
-        });
+        let entries = self.entries(&config, &ground);
         let printed = self.printed_secrets(&secrets);
         let executors = runs::executors(self, &printed);
+        let mut catalog = Catalog::default();
         if builtins == Builtins::With {
-            let mut tools = callgate_tools::builtins(&self.store, &self.notes, &secrets);
-            let files = self.files(&ground, &config)?;
-            tools.extend(files::tools(&files));
-            let store = self.vector_store_of(&config.search);
-            let vectors = Vectors {
-                store: store.map_err(SetupError::Tools)?,
-                files,
-                secrets: secrets.clone(),
-            };
-            tools.extend(vector::tools(&Arc::new(vectors)));
-            let exec = exec::tool(self, &config, &ground, &printed);
-            tools.extend(exec.map_err(SetupError::Tools)?);
-            let sessions = terminals::tools(self, &ground, &config, &printed);
-            tools.extend(sessions.map_err(SetupError::Tools)?);
-            let runs = runs::tools(self, &config, &ground, &executors);
-            tools.extend(runs.map_err(SetupError::Tools)?);
+            let secrets = [&secrets, &printed];
+            let tools = self.builtin_tools(&config, &ground, secrets, &executors)?;
             add_builtins(&mut catalog, tools, &config, &limits)?;
         }
         let tools = std::mem::take(&mut config.tools);
-        let (remotes, worker) = (OnceCell::new(), OnceCell::new());
+        let (remotes, worker, node_worker) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         let make_remotes = || Arc::new(self.remotes(&config.secrets));
         let code_home = project::code_home(self.environment, &self.paths.workspace);
         let mut workshop = Workshop {
@@ -241,26 +224,23 @@ impl<'a> Parts<'a> {
             ground: &ground,
             secrets: &config.secrets.env,
             worker: &|| worker.get_or_init(|| self.worker(false)).clone(),
-            node_worker: &|| self.worker(true),
+            node_worker: &|| node_worker.get_or_init(|| self.worker(true)).clone(),
             lay_out: &|code| code.lay_out(&self.store, code_home.as_deref()),
             remotes: Some(&|| Arc::clone(remotes.get_or_init(make_remotes))),
             runs: Some((&executors, config.runs.order())),
-            pools: HashMap::new(),
+            pools: SharedPools::default(),
         };
         if builtins == Builtins::With {
             let program = config.planner.tool().map(|tool| workshop.tool(tool));
-            let program = program.transpose().map_err(SetupError::Tools)?;
-            let tools = self.planner(&secrets, program);
+            let tools = self.planner(&secrets, program.transpose()?);
             add_builtins(&mut catalog, tools, &config, &limits)?;
             unserved::note(&mut catalog, &config);
         }
         for tool in tools {
-            let tool = workshop.tool(tool).map_err(SetupError::Tools)?;
-            catalog
-                .add(limited(tool, &limits))
-                .map_err(|error| SetupError::Tools(error.to_string()))?;
+            let tool = workshop.tool(tool)?;
+            catalog.add(limited(tool, &limits))?;
         }
-        let shelf = shelf::shelf(&mut config, &catalog).map_err(SetupError::Tools)?;
+        let shelf = shelf::shelf(&mut config, &catalog)?;
         Ok(Setup {
             catalog,
             entries,
@@ -273,8 +253,42 @@ impl<'a> Parts<'a> {
         })
     }
 
+    /// The functions that may be run though no tool names them, where the owner allows any.
+    fn entries(&self, config: &Config, ground: &Ground) -> Option<Arc<dyn Entries>> {
+        let service = &config.service;
+        let patterns = service.allow_entries.clone();
+        (!patterns.is_empty()).then(|| {
+            let functions = Functions::new(self, patterns, service.clone(), Some(ground));
+            Arc::new(functions) as Arc<dyn Entries>
+        })
+    }
+
+    /// The built-in tools but for the planner's. `secrets` are those of the configuration, and
+    /// with them what programs of callers may not print.
+    fn builtin_tools(
+        &self,
+        config: &Config,
+        ground: &Ground,
+        [secrets, printed]: [&Secrets; 2],
+        executors: &Executors,
+    ) -> Result<Vec<Tool>, SettingsError> {
+        let mut tools = callgate_tools::builtins(&self.store, &self.notes, secrets);
+        let files = self.files(ground, config)?;
+        tools.extend(files::tools(&files));
+        let vectors = Vectors {
+            store: self.vector_store_of(&config.search)?,
+            files,
+            secrets: secrets.clone(),
+        };
+        tools.extend(vector::tools(&Arc::new(vectors)));
+        tools.extend(exec::tool(self, config, ground, printed)?);
+        tools.extend(terminals::tools(self, ground, config, printed)?);
+        tools.extend(runs::tools(self, config, ground, executors)?);
+        Ok(tools)
+    }
+
     /// One tool by itself, beside no others.
-    pub fn tool_alone(&self, config: &Config, tool: ToolConfig) -> Result<Tool, String> {
+    pub fn tool_alone(&self, config: &Config, tool: ToolConfig) -> Result<Tool, ToolError> {
         let ground = Ground::new(&self.paths, config, &[]);
         let mut workshop = Workshop {
             environment: self.environment,
@@ -287,7 +301,7 @@ impl<'a> Parts<'a> {
             lay_out: &|code| code.lay_out(&self.store, None),
             remotes: None,
             runs: None,
-            pools: HashMap::new(),
+            pools: SharedPools::default(),
         };
         workshop.tool(tool)
     }
@@ -307,12 +321,12 @@ impl<'a> Parts<'a> {
     }
 
     /// The workspace's files, without what is the gate's own.
-    fn files(&self, ground: &Ground, config: &Config) -> Result<Arc<Files>, SetupError> {
+    fn files(&self, ground: &Ground, config: &Config) -> Result<Arc<Files>, SettingsError> {
         let files = &config.files;
-        let mut lists = Lists::new(&files.allow, &files.deny).map_err(SetupError::Tools)?;
+        let mut lists = Lists::new(&files.allow, &files.deny).map_err(SettingsError::Files)?;
         for restricted in &config.restricted {
             let narrowed = lists.narrowed(&restricted.files_allow);
-            lists = narrowed.map_err(SetupError::Tools)?;
+            lists = narrowed.map_err(SettingsError::Files)?;
         }
         let files = Files::open(
             &self.paths.workspace,
@@ -321,9 +335,9 @@ impl<'a> Parts<'a> {
             (Arc::clone(&self.clock), Arc::clone(&self.store)),
             FilesLimits::default(),
         );
-        let files = files.map_err(|error| {
-            let place = self.paths.workspace.display();
-            SetupError::Tools(format!("open the workspace {place}: {error}"))
+        let files = files.map_err(|source| {
+            let path = self.paths.workspace.clone();
+            SettingsError::Workspace { path, source }
         })?;
         Ok(Arc::new(files))
     }
@@ -386,28 +400,79 @@ pub enum SetupError {
     /// The state can not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A file of the configuration.
-    #[error(transparent)]
-    Source(#[from] SourceError),
     /// What the configuration asks for does not hold together.
-    #[error("{0}")]
-    Tools(String),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The same of a configuration that a file has.
+    #[error("{}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What does not hold together.
+        source: SettingsError,
+    },
     /// No configuration is in force, not even none.
     #[error("nothing is served: {0}")]
     Nothing(String),
 }
 
-impl SetupError {
+impl SettingsError {
     /// The same with the file that it is about, where there is one.
-    fn placed(self, file: Option<PathBuf>) -> Self {
-        match (self, file) {
-            (Self::Tools(reason), Some(path)) => Self::Source(SourceError::Wrong { path, reason }),
-            (other, _) => other,
+    fn placed(self, file: Option<PathBuf>) -> SetupError {
+        match file {
+            Some(path) => SetupError::File { path, source: self },
+            None => SetupError::Settings(self),
         }
     }
 }
 
-fn rule(config: &PolicyConfig) -> Result<Rule, String> {
+/// Why the settings of a configuration make no setup.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A tool.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// A tool that clashes with another, or has a schema that does not compile.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// A prompt or a resource.
+    #[error(transparent)]
+    Shelf(#[from] ShelfError),
+    /// `[builtins]`.
+    #[error(transparent)]
+    Builtins(#[from] BuiltinsError),
+    /// `[[limit]]`.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// `[exec]`, `[runs]` or `[terminals]`.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    /// `[search]`.
+    #[error(transparent)]
+    Search(#[from] SearchError),
+    /// `[files]`: a pattern that is none.
+    #[error("{0}")]
+    Files(String),
+    /// The workspace does not open.
+    #[error("open the workspace {}", path.display())]
+    Workspace {
+        /// The workspace.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// `[[policy]]`: a client may approve by a rule of this kind only.
+    #[error("approve_by_client is for a rule that asks, and names its callers")]
+    ApproveByClient,
+    /// `[leases]`.
+    #[error("leases.enforce_from_tier: {0} is not a number from 0 to 3")]
+    LeaseTier(u64),
+    /// A setting of a door or an exporter.
+    #[error(transparent)]
+    Service(Box<dyn Error + Send + Sync>),
+}
+
+fn rule(config: &PolicyConfig) -> Result<Rule, SettingsError> {
     let decision = match config.decision {
         DecisionConfig::Allow => Decision::Allow,
         DecisionConfig::Deny => Decision::Deny,
@@ -415,7 +480,7 @@ fn rule(config: &PolicyConfig) -> Result<Rule, String> {
     };
     // So large a word is for callers that somebody thought of.
     if config.approve_by_client && (decision != Decision::Ask || config.callers.is_empty()) {
-        return Err("approve_by_client is for a rule that asks, and names its callers".to_owned());
+        return Err(SettingsError::ApproveByClient);
     }
     Ok(Rule {
         tools: config.tools.clone(),
@@ -455,16 +520,14 @@ fn says_secret(name: &str) -> bool {
         .any(|word| SECRET_WORDS.contains(&word.as_str()))
 }
 
-fn policy(environment: &Environment, config: &Config) -> Result<Policy, String> {
+fn policy(environment: &Environment, config: &Config) -> Result<Policy, SettingsError> {
     let rules = config.policies.iter().map(rule).collect::<Result<_, _>>()?;
     let restrictions = config.restricted.iter();
     let restrictions = restrictions.flat_map(|restricted| &restricted.policies);
     let restrictions = restrictions.map(restriction).collect();
     let configured = match config.leases.enforce_from_tier {
         None => None,
-        Some(number) => Some(Tier::from_number(number).ok_or_else(|| {
-            format!("leases.enforce_from_tier: {number} is not a number from 0 to 3")
-        })?),
+        Some(number) => Some(Tier::from_number(number).ok_or(SettingsError::LeaseTier(number))?),
     };
     let asked = matches!(
         environment.text("MACHINA_LEASE_ENFORCE"),
@@ -498,7 +561,7 @@ fn add_builtins(
     tools: Vec<Tool>,
     config: &Config,
     limits: &[(&[String], RateLimit)],
-) -> Result<(), SetupError> {
+) -> Result<(), SettingsError> {
     let restricted = config.restricted.iter().map(|words| &words.builtins);
     let words: Vec<_> = restricted.chain([&config.builtins]).collect();
     for mut tool in tools {
@@ -506,9 +569,7 @@ fn add_builtins(
             continue;
         }
         tool.hidden_over_mcp = unserved::hidden_over_mcp(config, &tool);
-        catalog
-            .add_builtin(limited(tool, limits))
-            .map_err(|error| SetupError::Tools(error.to_string()))?;
+        catalog.add_builtin(limited(tool, limits))?;
     }
     Ok(())
 }

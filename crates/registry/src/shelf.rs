@@ -9,25 +9,77 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 
-/// What a configuration has beside its tools. The error is in words for people.
-pub fn shelf(config: &mut Config, catalog: &Catalog) -> Result<Shelf, String> {
+/// Why a prompt or a resource cannot be listed.
+#[derive(Debug, thiserror::Error)]
+pub enum ShelfError {
+    /// Two of one name or address.
+    #[error("{item} is there twice")]
+    Twice {
+        /// The prompt or the resource.
+        item: Item,
+    },
+    /// One that does not hold together.
+    #[error("{item}")]
+    Wrong {
+        /// The prompt or the resource.
+        item: Item,
+        /// What is wrong with it.
+        source: ItemError,
+    },
+}
+
+/// A prompt by its name, or a resource by its address.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Item {
+    /// A prompt.
+    #[error("prompt `{0}`")]
+    Prompt(String),
+    /// A resource.
+    #[error("resource `{0}`")]
+    Resource(String),
+}
+
+/// What is wrong with a prompt or a resource.
+#[derive(Debug, thiserror::Error)]
+pub enum ItemError {
+    /// No name.
+    #[error("it needs a name")]
+    Nameless,
+    /// No content, or more than one.
+    #[error("say one of text, file, messages and tool")]
+    PromptContent,
+    /// No content, or more than one.
+    #[error("say one of text, file and tool")]
+    ResourceContent,
+    /// No scheme.
+    #[error("uri is an address with a scheme, as in notes://today")]
+    Uri,
+    /// A tool that is not there.
+    #[error("there is no tool `{0}`")]
+    NoTool(String),
+}
+
+/// What a configuration has beside its tools.
+pub fn shelf(config: &mut Config, catalog: &Catalog) -> Result<Shelf, ShelfError> {
     let mut shelf = Shelf::default();
     let mut names = HashSet::new();
     for config in std::mem::take(&mut config.prompts) {
-        let about = format!("prompt `{}`", config.name);
+        let item = Item::Prompt(config.name.clone());
         if !names.insert(config.name.clone()) {
-            return Err(format!("{about} is there twice"));
+            return Err(ShelfError::Twice { item });
         }
-        let prompt = prompt(config, catalog).map_err(|reason| format!("{about}: {reason}"))?;
+        let prompt =
+            prompt(config, catalog).map_err(|source| ShelfError::Wrong { item, source })?;
         shelf.prompts.push(prompt);
     }
     let mut uris = HashSet::new();
     for config in std::mem::take(&mut config.resources) {
-        let about = format!("resource `{}`", config.uri);
+        let item = Item::Resource(config.uri.clone());
         if !uris.insert(config.uri.clone()) {
-            return Err(format!("{about} is there twice"));
+            return Err(ShelfError::Twice { item });
         }
-        let resource = resource(config, catalog).map_err(|reason| format!("{about}: {reason}"))?;
+        let resource =
+            resource(config, catalog).map_err(|source| ShelfError::Wrong { item, source })?;
         if resource.uri.contains('{') {
             shelf.templates.push(resource);
         } else {
@@ -73,9 +125,9 @@ fn runs(catalog: &Catalog) -> Option<Resource> {
     })
 }
 
-fn prompt(config: PromptConfig, catalog: &Catalog) -> Result<Prompt, String> {
+fn prompt(config: PromptConfig, catalog: &Catalog) -> Result<Prompt, ItemError> {
     if config.name.is_empty() {
-        return Err("it needs a name".to_owned());
+        return Err(ItemError::Nameless);
     }
     let user = |text: String| MessageConfig {
         role: RoleConfig::User,
@@ -85,7 +137,7 @@ fn prompt(config: PromptConfig, catalog: &Catalog) -> Result<Prompt, String> {
         (Some(text), None, None, None) => Source::Fixed(messages(vec![user(text)])),
         (None, None, Some(given), None) => Source::Fixed(messages(given)),
         (None, None, None, Some(tool)) => Source::Tool(known(tool, catalog)?),
-        _ => return Err("say one of text, file, messages and tool".to_owned()),
+        _ => return Err(ItemError::PromptContent),
     };
     let arguments = config.arguments.into_iter().map(|argument| PromptArgument {
         name: argument.name,
@@ -116,15 +168,15 @@ fn messages(given: Vec<MessageConfig>) -> Value {
     given.into_iter().map(message).collect()
 }
 
-fn resource(config: ResourceConfig, catalog: &Catalog) -> Result<Resource, String> {
+fn resource(config: ResourceConfig, catalog: &Catalog) -> Result<Resource, ItemError> {
     let scheme = config.uri.split(':').next().unwrap_or_default();
     if scheme.len() == config.uri.len() || scheme.is_empty() {
-        return Err("uri is an address with a scheme, as in notes://today".to_owned());
+        return Err(ItemError::Uri);
     }
     let source = match (config.text, config.file, config.tool) {
         (Some(text), None, None) => Source::Fixed(json!({ "text": text })),
         (None, None, Some(tool)) => Source::Tool(known(tool, catalog)?),
-        _ => return Err("say one of text, file and tool".to_owned()),
+        _ => return Err(ItemError::ResourceContent),
     };
     Ok(Resource {
         uri: config.uri,
@@ -139,9 +191,9 @@ fn resource(config: ResourceConfig, catalog: &Catalog) -> Result<Resource, Strin
     })
 }
 
-fn known(tool: String, catalog: &Catalog) -> Result<String, String> {
+fn known(tool: String, catalog: &Catalog) -> Result<String, ItemError> {
     match catalog.find(&tool) {
         Ok(_) => Ok(tool),
-        Err(_) => Err(format!("there is no tool `{tool}`")),
+        Err(_) => Err(ItemError::NoTool(tool)),
     }
 }

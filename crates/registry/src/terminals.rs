@@ -9,7 +9,7 @@ use callgate_tools::terminals::{self, TerminalSettings};
 
 use crate::config::Config;
 use crate::environment::Environment;
-use crate::exec::{self, programs};
+use crate::exec::{self, ExecError, programs};
 use crate::needs::Ground;
 use crate::setup::Parts;
 
@@ -22,7 +22,7 @@ pub fn tools(
     ground: &Ground,
     config: &Config,
     secrets: &Secrets,
-) -> Result<Vec<Tool>, String> {
+) -> Result<Vec<Tool>, ExecError> {
     if config.terminals.off {
         return Ok(Vec::new());
     }
@@ -40,9 +40,10 @@ pub fn tools(
             &*exec::needs(parts, config, ground)?,
         ),
     };
-    let place = parts.paths.workspace.display();
-    terminals::tools(&parts.terminals, settings)
-        .map_err(|error| format!("open the workspace {place}: {error}"))
+    terminals::tools(&parts.terminals, settings).map_err(|source| ExecError::Workspace {
+        path: parts.paths.workspace.clone(),
+        source,
+    })
 }
 
 fn shell(environment: &Environment) -> OsString {

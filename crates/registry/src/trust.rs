@@ -84,8 +84,11 @@ impl InForce {
         let (mut restrictions, unread) = match read_config(root) {
             None => (Vec::new(), None),
             Some(text) => match Restrictions::of(&text) {
-                Ok(restrictions) => (vec![restrictions], config::parse(&text).err()),
-                Err(reason) => (Vec::new(), Some(reason)),
+                Ok(restrictions) => (
+                    vec![restrictions],
+                    config::parse(&text).err().map(|error| error.to_string()),
+                ),
+                Err(error) => (Vec::new(), Some(error.to_string())),
             },
         };
         restrictions.retain(|one| !one.is_empty());

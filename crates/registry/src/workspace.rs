@@ -398,7 +398,7 @@ impl Reader {
             reason,
         };
         let text = self.read(file)?;
-        let mut config = config::parse(&text).map_err(|error| wrong(file, error))?;
+        let mut config = config::parse(&text).map_err(|error| wrong(file, error.to_string()))?;
         self.declare(&text, &mut config)
             .map_err(|reason| wrong(file, reason))?;
         self.text = Some(text);

@@ -13,7 +13,7 @@ use callgate_sandbox::{Ending, Spawner, Spec};
 use crate::ending;
 
 /// How workers of one interpreter are started.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Interpreter {
     /// As its owner would name it: a path, or a name on `PATH`.
     pub named: PathBuf,

@@ -1,7 +1,7 @@
 //! How a tool is carried out.
 //!
 //! [`ProcessRunner`] starts one program per call, [`PoolRunner`] hands calls to long-lived
-//! workers of a [`Pool`] shared by several tools; [`python_pool`] and [`node_pool`] make the
+//! workers of a [`Pool`] shared by several tools; [`python_plan`] and [`node_plan`] plan the
 //! pools behind `kind = "python"` and `kind = "node"`, [`ServiceRunner`] asks a foreign service
 //! and [`ContainerRunner`] keeps a tool in a container. [`ExecutorRunner`] starts streamed runs. Children come from `sandbox`; what a tool
 //! may do is the gate's affair.
@@ -32,8 +32,8 @@ pub use container::{
 pub use egress::{Allowed, Refusal, Served};
 pub use executor::{ExecutorParts, ExecutorRunner, ExecutorSettings, Executors};
 pub use leaks::NamedSecrets;
-pub use node::{NodeSettings, node, node_pool};
-pub use pool::{Pool, PoolRunner, PoolSettings};
+pub use node::{NodeSettings, node, node_plan};
+pub use pool::{Pool, PoolPlan, PoolRunner, PoolSettings};
 pub use process::{ProcessRunner, ProcessSettings};
-pub use python::{PythonSettings, interpreter, python_pool};
+pub use python::{PythonSettings, interpreter, python_plan};
 pub use service::{BearerSecret, HandshakeWhen, ServiceRunner, ServiceSettings};

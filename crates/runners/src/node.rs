@@ -2,12 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use callgate_sandbox::Spawner;
 
 use crate::interpreter::Interpreter;
-use crate::{Pool, PoolSettings};
+use crate::{PoolPlan, PoolSettings};
 
 /// Where Node is and what it runs.
 #[derive(Clone, Debug)]
@@ -22,13 +19,9 @@ pub struct NodeSettings {
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// A pool of Node workers. `tune` may change any of the pool's defaults.
+/// The plan of a pool of Node workers. `tune` may change any of the pool's defaults.
 #[must_use]
-pub fn node_pool(
-    spawner: Arc<Spawner>,
-    node: NodeSettings,
-    tune: impl FnOnce(&mut PoolSettings),
-) -> Arc<Pool> {
+pub fn node_plan(node: NodeSettings, tune: impl FnOnce(&mut PoolSettings)) -> PoolPlan {
     let NodeSettings {
         workspace,
         interpreter,
@@ -49,7 +42,10 @@ pub fn node_pool(
         path_fact: "node_path",
         workspace,
     };
-    Pool::with_interpreter(spawner, settings, Some(interpreter))
+    PoolPlan {
+        settings,
+        interpreter: Some(interpreter),
+    }
 }
 
 /// Node as its start would name it.

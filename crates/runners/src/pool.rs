@@ -18,6 +18,7 @@
 
 mod ask;
 pub(crate) mod health;
+mod plan;
 mod report;
 pub(crate) mod turns;
 mod verdict;
@@ -39,6 +40,7 @@ use tokio::time::Instant;
 use crate::interpreter::{Interpreter, Resolved};
 use crate::process::{born, confine, within};
 use health::{Health, Rules, Start};
+pub use plan::PoolPlan;
 use turns::Turns;
 use worker::{Fitness, Found, Served, Worker};
 
@@ -49,7 +51,7 @@ const ISOLATION_VARIABLE: &str = "CALLGATE_ISOLATION";
 const FILTER_VARIABLE: &str = "CALLGATE_FILTER";
 
 /// What a pool's workers are and how they are kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolSettings {
     /// The worker's program and arguments; see `callgate_sandbox::Spec::argv`.
     pub command: Vec<OsString>,
@@ -139,7 +141,7 @@ impl Pool {
         Self::with_interpreter(spawner, settings, None)
     }
 
-    pub(crate) fn with_interpreter(
+    fn with_interpreter(
         spawner: Arc<Spawner>,
         settings: PoolSettings,
         interpreter: Option<Interpreter>,

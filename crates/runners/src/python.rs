@@ -3,12 +3,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use callgate_sandbox::Spawner;
 
 use crate::interpreter::Interpreter;
-use crate::{Pool, PoolSettings};
+use crate::{PoolPlan, PoolSettings};
 
 /// Where Python is and what it runs.
 #[derive(Clone, Debug)]
@@ -23,13 +20,9 @@ pub struct PythonSettings {
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// A pool of Python workers. `tune` may change any of the pool's defaults.
+/// The plan of a pool of Python workers. `tune` may change any of the pool's defaults.
 #[must_use]
-pub fn python_pool(
-    spawner: Arc<Spawner>,
-    python: PythonSettings,
-    tune: impl FnOnce(&mut PoolSettings),
-) -> Arc<Pool> {
+pub fn python_plan(python: PythonSettings, tune: impl FnOnce(&mut PoolSettings)) -> PoolPlan {
     let PythonSettings {
         workspace,
         interpreter,
@@ -56,7 +49,10 @@ pub fn python_pool(
         path_fact: "python_path",
         workspace,
     };
-    Pool::with_interpreter(spawner, settings, Some(interpreter))
+    PoolPlan {
+        settings,
+        interpreter: Some(interpreter),
+    }
 }
 
 /// The interpreter of a workspace, as its start would name it: `.venv` first, then what is

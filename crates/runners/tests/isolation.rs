@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Bench, folder, gone, spawner, tag, tagged, until};
 use callgate_call::{Asker, Guarantee, Isolation, Needs};
-use callgate_runners::{PoolRunner, PoolSettings, PythonSettings, python_pool};
+use callgate_runners::{PoolRunner, PoolSettings, PythonSettings, python_plan};
 use serde_json::{Value, json};
 
 const TOOL: &str = include_str!("isolation/t.py");
@@ -40,14 +40,14 @@ impl Place {
             worker: vec!["-X".into(), tag.clone().into(), worker.into()],
             env: vec![variable("PATH"), variable("HOME")],
         };
-        let pool = python_pool(spawner(), settings, |settings| {
+        let plan = python_plan(settings, |settings| {
             settings.workers_max = 1;
             settings.isolation = isolation;
             settings.backoff_min = Duration::from_millis(1);
             tune(settings);
         });
         let bench = Bench::new(Arc::new(PoolRunner::new(
-            pool,
+            plan.pool(spawner()),
             Some("t:act".into()),
             "python",
         )));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::{Bench, folder, spawner};
 use callgate_call::{Artifact, Asker, Fault, Guarantee, Needs};
-use callgate_runners::{NodeSettings, PoolRunner, node_pool};
+use callgate_runners::{NodeSettings, PoolRunner, node_plan};
 use serde_json::json;
 
 const TOOL: &str = r#"
@@ -48,9 +48,9 @@ fn bench(workspace: &Path) -> Bench {
         ],
         env: vec![("PATH".into(), std::env::var_os("PATH").unwrap())],
     };
-    let pool = node_pool(spawner(), settings, |pool| pool.workers_max = 1);
+    let plan = node_plan(settings, |pool| pool.workers_max = 1);
     Bench::new(Arc::new(PoolRunner::new(
-        pool,
+        plan.pool(spawner()),
         Some("t.mjs:act".into()),
         "node",
     )))

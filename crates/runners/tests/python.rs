@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::support::{Bench, folder, misbehave, spawner, tagged};
 use callgate_call::{Artifact, Fault};
-use callgate_runners::{PoolRunner, PythonSettings, python_pool};
+use callgate_runners::{PoolRunner, PythonSettings, python_plan};
 use serde_json::json;
 
 fn script(path: &Path, text: &str) {
@@ -17,9 +17,9 @@ fn script(path: &Path, text: &str) {
 }
 
 fn bench(settings: PythonSettings, entry: &str) -> Bench {
-    let pool = python_pool(spawner(), settings, |pool| pool.workers_max = 1);
+    let plan = python_plan(settings, |pool| pool.workers_max = 1);
     Bench::new(Arc::new(PoolRunner::new(
-        pool,
+        plan.pool(spawner()),
         Some(entry.into()),
         "python",
     )))

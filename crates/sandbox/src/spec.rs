@@ -147,7 +147,7 @@ impl From<OwnedFd> for Stdio {
 /// the whole tree where the machine can have groups of processes, and on each process anyway, the
 /// others on each process alone. A limit above the machine's own is lowered to it. Core dumps are
 /// always off.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Memory of the tree, address space of each process.
     pub address_space_bytes: Option<u64>,

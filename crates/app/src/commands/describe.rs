@@ -17,7 +17,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose;
+use crate::compose::{self, chain};
 use crate::show;
 
 /// What is asked, inside the package that ships.
@@ -152,7 +152,9 @@ fn described(
 
 /// One call of such a tool, through a gate that has nothing else.
 fn ask(parts: &Parts<'_>, tool: ToolConfig, input: Value) -> Result<Map<String, Value>, String> {
-    let tool = parts.tool_alone(&Config::default(), tool)?;
+    let tool = parts
+        .tool_alone(&Config::default(), tool)
+        .map_err(|error| chain(&error))?;
     let mut catalog = Catalog::default();
     catalog.add(tool).map_err(|error| error.to_string())?;
     let gate = compose::gate(

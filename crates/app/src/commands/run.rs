@@ -20,7 +20,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use crate::cli::{Done, Failure, Place, runtime};
-use crate::compose;
+use crate::compose::{self, chain};
 use crate::notify::Notifier;
 use callgate_registry::environment::Environment;
 use conduct::Conductor;
@@ -161,9 +161,12 @@ pub fn run(environment: &Environment, place: &Place, asked: &Run) -> Done {
     tell::check_place(asked).map_err(usage)?;
     let mut parts = super::open(environment, place).map_err(refused)?;
     let notifier = Notifier::of(asked.notify.as_deref(), asked.notify_secret_env.as_deref());
-    let notifier = match notifier.named(environment).map_err(usage)? {
+    let notifier = match notifier
+        .named(environment)
+        .map_err(|error| usage(chain(&error)))?
+    {
         Some(notifier) => Some(notifier),
-        None => Notifier::configured(&parts).map_err(refused)?,
+        None => Notifier::configured(&parts).map_err(|error| refused(chain(&error)))?,
     };
     let live = Arc::new(Live::new(fan::Bounds {
         depth: asked.depth,

@@ -105,7 +105,9 @@ async fn until_stopped(
     let doubts = warnings(&setup);
     parts.containers.begin_sweep();
     let telemetry = &http::configured(parts)?.telemetry;
-    let (spans, exporter) = telemetry::exporter(telemetry, environment)?.unzip();
+    let (spans, exporter) = telemetry::exporter(telemetry, environment)
+        .map_err(|error| chain(&error))?
+        .unzip();
     let spans = spans.map(|queue| queue as Arc<dyn Spans>);
     let gate = Arc::new(
         compose::gate(parts, setup)

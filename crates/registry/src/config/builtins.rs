@@ -19,14 +19,30 @@ pub struct BuiltinsConfig {
     pub allow: Option<Vec<String>>,
 }
 
+/// Why `[builtins]` makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum BuiltinsError {
+    /// Two words that contradict each other.
+    #[error("builtins: say `off` or `allow`, not both")]
+    Both,
+    /// A pattern that fits no tool.
+    #[error("builtins.allow: no built-in tool fits `{pattern}`{near}")]
+    Unknown {
+        /// The pattern.
+        pattern: String,
+        /// The question whether another name was meant, or nothing.
+        near: String,
+    },
+}
+
 impl BuiltinsConfig {
     /// Checks that the two words do not contradict each other, and that each pattern fits a tool.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), BuiltinsError> {
         let Some(allow) = &self.allow else {
             return Ok(());
         };
         if self.off {
-            return Err("builtins: say `off` or `allow`, not both".to_owned());
+            return Err(BuiltinsError::Both);
         }
         let fits = |pattern: &&String| {
             let pattern = std::slice::from_ref(*pattern);
@@ -35,12 +51,10 @@ impl BuiltinsConfig {
         };
         match allow.iter().find(|pattern| !fits(pattern)) {
             None => Ok(()),
-            Some(pattern) => {
-                let near = suggest::question(pattern, BUILTIN_NAMES);
-                Err(format!(
-                    "builtins.allow: no built-in tool fits `{pattern}`{near}"
-                ))
-            }
+            Some(pattern) => Err(BuiltinsError::Unknown {
+                pattern: pattern.clone(),
+                near: suggest::question(pattern, BUILTIN_NAMES),
+            }),
         }
     }
 

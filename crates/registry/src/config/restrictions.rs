@@ -42,9 +42,8 @@ pub struct Restrictions {
 impl Restrictions {
     /// Those of a text that may not be a configuration: each part that can be read counts. The
     /// error is a text of which nothing can be read.
-    pub fn of(text: &str) -> Result<Self, String> {
-        let table: Table =
-            toml::from_str(text).map_err(|error: toml::de::Error| error.to_string())?;
+    pub fn of(text: &str) -> Result<Self, toml::de::Error> {
+        let table: Table = toml::from_str(text)?;
         let decides = |rule: &PolicyConfig| rule.decision != DecisionConfig::Allow;
         let mut policies: Vec<PolicyConfig> = entries(&table, "policy");
         // Which rules come before one that restricts bears on what it restricts.

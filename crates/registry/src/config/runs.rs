@@ -95,6 +95,11 @@ pub struct RunPolicyConfig {
     pub interval_ms: Option<u64>,
 }
 
+/// A `policy` that runs cannot have.
+#[derive(Debug, thiserror::Error)]
+#[error("policy: {0}")]
+pub struct RunPolicyError(&'static str);
+
 impl ExecutorRunnerConfig {
     /// The executor, its arguments and its script.
     pub fn words(&self) -> Vec<String> {
@@ -102,7 +107,7 @@ impl ExecutorRunnerConfig {
     }
 
     /// All but the job, on top of what holds for all runs.
-    pub fn order(&self, usual: RunOrder) -> Result<RunOrder, String> {
+    pub fn order(&self, usual: RunOrder) -> Result<RunOrder, RunPolicyError> {
         let named = |word: &Option<String>, usual: String| word.clone().unwrap_or(usual);
         Ok(RunOrder {
             dataset: named(&self.dataset, usual.dataset),
@@ -119,13 +124,13 @@ impl ExecutorRunnerConfig {
 }
 
 impl RunPolicyConfig {
-    fn read(&self) -> Result<RunPolicy, String> {
+    fn read(&self) -> Result<RunPolicy, RunPolicyError> {
         let interval = self.interval_ms.map(Duration::from_millis);
         RunPolicy::named(
             &self.name,
             (self.events, self.bytes),
             (self.count, interval),
         )
-        .map_err(|reason| format!("policy: {reason}"))
+        .map_err(RunPolicyError)
     }
 }

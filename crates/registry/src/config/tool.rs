@@ -185,14 +185,22 @@ pub struct RateLimitConfig {
     pub(super) burst: u32,
 }
 
+/// A rate that could never let a call through.
+#[derive(Debug, thiserror::Error)]
+#[error("rate_limit: per_second {per_second} and burst {burst} are not above 0")]
+pub struct RateError {
+    per_second: f64,
+    burst: u32,
+}
+
 impl RateLimitConfig {
     /// Refuses rates that could never let a call through.
-    pub fn read(self) -> Result<RateLimit, String> {
+    pub fn read(self) -> Result<RateLimit, RateError> {
         if !(self.per_second > 0.0 && self.per_second.is_finite()) || self.burst == 0 {
-            return Err(format!(
-                "rate_limit: per_second {} and burst {} are not above 0",
-                self.per_second, self.burst
-            ));
+            return Err(RateError {
+                per_second: self.per_second,
+                burst: self.burst,
+            });
         }
         Ok(RateLimit {
             per_second: self.per_second,

@@ -19,7 +19,7 @@ use super::live::Live;
 use super::screen::{Counts, DRAW_EVERY_MS, Screen};
 use crate::commands::{StopSignals, tend};
 use crate::compose::chain;
-use crate::notify::{Notifier, notice};
+use crate::notify::{NoticeError, Notifier, notice};
 
 /// Ends that are told of at a time.
 const NOTICES_MAX: usize = 8;
@@ -68,7 +68,7 @@ struct Over {
 /// What goes on.
 struct Stage {
     running: JoinSet<Over>,
-    notices: JoinSet<Result<(), String>>,
+    notices: JoinSet<Result<(), NoticeError>>,
     notices_at_once: Arc<Semaphore>,
     cancel: Cancel,
     first: Option<Result<Value, Fault>>,
@@ -312,7 +312,7 @@ async fn deliver(stage: &mut Stage, signals: &mut StopSignals) {
         match told {
             None => break,
             Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(why))) => stage.untold.push(why),
+            Some(Ok(Err(error))) => stage.untold.push(chain(&error)),
             Some(Err(error)) => stage.untold.push(error.to_string()),
         }
     }

@@ -18,7 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 
 use crate::compose::chain;
-use crate::issuer;
+use crate::issuer::{self, IssuerError};
 use crate::show;
 
 /// Where MCP over HTTP is, unless somebody says otherwise. G-10.
@@ -167,7 +167,7 @@ fn guard(
     owner: Caller,
     config: &HttpConfig,
 ) -> Result<Guard, String> {
-    let issuer = issuer(parts, config.jwt.as_ref())?;
+    let issuer = issuer(parts, config.jwt.as_ref()).map_err(|error| chain(&error))?;
     let (token, _) = parts.store.owner_token().map_err(|error| chain(&error))?;
     let guard = Guard::new(Arc::clone(gate), owner, &token);
     guard.set_issuer(issuer);
@@ -180,7 +180,7 @@ pub fn configured(parts: &Parts<'_>) -> Result<Config, String> {
     Ok(in_force.into_config())
 }
 
-fn issuer(parts: &Parts<'_>, config: Option<&JwtConfig>) -> Result<Option<Issuer>, String> {
+fn issuer(parts: &Parts<'_>, config: Option<&JwtConfig>) -> Result<Option<Issuer>, IssuerError> {
     let make = |config| issuer::issuer(config, Arc::clone(&parts.clock), issuer::roots());
     config.map(make).transpose()
 }
@@ -267,7 +267,8 @@ pub fn follow(parts: &Parts<'_>, guard: &Guard) {
     };
     match issuer(parts, in_force.into_config().http.jwt.as_ref()) {
         Ok(issuer) => guard.set_issuer(issuer),
-        Err(reason) => {
+        Err(error) => {
+            let reason = chain(&error);
             guard.set_issuer(None);
             show::complain(&format!("no issuer's tokens count: {reason}"));
         }
