@@ -47,6 +47,7 @@ mod files;
 mod files_edges;
 mod files_hard;
 mod files_search;
+mod frozen;
 mod gate_killed;
 mod hints;
 mod hostile_sizes;

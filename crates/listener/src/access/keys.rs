@@ -115,7 +115,9 @@ impl Keys {
         *asked = Some(now);
         match self.ask().await {
             Ok(keys) => self.kept.store(Some(Arc::new(Kept { keys, at: now }))),
-            Err(reason) => tracing::warn!(issuer = self.issuer, reason, "fetch keys"),
+            Err(reason) => {
+                tracing::warn!(target: "callgate_doors::access::keys", issuer = self.issuer, reason, "fetch keys")
+            }
         }
     }
 

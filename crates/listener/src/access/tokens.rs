@@ -74,7 +74,7 @@ impl Guard {
         let token = match self.gate.active_token(bearer) {
             Ok(token) => token,
             Err(fault) => {
-                tracing::warn!(%fault, "look a token up");
+                tracing::warn!(target: "callgate_doors::access::tokens", %fault, "look a token up");
                 return Err(Stranger {
                     lacks: Lack::Answer,
                     words: "tokens can not be looked up just now",
