@@ -9,7 +9,6 @@ use callgate_call::{Clock, Topics};
 use callgate_dial::Dialer;
 use callgate_doors::service::is_path;
 use callgate_gate::{Gate, Setup};
-use callgate_pilot::report;
 use callgate_registry::config::{Config, DurabilityConfig, StoreConfig, TracesConfig};
 use callgate_registry::environment::Environment;
 use callgate_registry::paths::{Paths, model_folder};
@@ -99,7 +98,6 @@ pub fn open_for<'a>(
         run_watch: None,
         extensions: Extensions {
             check: check_services,
-            report_pilot: report::report_of_events,
         },
     })
 }

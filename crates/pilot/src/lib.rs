@@ -8,18 +8,14 @@
 //! by the same key, and the gate tells whether it was done already. So a step happens at most
 //! once, wherever the process is killed.
 
-pub mod log;
 pub mod menu;
 pub mod policy_program;
-pub mod progress;
 pub mod queue_http;
 pub mod queue_work;
 pub mod queue_worker;
 pub mod replay;
-pub mod report;
 pub mod run;
 pub mod select;
-pub mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +24,7 @@ use callgate_call::{
     Call, Caller, Cancel, Digest, Document, Fault, IdempotencyKey, Output, Tier, Wire, chain,
 };
 use callgate_gate::{Entry, Gate};
+use callgate_pilot_events::{Progress, RunEnd, log, progress, report, state};
 use callgate_store::{
     ApprovalId, ApprovalState, PilotBegun, PilotEvent, PilotFacts, PilotHold, PilotNote, StoreError,
 };
@@ -39,7 +36,6 @@ use serde_json::{Map, Value, json};
 use callgate_doors::toolhost::status_of;
 use menu::{Menu, input_for};
 use progress::{Deed, event};
-pub use progress::{Progress, RunEnd};
 use select::choose;
 use state::{after, ds_digest, ds_digest_fast, patch};
 

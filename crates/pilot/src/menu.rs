@@ -7,10 +7,9 @@ use callgate_gate::{Entry, Gate};
 use callgate_wires::toolhost::{PROTECTED, RunRequest, TAG_META, sid};
 use serde_json::{Map, Value, json};
 
-use super::state::sha256;
+use crate::progress::NOOP_AID;
+use crate::state::sha256;
 
-/// What picking the last entry of a menu means.
-pub const NOOP_AID: &str = "AID.NOOP.v1";
 /// Tools on a menu: what four digits can name, and one more for NOOP.
 const TOOLS_MAX: usize = 9998;
 

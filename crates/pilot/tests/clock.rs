@@ -10,7 +10,8 @@ use callgate_call::{
 };
 use callgate_gate::{Catalog, Decision, Entry, Gate, Policy, Rule, Setup};
 use callgate_pilot::replay::{Halt, Replayed};
-use callgate_pilot::{Goals, Pilot, PilotError, Progress, RunEnd};
+use callgate_pilot::{Goals, Pilot, PilotError};
+use callgate_pilot_events::{Progress, RunEnd};
 use callgate_store::{ApprovalId, Options, Store};
 use callgate_testing::TempFolder;
 use callgate_wires::toolhost::RunRequest;

@@ -33,7 +33,7 @@ pub fn tools(
     ground: &Ground,
     executors: &Executors,
 ) -> Result<Vec<Tool>, ExecError> {
-    let mut tools = runs::readers(&parts.store, parts.extensions.report_pilot);
+    let mut tools = runs::readers(&parts.store);
     if !config.exec.off && !config.runs.off {
         tools.push(runs::start(RunSettings {
             programs: exec::programs(parts, config),

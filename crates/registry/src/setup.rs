@@ -19,7 +19,6 @@ use callgate_search::Engine;
 use callgate_store::{Store, StoreError};
 use callgate_tools::files::{self, Files, FilesLimits, Lists};
 use callgate_tools::planner::{self, Program};
-use callgate_tools::runs::TellPilot;
 use callgate_tools::terminals::Terminals;
 use callgate_tools::vector::{self, Vectors};
 
@@ -99,8 +98,6 @@ pub type CheckServices =
 pub struct Extensions {
     /// Checks the settings of doors and exporters.
     pub check: CheckServices,
-    /// Renders the events of a pilot's run.
-    pub report_pilot: TellPilot,
 }
 
 /// Which tools a gate is to have.

@@ -1,7 +1,7 @@
 //! Runs as tools: `runs/start` has an executor run, by the same rules as `exec/run`;
 //! `runs/list`, `runs/get` and `artifacts/read` tell what was kept of runs (`seen.rs`,
 //! `artifact.rs`), those of the pilot among them (`kept.rs`). How a run is carried out is the
-//! runners', and what the events of a pilot's run come to is the pilot's; both are handed in.
+//! runners', and is handed in.
 
 pub(crate) mod artifact;
 mod kept;
@@ -16,7 +16,7 @@ use callgate_call::{
     Fault, Job, Needs, Notification, Output, RunFuture, RunOrder, Runner, Tier, Tool,
 };
 use callgate_sandbox::{Limits, Spec, resolve};
-use callgate_store::{PilotEvent, Store, StoreError};
+use callgate_store::{Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::arguments::arguments;
@@ -41,9 +41,6 @@ pub trait Starts: Send + Sync {
     /// One run to its report. `spec` is the executor without its streams.
     fn start<'a>(&'a self, job: Job<'a>, spec: Spec, order: RunOrder) -> RunFuture<'a>;
 }
-
-/// What the events of a pilot's run have come to: its `report` and its `slots`.
-pub type TellPilot = fn(&[PilotEvent]) -> Result<Value, String>;
 
 /// What the owner lets be run, and how.
 pub struct RunSettings {
@@ -91,10 +88,10 @@ pub fn start(settings: RunSettings) -> Tool {
 
 /// The tools that tell what was kept.
 #[must_use]
-pub fn readers(store: &Arc<Store>, tell: TellPilot) -> Vec<Tool> {
+pub fn readers(store: &Arc<Store>) -> Vec<Tool> {
     vec![
         titled(seen::list(Arc::clone(store)), "List Runs"),
-        titled(seen::get(Arc::clone(store), tell), "Show Run"),
+        titled(seen::get(Arc::clone(store)), "Show Run"),
         titled(artifact::read(Arc::clone(store)), "Read Artifact"),
     ]
 }

@@ -522,7 +522,7 @@ fn run_with_events(store: &Arc<Store>, count: u64) {
 }
 
 fn run_readers(store: &Arc<Store>) -> Vec<Tool> {
-    runs::readers(store, |_| Err("no run of a pilot".to_owned()))
+    runs::readers(store)
 }
 
 /// A run may have gigabytes of events: looking at runs is not done on the thread that all calls

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use callgate_call::bounded::read_path_text;
 use callgate_call::{Caller, Cancel};
 use callgate_pilot::replay::Halt;
-use callgate_pilot::{Progress, log};
+use callgate_pilot_events::{Progress, log};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
 use callgate_store::PilotEvent;

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use callgate_call::{Cancel, Fault, Job, Output, RunFuture, Runner, Tool};
+use callgate_pilot_events::report::report_of_events;
 use callgate_store::{KeptArtifact, PilotRun, Run, RunCursor, RunFilter, RunState, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::kept::{self, KeptRun, RunKind, pilot_events};
-use super::{TellPilot, unread};
+use super::unread;
 use crate::arguments::{NaturalNumber, arguments};
 use crate::{builtin, waited_for};
 
@@ -102,8 +103,8 @@ pub(crate) fn get_schema() -> Value {
 }
 
 /// `runs/get`.
-pub fn get(store: Arc<Store>, tell: TellPilot) -> Tool {
-    let look = move |input: &Value, stop: &Cancel| given(&store, tell, input, stop);
+pub fn get(store: Arc<Store>) -> Tool {
+    let look = move |input: &Value, stop: &Cancel| given(&store, input, stop);
     reader(
         "runs/get",
         "AID.RUNS.GET.v1",
@@ -169,9 +170,9 @@ fn listed(store: &Store, input: &Value) -> Result<Output, Fault> {
 }
 
 /// A run: as it is, or as clients of MCP have resources.
-fn given(store: &Store, tell: TellPilot, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
+fn given(store: &Store, input: &Value, stop: &Cancel) -> Result<Output, Fault> {
     let asked: RunGetArguments<'_> = arguments(input)?;
-    let told = shown(store, tell, &asked, stop)?;
+    let told = shown(store, &asked, stop)?;
     let Some(uri) = asked.uri else {
         return Ok(told);
     };
@@ -183,17 +184,12 @@ fn given(store: &Store, tell: TellPilot, input: &Value, stop: &Cancel) -> Result
     Ok(Output::from_value(json!({ "contents": [content] })))
 }
 
-fn shown(
-    store: &Store,
-    tell: TellPilot,
-    asked: &RunGetArguments<'_>,
-    stop: &Cancel,
-) -> Result<Output, Fault> {
+fn shown(store: &Store, asked: &RunGetArguments<'_>, stop: &Cancel) -> Result<Output, Fault> {
     let run_id = asked.run_id;
     let found = kept::find(store, run_id).map_err(|error| unread(&error))?;
     match found {
         Some(KeptRun::Streamed(run)) => streamed(store, &run, asked, stop),
-        Some(KeptRun::Piloted(run)) => piloted(store, tell, run, asked),
+        Some(KeptRun::Piloted(run)) => piloted(store, run, asked),
         None => Err(Fault::NotFound {
             message: format!("there is no run {run_id:?}"),
         }),
@@ -234,16 +230,11 @@ struct ShownStreamed<'a> {
 }
 
 /// A pilot's run, with its slots where another has artifacts.
-fn piloted(
-    store: &Store,
-    tell: TellPilot,
-    run: PilotRun,
-    asked: &RunGetArguments<'_>,
-) -> Result<Output, Fault> {
+fn piloted(store: &Store, run: PilotRun, asked: &RunGetArguments<'_>) -> Result<Output, Fault> {
     let events = store
         .pilot_events(&run.run)
         .map_err(|error| unread(&error))?;
-    let told = tell(&events).map_err(|message| Fault::Internal { message })?;
+    let told = report_of_events(&events).map_err(|message| Fault::Internal { message })?;
     let page = asked.events_from.map(|from| {
         let mut page = Page::new(from.0, asked);
         let fit = pilot_events(&run.run, &events)

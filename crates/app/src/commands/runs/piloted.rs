@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callgate_pilot::report::report_of_events;
+use callgate_pilot_events::report::report_of_events;
 use callgate_store::{PilotRun, PilotState, Store};
 use callgate_tools::runs::{KeptRun, pilot_events};
 use serde_json::{Value, json};

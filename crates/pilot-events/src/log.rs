@@ -7,7 +7,7 @@ use callgate_wires::json;
 use callgate_wires::toolhost::RunHeader;
 use serde_json::{Value, json};
 
-use super::state::sha256;
+use crate::state::sha256;
 
 /// Deepest nesting of a line: a recorded input, and what stands around it.
 const DEPTH_MAX: usize = 64;

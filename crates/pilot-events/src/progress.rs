@@ -1,5 +1,5 @@
-//! How far a run is, told by its events alone. Whoever goes on with a run, or replays it, reads
-//! the same events in the same way as the one who wrote them.
+//! The progress of a run, computed from its events alone. The pilot that continues a run and the
+//! replay of it read the same events in the same way as the pilot that wrote them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,10 @@ use callgate_store::PilotEvent;
 use callgate_wires::toolhost::{RunHeader, RunRequest, read_patch};
 use serde_json::{Map, Value};
 
-use super::menu::NOOP_AID;
-use super::state;
+use crate::state;
+
+/// The AID of the choice to do nothing more.
+pub const NOOP_AID: &str = "AID.NOOP.v1";
 
 /// The names of events, in the contract's words where it has some.
 #[allow(missing_docs, reason = "the names say what they are")]
@@ -76,9 +78,9 @@ pub struct Chosen {
     pub state_digest: String,
 }
 
-/// What a choice has done.
+/// The effect of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub enum Deed {
     /// Nothing more: the run ends.
     Noop,
     /// A person is asked.
@@ -90,7 +92,8 @@ pub(super) enum Deed {
 }
 
 impl Chosen {
-    pub(super) fn deed(&self) -> Deed {
+    /// The effect of this choice.
+    pub fn deed(&self) -> Deed {
         match self.kind.as_str() {
             "NOOP" => Deed::Noop,
             "PICK" if self.aid == NOOP_AID => Deed::Noop,
@@ -251,7 +254,7 @@ impl Progress {
     }
 
     /// How often a tool was called at the menu and the state of this choice.
-    pub(super) fn met(&self, chosen: &Chosen) -> u32 {
+    pub fn met(&self, chosen: &Chosen) -> u32 {
         let at = (chosen.menu_digest.clone(), chosen.state_digest.clone());
         self.met.get(&at).copied().unwrap_or(0)
     }

@@ -111,7 +111,8 @@ pub fn fits(output: &Output) -> Result<(), Fault> {
 /// Largest output of a step with what it puts into slots: it is in the journal twice.
 const STEP_BYTES_MAX: usize = 256 * 1024;
 
-pub(super) fn to_wire(artifact: Artifact) -> wire::Artifact {
+/// The artifact of a slot as the toolhost contract writes it.
+pub fn to_wire(artifact: Artifact) -> wire::Artifact {
     let Artifact {
         kind,
         provenance,
