@@ -171,6 +171,7 @@ fn answer(
     }
     let wanted = wanted(asked, size(about), files.limits.read_bytes_max)?;
     let wrong = |error| fault(error, path);
+    // Moved into the answer: a struct would have its content, of megabytes, copied once more.
     answer[field] = match encoding {
         Encoding::Utf8 => {
             let bytes = content.bytes(&wanted).map_err(wrong)?;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Draft;
 
 /// The tasks of an answer, parents before their children.
+/// Members are looked up one by one, so that a refusal names the one that is wrong.
 pub fn drafts(answer: &Value) -> Result<Vec<Draft>, Fault> {
     let tasks = answer.get("tasks").and_then(Value::as_array);
     let tasks = tasks.ok_or_else(|| wrong("`tasks` must be an array"))?;

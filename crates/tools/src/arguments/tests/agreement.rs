@@ -295,7 +295,7 @@ fn refused(schema: &Value) -> Vec<(String, Value)> {
     ];
     for (kind, value) in others {
         if !types.is_empty() && !types.contains(&kind) {
-            all.push((format!("is a {kind}"), value));
+            all.push((format!("is of type {kind}"), value));
         }
     }
     if types.contains(&"integer") {
