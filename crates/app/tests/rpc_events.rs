@@ -319,10 +319,10 @@ fn frames() {
         ws.send(first, payload);
         assert_eq!(ws.frame(), (8, code.to_be_bytes().to_vec()));
     }
-    // Too large is said before it is sent.
+    // Too large is said after the head, before the payload is sent.
     let mut ws = Ws::open(port, None);
     let length = (16 * 1024 * 1024 + 1_u64).to_be_bytes();
-    ws.0.write_all(&[&[0x81, 0xff][..], &length].concat())
+    ws.0.write_all(&[&[0x81, 0xff][..], &length, &[0; 4]].concat())
         .expect("write");
     assert_eq!(ws.frame(), (8, 1009_u16.to_be_bytes().to_vec()));
     // On a connection that was used before, with the first message right behind.

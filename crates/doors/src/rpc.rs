@@ -6,6 +6,7 @@ mod conversation;
 mod discover;
 mod errors;
 mod events;
+mod frames;
 pub mod http;
 mod list;
 #[cfg(test)]

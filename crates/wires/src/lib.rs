@@ -12,4 +12,3 @@ pub mod sse;
 pub mod stream;
 pub mod tool_protocol;
 pub mod toolhost;
-pub mod ws;

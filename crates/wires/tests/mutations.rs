@@ -19,7 +19,6 @@ use callgate_wires::toolhost::{
     LeaseCommand, Manifest, Request, RequestInput, RunRequest, Selection, SelectionKind,
     StateMessage, patch_value, read_patch, write_delta, write_snapshot,
 };
-use callgate_wires::ws::{self, Broken, Came, Decoder};
 use serde_json::{Value, json};
 
 const CASES: usize = 100_000;
@@ -559,54 +558,6 @@ fn json_rpc_envelopes() {
         }
     };
     cases("json-rpc envelopes", &ENVELOPES, accepts);
-}
-
-/// All that a client's bytes come to, fed in two pieces.
-fn frames(bytes: &[u8], cut: usize) -> (Vec<Came>, Option<Broken>) {
-    let mut decoder = Decoder::new(300);
-    let mut came = Vec::new();
-    for piece in [&bytes[..cut], &bytes[cut..]] {
-        decoder.feed(piece);
-        loop {
-            match decoder.next_message() {
-                Ok(Some(one)) => came.push(one),
-                Ok(None) => break,
-                Err(broken) => return (came, Some(broken)),
-            }
-        }
-    }
-    (came, None)
-}
-
-/// Frames of a WebSocket: the same messages however they are cut, none above the bound.
-#[test]
-fn web_socket_frames() {
-    let masked = |payload: &[u8]| {
-        let mut frame = Vec::new();
-        ws::write_text(payload, &mut frame);
-        frame[1] |= 0x80;
-        let head = frame.len() - payload.len();
-        frame.splice(head..head, [0; 4]);
-        frame
-    };
-    let short = masked(b"{}");
-    let mut parts = masked(b"in three ");
-    parts[0] = 1;
-    parts.extend([0x89, 0x81, 0, 0, 0, 0, b'?', 0x80, 0x85, 0, 0, 0, 0]);
-    parts.extend(b"parts");
-    let long = masked(&[b'x'; 290]);
-    let seeds: [&[u8]; 3] = [&short, &parts, &long];
-    let mut random = Random::new("cuts");
-    cases("web socket frames", &seeds, |bytes| {
-        let whole = frames(bytes, 0);
-        assert_eq!(frames(bytes, random.below(bytes.len() + 1)), whole);
-        for came in &whole.0 {
-            if let Came::Message(message) = came {
-                assert!(message.len() <= 300 && std::str::from_utf8(message).is_ok());
-            }
-        }
-        !whole.0.is_empty()
-    });
 }
 
 const METADATA: [&[u8]; 3] = [

@@ -11,14 +11,15 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use callgate_wires::jsonrpc::{INVALID_REQUEST, RpcError};
-use callgate_wires::ws::{self, Came, Decoder};
 use hyper_util::rt::TokioIo;
-use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep_until};
+use tungstenite::handshake::derive_accept_key;
+use tungstenite::protocol::frame::coding::CloseCode;
 
 use super::Reached;
 use super::conversation::{Ends, Received, converse};
+use super::frames::{Frames, Incoming, write_close, write_ping, write_text};
 use super::http::{Door, answer};
 use crate::mcp::stdio::LINE_BYTES_MAX;
 use callgate_listener::tcp::Leaves;
@@ -33,8 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::ZERO;
 
 const READ_BYTES: usize = 16 * 1024;
-/// What RFC 6455 adds to a client's key.
-const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 pub(super) async fn open(State(door): Door, mut request: axum::extract::Request) -> Response {
     let identity = match door.admit(request.headers()).await {
@@ -56,7 +55,7 @@ pub(super) async fn open(State(door): Door, mut request: axum::extract::Request)
     let bearer = kept_bearer(request.headers());
     let rpc = Arc::clone(&door.rpc);
     // What went wrong on the way is the client's.
-    let talk = async move |socket: Frames<Box<dyn Socket>>| {
+    let talk = async move |socket: WebSocket<Box<dyn Socket>>| {
         let _place = place;
         let stop = rpc.closing.stop.clone();
         tokio::select! {
@@ -66,14 +65,14 @@ pub(super) async fn open(State(door): Door, mut request: axum::extract::Request)
     };
     match request.extensions().get::<Leaves>() {
         Some(leaves) => leaves.then(Box::new(|stream, read| {
-            Box::pin(async move { talk(Frames::new(Box::new(stream), &read)).await })
+            Box::pin(async move { talk(WebSocket::new(Box::new(stream), &read)).await })
         })),
         None => {
             let upgrade = hyper::upgrade::on(&mut request);
             door.rpc.listeners.tasks.spawn(async move {
                 if let Ok(upgraded) = upgrade.await {
                     let stream = Box::new(TokioIo::new(upgraded));
-                    talk(Frames::new(stream, &Bytes::new())).await;
+                    talk(WebSocket::new(stream, &Bytes::new())).await;
                 }
             });
         }
@@ -98,10 +97,7 @@ fn accepted(headers: &HeaderMap) -> Option<HeaderValue> {
     if !handshake || !is_key {
         return None;
     }
-    let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
-    digest.update(key.as_bytes());
-    digest.update(GUID);
-    HeaderValue::from_str(&STANDARD.encode(digest.finish())).ok()
+    HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok()
 }
 
 fn switching(accepted: &HeaderValue) -> Response {
@@ -131,10 +127,10 @@ trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
 
-/// A connection whose bytes are frames.
-struct Frames<S> {
+/// A connection on which WebSocket messages come and go.
+struct WebSocket<S> {
     socket: S,
-    decoder: Decoder,
+    frames: Frames,
     chunk: Vec<u8>,
     /// Nothing more is read.
     ended: bool,
@@ -143,30 +139,22 @@ struct Frames<S> {
     ask_at: Instant,
 }
 
-impl<S> Frames<S> {
+impl<S> WebSocket<S> {
     fn new(socket: S, read: &[u8]) -> Self {
-        let mut decoder = Decoder::new(LINE_BYTES_MAX);
-        decoder.feed(read);
+        let mut frames = Frames::new(LINE_BYTES_MAX);
+        frames.feed(read);
         Self {
             socket,
-            decoder,
+            frames,
             chunk: vec![0; READ_BYTES],
             ended: false,
             asked: false,
             ask_at: Instant::now() + PING_EVERY,
         }
     }
-
-    /// The goodbye to a client that said so, or that we do not understand.
-    fn close(&mut self, code: u16) -> Received {
-        self.ended = true;
-        let mut out = Vec::new();
-        ws::write_close(code, &mut out);
-        Received::Reply(out)
-    }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Frames<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for WebSocket<S> {
     const GRACE: Duration = GRACE;
     const PATIENCE: Option<Duration> = Some(PATIENCE);
 
@@ -179,17 +167,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Frames<S> {
             if self.ended {
                 return Ok(Received::End);
             }
-            match self.decoder.next_message() {
-                Ok(Some(Came::Message(message))) => return Ok(Received::Message(message)),
-                Ok(Some(Came::Ping(payload))) => {
-                    let mut out = Vec::new();
-                    ws::write_pong(&payload, &mut out);
-                    return Ok(Received::Reply(out));
+            match self.frames.next() {
+                Some(Incoming::Message(message)) => return Ok(Received::Message(message)),
+                Some(Incoming::Ping(pong)) => return Ok(Received::Reply(pong)),
+                Some(Incoming::Close(close)) => {
+                    self.ended = true;
+                    return Ok(Received::Reply(close));
                 }
-                Ok(Some(Came::Pong)) => continue,
-                Ok(Some(Came::Close)) => return Ok(self.close(1000)),
-                Ok(None) => {}
-                Err(broken) => return Ok(self.close(broken.code())),
+                None => {}
             }
             // A read that is given up has taken nothing.
             let read = tokio::select! {
@@ -201,13 +186,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Frames<S> {
                 Some(0) => self.ended = true,
                 Some(read) => {
                     self.asked = false;
-                    self.decoder.feed(&self.chunk[..read]);
+                    self.frames.feed(&self.chunk[..read]);
                 }
                 None if self.asked => self.ended = true,
                 None => {
                     self.asked = true;
                     let mut out = Vec::new();
-                    ws::write_ping(&mut out);
+                    write_ping(&mut out);
                     return Ok(Received::Reply(out));
                 }
             }
@@ -215,7 +200,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Frames<S> {
     }
 
     fn put(&self, message: &[u8], out: &mut Vec<u8>) {
-        ws::write_text(message, out);
+        write_text(message, out);
     }
 
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -225,7 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Ends for Frames<S> {
 
     fn put_farewell(&self, out: &mut Vec<u8>) {
         if !self.ended {
-            ws::write_close(ws::GOING_AWAY, out);
+            write_close(CloseCode::Away, out);
         }
     }
 }
