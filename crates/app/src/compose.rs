@@ -39,7 +39,7 @@ pub fn open(
     environment: &Environment,
     paths: Paths,
     no_state: NoState,
-) -> Result<Parts<'_>, StoreError> {
+) -> Result<Parts, StoreError> {
     let config = Config::default();
     let parts = open_for(environment, paths, &config, no_state)?;
     // A damaged chain must not keep `audit verify` from saying so: it is met again by
@@ -61,12 +61,12 @@ pub fn open(
 }
 
 /// Opens the state for a configuration that counts.
-pub fn open_for<'a>(
-    environment: &'a Environment,
+pub fn open_for(
+    environment: &Environment,
     paths: Paths,
     config: &Config,
     no_state: NoState,
-) -> Result<Parts<'a>, StoreError> {
+) -> Result<Parts, StoreError> {
     let options = Options {
         may_lack_folder: no_state == NoState::Borne,
         ..store_options(config)
@@ -84,7 +84,7 @@ pub fn open_for<'a>(
     let engine = Arc::new(engine);
     let notes = Arc::new(engine.beside(&paths.state.join("memory")));
     Ok(Parts {
-        environment,
+        environment: Arc::new(environment.clone()),
         paths,
         engine,
         notes,
@@ -125,7 +125,7 @@ fn check_services(
 }
 
 /// The gate in front of a setup.
-pub fn gate(parts: &Parts<'_>, setup: Setup) -> Gate {
+pub fn gate(parts: &Parts, setup: Setup) -> Gate {
     let seed = getrandom::u64().unwrap_or_else(|_| {
         // Without randomness the process id and the clock must keep ids apart.
         parts.clock.now().0 ^ (u64::from(std::process::id()) << 40)

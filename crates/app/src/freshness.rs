@@ -1,6 +1,7 @@
 //! Keeps the search index up to what the files are, while the gate runs: what changes is told by
 //! the kernel and looked at a moment later. Where there is no index nothing is done.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ const LEFT_MAX: usize = 1024;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Never ends. Dropped, it stops what is under way.
-pub async fn keep(parts: &Parts<'_>) {
+pub async fn keep(parts: Arc<Parts>) -> Infallible {
+    let parts = &*parts;
     let cancel = Cancel::new();
     let _stops = cancel.clone().drop_guard();
     let mut tick = tokio::time::interval(TICK);
@@ -106,7 +108,7 @@ enum Embedded {
 }
 
 /// A few vectors, where somebody has begun with them.
-fn embed(parts: &Parts<'_>, cancel: &Cancel) -> Option<JoinHandle<Embedded>> {
+fn embed(parts: &Parts, cancel: &Cancel) -> Option<JoinHandle<Embedded>> {
     let engine = Arc::clone(&parts.engine);
     let store = parts.vector_store().ok()?;
     let cancel = cancel.clone();

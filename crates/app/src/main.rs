@@ -13,6 +13,7 @@ mod issuer;
 mod mcp;
 mod notify;
 mod pilot;
+mod services;
 mod show;
 mod telemetry;
 mod watch;

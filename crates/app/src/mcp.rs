@@ -20,7 +20,7 @@ use crate::commands::relay::say_given_up;
 pub const TASK_AFTER: Duration = Duration::from_secs(3);
 
 /// The server in front of `gate`.
-pub fn server(parts: &Parts<'_>, gate: Arc<Gate>, task_after: Duration) -> Arc<Server> {
+pub fn server(parts: &Parts, gate: Arc<Gate>, task_after: Duration) -> Arc<Server> {
     // Where the state can not be written, what clients keep is good for this process only.
     let key = parts.store.secret("mcp").unwrap_or_else(|_| {
         let mut key = [0; 32];
@@ -40,12 +40,17 @@ pub fn server(parts: &Parts<'_>, gate: Arc<Gate>, task_after: Duration) -> Arc<S
 
 /// Serves the owner of standard input and output until it hangs up or we are told to stop: all tools,
 /// or only those that fit a pattern.
-pub async fn serve_stdio(server: &Arc<Server>, uid: u32, only: &[String]) -> Result<(), String> {
+pub async fn serve_stdio(
+    server: &Arc<Server>,
+    uid: u32,
+    only: &[String],
+    stop: &Cancel,
+) -> Result<(), String> {
     let stdin = PipeReader::new(io::stdin().as_fd())
         .map_err(|error| format!("read standard input: {error}"))?;
     let stdout = PipeWriter::new(io::stdout().as_fd())
         .map_err(|error| format!("write standard output: {error}"))?;
-    let left = serve_ends(server, uid, only, Stdio { stdin, stdout }).await?;
+    let left = serve_ends(server, uid, only, Stdio { stdin, stdout }, stop).await?;
     say_given_up(left, GRACE);
     Ok(())
 }
@@ -56,20 +61,18 @@ pub async fn serve_ends(
     uid: u32,
     only: &[String],
     ends: impl Ends,
+    stop: &Cancel,
 ) -> Result<usize, String> {
     let mut signals = StopSignals::watch()?;
     let peer = Peer::new(Caller::uid(uid), Wire::Mcp, None, only);
-    let stop = Cancel::new();
-    let told = async {
-        signals.next().await;
-        // Running calls end, and their ends are recorded.
+    // Running calls end, and their ends are recorded.
+    let stopped = signals.then(|| {
         stop.cancel();
         server.cancel_all();
-        std::future::pending::<()>().await;
-    };
+    });
     let ended = tokio::select! {
-        ended = stdio::serve(server, peer, ends, &stop) => ended,
-        () = told => unreachable!("waits for the conversation to end"),
+        ended = stdio::serve(server, peer, ends, stop) => ended,
+        never = stopped => match never {},
     };
     server.cancel_all();
     server.stop().await;

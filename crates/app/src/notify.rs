@@ -2,6 +2,7 @@
 //! Nobody's outcome depends on it. `callgate run` tells of its own runs; of those that come by a
 //! wire, the process that serves it does.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,9 +125,9 @@ impl Notifier {
     }
 
     /// `[runs] webhook` of the configuration in force.
-    pub fn configured(parts: &Parts<'_>) -> Result<Option<Self>, NoticeError> {
+    pub fn configured(parts: &Parts) -> Result<Option<Self>, NoticeError> {
         match &parts.in_force()?.into_config().runs.webhook {
-            Some(webhook) => Ok(Some(Self::from_config(webhook, parts.environment)?)),
+            Some(webhook) => Ok(Some(Self::from_config(webhook, &parts.environment)?)),
             None => Ok(None),
         }
     }
@@ -207,7 +208,8 @@ fn signature(secret: &hmac::Key, seconds: u64, body: &str) -> String {
 const TELLING_MAX: usize = 64;
 
 /// Tells `[runs] webhook` of every run that ends in this process.
-pub fn follow<'a>(parts: &'a Parts<'_>) -> impl Future<Output = ()> + 'a {
+pub fn follow(parts: &Arc<Parts>) -> impl Future<Output = Infallible> + use<> {
+    let parts = Arc::clone(parts);
     let mut heard = parts.topics.listen(parts.topics.connection());
     async move {
         let mut telling: JoinSet<Result<(), NoticeError>> = JoinSet::new();
@@ -215,7 +217,7 @@ pub fn follow<'a>(parts: &'a Parts<'_>) -> impl Future<Output = ()> + 'a {
             // Neither arm loses anything when it is dropped.
             tokio::select! {
                 told = heard.next(), if telling.len() < TELLING_MAX => match told {
-                    Told::Event(event) => begin_telling(parts, &event, &mut telling),
+                    Told::Event(event) => begin_telling(&parts, &event, &mut telling),
                     Told::Gap(missed) => tracing::warn!(missed, "ends of runs may be untold"),
                 },
                 Some(done) = telling.join_next() => {
@@ -229,7 +231,7 @@ pub fn follow<'a>(parts: &'a Parts<'_>) -> impl Future<Output = ()> + 'a {
     }
 }
 
-fn begin_telling(parts: &Parts<'_>, event: &Event, telling: &mut JoinSet<Result<(), NoticeError>>) {
+fn begin_telling(parts: &Parts, event: &Event, telling: &mut JoinSet<Result<(), NoticeError>>) {
     if event.name != "runs/updated" {
         return;
     }
@@ -251,7 +253,7 @@ fn begin_telling(parts: &Parts<'_>, event: &Event, telling: &mut JoinSet<Result<
 }
 
 /// Whom to tell of a run's end, and what; nothing if nobody wants to know.
-fn notice_of(parts: &Parts<'_>, run_id: &str) -> Result<Option<(Notifier, String)>, NoticeError> {
+fn notice_of(parts: &Parts, run_id: &str) -> Result<Option<(Notifier, String)>, NoticeError> {
     let Some(notifier) = Notifier::configured(parts)? else {
         return Ok(None);
     };

@@ -20,7 +20,7 @@ use callgate_wires::toolhost::SELECTION_BYTES_MAX;
 use crate::compose::chain;
 
 /// The settings of runs, by the configuration in force.
-pub fn pilot_settings(parts: &Parts<'_>) -> Result<PilotSettings, String> {
+pub fn pilot_settings(parts: &Parts) -> Result<PilotSettings, String> {
     let in_force = parts.in_force().map_err(|error| chain(&error))?;
     let files = in_force.source().map(|source| source.files.clone());
     let config = in_force.into_config();
@@ -30,11 +30,7 @@ pub fn pilot_settings(parts: &Parts<'_>) -> Result<PilotSettings, String> {
     })
 }
 
-fn policy(
-    parts: &Parts<'_>,
-    config: &Config,
-    files: &[PathBuf],
-) -> Result<Option<Arc<Entry>>, String> {
+fn policy(parts: &Parts, config: &Config, files: &[PathBuf]) -> Result<Option<Arc<Entry>>, String> {
     let PilotConfig {
         policy: command,
         env,
@@ -54,7 +50,7 @@ fn policy(
     let settings = PolicySettings {
         name: tool.name.clone(),
         command: command.iter().map(OsString::from).collect(),
-        env: child_env(parts.environment, env).map_err(|error| about(chain(&error)))?,
+        env: child_env(&parts.environment, env).map_err(|error| about(chain(&error)))?,
         cwd: parts.paths.workspace.clone(),
         questions,
         needs: needs.ok_or("pilot.policy: it has no needs")?,
@@ -67,8 +63,8 @@ fn policy(
 }
 
 /// Outside the state, which no child may enter.
-fn questions(parts: &Parts<'_>) -> Result<Passing, String> {
-    let environment = parts.environment;
+fn questions(parts: &Parts) -> Result<Passing, String> {
+    let environment = &parts.environment;
     let temporary = environment
         .os("TMPDIR")
         .map_or(Path::new("/tmp"), Path::new);

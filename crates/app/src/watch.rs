@@ -1,6 +1,8 @@
 //! A configuration that changes while it is served: looked at now and then, and put in place
 //! once it is trusted. What it restricts is put in place at once.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use callgate_call::Digest;
@@ -33,7 +35,7 @@ pub struct Watched {
 }
 
 impl Seen {
-    fn look(parts: &Parts<'_>, memo: &mut Memo) -> Result<Self, StoreError> {
+    fn look(parts: &Parts, memo: &mut Memo) -> Result<Self, StoreError> {
         let file = parts.paths.workspace.join(CONFIG_FILE);
         let config = std::fs::metadata(&file)
             .ok()
@@ -41,7 +43,7 @@ impl Seen {
         // The digest covers the files it refers to as well; they are few and small, or packs.
         let declared = declared(&parts.paths, &parts.store)?;
         let root = &parts.paths.workspace;
-        let digest = digest_now(parts.environment, root, declared, memo);
+        let digest = digest_now(&parts.environment, root, declared, memo);
         let trusted = parts.store.trusted(CONFIG_FILE)?;
         Ok(Self {
             config,
@@ -53,7 +55,7 @@ impl Seen {
 
 impl Watched {
     /// How things are now.
-    pub fn now(parts: &Parts<'_>) -> Result<Self, StoreError> {
+    pub fn now(parts: &Parts) -> Result<Self, StoreError> {
         Ok(Self {
             seen: Seen::look(parts, &mut Memo::default())?,
             restrictions: parts.in_force()?.restrictions,
@@ -62,7 +64,13 @@ impl Watched {
 
     /// Reloads the configuration when it or the trust in it changes, and tells `then` whether
     /// trust was taken back.
-    pub async fn follow(mut self, parts: &Parts<'_>, gate: &Gate, then: &dyn Fn(bool)) {
+    pub async fn follow(
+        mut self,
+        parts: Arc<Parts>,
+        gate: Arc<Gate>,
+        then: impl Fn(bool),
+    ) -> Infallible {
+        let (parts, gate) = (&*parts, &*gate);
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut memo = Memo::default();
@@ -95,7 +103,7 @@ impl Watched {
 
     /// Puts a new trusted configuration in place, and restrictions of one that is not trusted;
     /// anything else keeps the old one and says why, in the log and in the gate's status.
-    fn reload(&mut self, parts: &Parts<'_>, gate: &Gate, in_force: InForce) {
+    fn reload(&mut self, parts: &Parts, gate: &Gate, in_force: InForce) {
         let (note, restrictions) = (in_force.note(), in_force.restrictions.clone());
         let (doubt, doubt_if_kept) = (in_force.doubt(), in_force.doubt_if_kept());
         match in_force.basis {
@@ -122,7 +130,7 @@ impl Watched {
 }
 
 /// The owner's word was taken back: what is left without it, is served.
-fn withdraw(parts: &Parts<'_>, gate: &Gate, in_force: InForce, why: &str) {
+fn withdraw(parts: &Parts, gate: &Gate, in_force: InForce, why: &str) {
     let closed = Parts::closed(&in_force);
     match parts.setup_in_force(in_force) {
         Ok(setup) => {
@@ -152,7 +160,7 @@ fn keep(gate: &Gate, reason: &str, doubt: Option<String>) {
 
 /// Puts a configuration in force in place; gives its doubtful rules. One that does not hold
 /// together leaves the old one in place.
-fn put(parts: &Parts<'_>, gate: &Gate, in_force: InForce) -> Option<Vec<String>> {
+fn put(parts: &Parts, gate: &Gate, in_force: InForce) -> Option<Vec<String>> {
     let doubt_if_kept = in_force.doubt_if_kept();
     match parts.setup_in_force(in_force) {
         Ok(setup) => {

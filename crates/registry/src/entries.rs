@@ -29,7 +29,7 @@ const TIER: u8 = 1;
 
 /// What may be run, and what has been.
 pub struct Functions {
-    environment: Environment,
+    environment: Arc<Environment>,
     workspace: PathBuf,
     ground: Ground,
     spawner: Arc<Spawner>,
@@ -52,13 +52,13 @@ struct Made {
 impl Functions {
     /// Those of a workspace that fit one of `patterns`.
     pub fn new(
-        parts: &Parts<'_>,
+        parts: &Parts,
         patterns: Vec<String>,
         service: ServiceConfig,
         closed: Option<&Ground>,
     ) -> Self {
         Self {
-            environment: parts.environment.clone(),
+            environment: Arc::clone(&parts.environment),
             workspace: parts.paths.workspace.clone(),
             ground: Ground::new(&parts.paths, &Config::default(), &[]),
             spawner: Arc::clone(&parts.spawner),

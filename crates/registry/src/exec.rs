@@ -55,7 +55,7 @@ pub enum ExecError {
 
 /// The tool; nothing where the owner wants none.
 pub fn tool(
-    parts: &Parts<'_>,
+    parts: &Parts,
     config: &Config,
     ground: &Ground,
     secrets: &Secrets,
@@ -90,7 +90,7 @@ pub fn tool(
 }
 
 /// What callers may run, by `exec/run` and on terminals.
-pub fn programs(parts: &Parts<'_>, config: &Config) -> Programs {
+pub fn programs(parts: &Parts, config: &Config) -> Programs {
     let named = |name: &String| (name.clone(), name.clone());
     let workspace = parts.paths.workspace.clone();
     let allow = config.exec.allow.iter();
@@ -121,16 +121,16 @@ pub fn programs(parts: &Parts<'_>, config: &Config) -> Programs {
 }
 
 /// The owner's toolchains, as far as programs may read them. R-42.
-pub fn toolchains(parts: &Parts<'_>, config: &Config) -> Toolchains {
+pub fn toolchains(parts: &Parts, config: &Config) -> Toolchains {
     match config.exec.toolchains {
         Some(false) => Toolchains::default(),
-        None | Some(true) => Toolchains::find(parts.environment),
+        None | Some(true) => Toolchains::find(&parts.environment),
     }
 }
 
 /// Where the homes of programs are: with the state, or where those of another user can enter.
-pub fn homes_folder(parts: &Parts<'_>) -> PathBuf {
-    let elsewhere = project::code_home(parts.environment, &parts.paths.workspace);
+pub fn homes_folder(parts: &Parts) -> PathBuf {
+    let elsewhere = project::code_home(&parts.environment, &parts.paths.workspace);
     match elsewhere {
         Some(folder) => real(&folder).join("homes").join(parts.paths.id()),
         None => real(&parts.paths.state).join("homes"),
@@ -138,15 +138,15 @@ pub fn homes_folder(parts: &Parts<'_>) -> PathBuf {
 }
 
 /// The user and group that programs become, where that is not ours. P-16.
-fn heir(parts: &Parts<'_>) -> Option<(u32, u32)> {
+fn heir(parts: &Parts) -> Option<(u32, u32)> {
     let workspace = &parts.paths.workspace;
     let owner = workspace.metadata().ok()?;
-    project::is_of_another(parts.environment, workspace).then(|| (owner.uid(), owner.gid()))
+    project::is_of_another(&parts.environment, workspace).then(|| (owner.uid(), owner.gid()))
 }
 
 /// The owner's home, of which programs see nothing but what they may read. None where that is found
 /// by links of the home, which would be gone as well.
-fn covered_home(parts: &Parts<'_>, config: &Config) -> Option<PathBuf> {
+fn covered_home(parts: &Parts, config: &Config) -> Option<PathBuf> {
     let home = parts.environment.os("HOME").map(Path::new)?;
     let leads_out = |path: &String| match path.strip_prefix("~/") {
         Some(rest) => is_link_in(home, &home.join(rest)),
@@ -178,7 +178,7 @@ pub fn ipc(config: &Config) -> IpcConfig {
 }
 
 /// Those of a tool that may write the workspace, and says no more than the owner does.
-pub fn needs(parts: &Parts<'_>, config: &Config, ground: &Ground) -> Result<Arc<Needs>, ExecError> {
+pub fn needs(parts: &Parts, config: &Config, ground: &Ground) -> Result<Arc<Needs>, ExecError> {
     let exec = &config.exec;
     if let Some(bytes) = exec.home_max_bytes.filter(|bytes| *bytes < HOME_BYTES_MIN) {
         return Err(ExecError::HomeBytes(bytes));

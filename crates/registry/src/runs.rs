@@ -14,7 +14,7 @@ use crate::needs::Ground;
 use crate::setup::Parts;
 
 /// Starts runs, and keeps what they stream in the store of the workspace.
-pub fn executors(parts: &Parts<'_>, secrets: &Secrets) -> Executors {
+pub fn executors(parts: &Parts, secrets: &Secrets) -> Executors {
     Executors::new(ExecutorParts {
         spawner: Arc::clone(&parts.spawner),
         runs: Arc::new(RunKeeper::new(Arc::clone(&parts.store))),
@@ -28,7 +28,7 @@ pub fn executors(parts: &Parts<'_>, secrets: &Secrets) -> Executors {
 /// The tools over runs. Who may run no programs may start no executors either; what was kept is
 /// there to be read all the same.
 pub fn tools(
-    parts: &Parts<'_>,
+    parts: &Parts,
     config: &Config,
     ground: &Ground,
     executors: &Executors,

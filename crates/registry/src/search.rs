@@ -23,7 +23,7 @@ pub enum SearchError {
     Server(String),
 }
 
-impl Parts<'_> {
+impl Parts {
     /// The one that the configuration in force names, else our own.
     pub fn vector_store(&self) -> Result<Arc<dyn VectorStore>, SetupError> {
         let config = self.in_force()?.into_config();

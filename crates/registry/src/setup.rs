@@ -60,9 +60,9 @@ const SECRET_WORDS: [&str; 7] = [
 ];
 
 /// Everything one process needs to serve a workspace.
-pub struct Parts<'a> {
+pub struct Parts {
     /// Environment of the process.
-    pub environment: &'a Environment,
+    pub environment: Arc<Environment>,
     /// Folders and sockets of the workspace.
     pub paths: Paths,
     /// Journal, keys and artifacts of the workspace.
@@ -109,10 +109,10 @@ pub enum Builtins {
     Without,
 }
 
-impl<'a> Parts<'a> {
+impl Parts {
     /// Which configuration is in force, and why.
     pub fn in_force(&self) -> Result<InForce, StoreError> {
-        InForce::look(self.environment, &self.paths, &self.store)
+        InForce::look(&self.environment, &self.paths, &self.store)
     }
 
     /// The workspace's setup, by the configuration in force. The error is one that does not hold
@@ -188,10 +188,10 @@ impl<'a> Parts<'a> {
         note: String,
     ) -> Result<Setup, SettingsError> {
         let secrets = self.secrets(&config);
-        let policy = policy(self.environment, &config)?;
+        let policy = policy(&self.environment, &config)?;
         config.builtins.check()?;
         // Only checked, so that nothing is trusted that could not be served.
-        (self.extensions.check)(&config, self.environment, &self.clock)
+        (self.extensions.check)(&config, &self.environment, &self.clock)
             .map_err(SettingsError::Service)?;
         let breaker = BreakerPolicy {
             failures_max: config.breaker.failures_max,
@@ -213,9 +213,9 @@ impl<'a> Parts<'a> {
         let tools = std::mem::take(&mut config.tools);
         let (remotes, worker, node_worker) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         let make_remotes = || Arc::new(self.remotes(&config.secrets));
-        let code_home = project::code_home(self.environment, &self.paths.workspace);
+        let code_home = project::code_home(&self.environment, &self.paths.workspace);
         let mut workshop = Workshop {
-            environment: self.environment,
+            environment: &self.environment,
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             ground: &ground,
@@ -288,7 +288,7 @@ impl<'a> Parts<'a> {
     pub fn tool_alone(&self, config: &Config, tool: ToolConfig) -> Result<Tool, ToolError> {
         let ground = Ground::new(&self.paths, config, &[]);
         let mut workshop = Workshop {
-            environment: self.environment,
+            environment: &self.environment,
             root: self.paths.workspace.clone(),
             spawner: Arc::clone(&self.spawner),
             ground: &ground,
@@ -353,7 +353,7 @@ impl<'a> Parts<'a> {
         Remotes {
             dialer: Arc::clone(&self.dialer),
             containers: Arc::clone(&self.containers),
-            secrets: Arc::new(remote::named_secrets(self.environment, secrets)),
+            secrets: Arc::new(remote::named_secrets(&self.environment, secrets)),
             profiles: remote::profiles(&self.store),
         }
     }
@@ -361,7 +361,7 @@ impl<'a> Parts<'a> {
     /// What Python and Node run. A child that becomes somebody else (P-16) may not enter the
     /// state, and gets the worker as text.
     fn worker(&self, node: bool) -> Vec<OsString> {
-        let another = project::is_of_another(self.environment, &self.paths.workspace);
+        let another = project::is_of_another(&self.environment, &self.paths.workspace);
         match (node, another) {
             (false, false) => python::worker(&self.store),
             (false, true) => python::worker_as_text(),

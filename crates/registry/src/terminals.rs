@@ -18,7 +18,7 @@ const SHELL: &str = "/bin/sh";
 
 /// The tools over the sessions of this process; none where the owner wants none.
 pub fn tools(
-    parts: &Parts<'_>,
+    parts: &Parts,
     ground: &Ground,
     config: &Config,
     secrets: &Secrets,
@@ -29,7 +29,7 @@ pub fn tools(
     let settings = TerminalSettings {
         programs: programs(parts, config),
         own: ground.own(),
-        shell: shell(parts.environment),
+        shell: shell(&parts.environment),
         secrets: secrets.clone(),
         limits: Limits {
             processes: Some(exec::processes(config)),

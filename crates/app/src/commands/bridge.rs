@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use callgate_call::Cancel;
 use callgate_doors::bridge::Pool;
 use callgate_doors::mcp::{Behind, Seal, Server, Settings};
 use callgate_registry::environment::Environment;
@@ -52,5 +53,5 @@ fn run(environment: &Environment, socket: &Path, schema: &Path) -> Result<(), St
     getrandom::fill(&mut key).map_err(|error| format!("no randomness: {error}"))?;
     let seal = Seal::new(key, Arc::new(SystemClock::new(environment)));
     let server = Arc::new(Server::new(Behind::Relay(Arc::new(pool)), settings, seal));
-    runtime()?.block_on(serve_stdio(&server, environment.uid, &[]))
+    runtime()?.block_on(serve_stdio(&server, environment.uid, &[], &Cancel::new()))
 }

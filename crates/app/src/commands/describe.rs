@@ -90,7 +90,7 @@ fn module_of_file(target: &str) -> Option<String> {
 
 /// Reads what the functions of a configuration's Python tools declare. A module that cannot be
 /// imported declares nothing, and the second part says why.
-pub fn declarations(parts: &Parts<'_>, source: &Source) -> (Declarations, Vec<String>) {
+pub fn declarations(parts: &Parts, source: &Source) -> (Declarations, Vec<String>) {
     let root = &parts.paths.workspace;
     let (mut all, mut doubts) = (Declarations::default(), Vec::new());
     for tool in &source.config.tools {
@@ -122,12 +122,7 @@ pub fn declarations(parts: &Parts<'_>, source: &Source) -> (Declarations, Vec<St
 
 /// The tool that imports a module and says what is in it: it has the code of the module, and
 /// nothing else.
-fn described(
-    parts: &Parts<'_>,
-    target: &str,
-    code: &[String],
-    python: Option<String>,
-) -> ToolConfig {
+fn described(parts: &Parts, target: &str, code: &[String], python: Option<String>) -> ToolConfig {
     let of = |entry: &str, code: Vec<String>| ToolConfig {
         name: NAME.to_owned(),
         code,
@@ -151,7 +146,7 @@ fn described(
 }
 
 /// One call of such a tool, through a gate that has nothing else.
-fn ask(parts: &Parts<'_>, tool: ToolConfig, input: Value) -> Result<Map<String, Value>, String> {
+fn ask(parts: &Parts, tool: ToolConfig, input: Value) -> Result<Map<String, Value>, String> {
     let tool = parts
         .tool_alone(&Config::default(), tool)
         .map_err(|error| chain(&error))?;

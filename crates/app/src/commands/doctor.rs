@@ -173,7 +173,7 @@ pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
 }
 
 /// The folders of toolchains that programs of callers may read by the configuration in force. R-42.
-fn toolchains(parts: &Parts<'_>) -> Result<Vec<ToolchainFolder>, String> {
+fn toolchains(parts: &Parts) -> Result<Vec<ToolchainFolder>, String> {
     let in_force = parts.in_force().map_err(|error| chain(&error))?;
     if matches!(in_force.basis, Basis::Nothing(_)) {
         return Ok(Vec::new());
@@ -251,7 +251,7 @@ fn syscall_row(call: &SyscallVerdict) -> Vec<String> {
 
 /// What this machine has to confine with, and how far each promise would be kept for a program
 /// that is started for one call.
-fn confinement(parts: &Parts<'_>, asked: Asked) -> Vec<Check> {
+fn confinement(parts: &Parts, asked: Asked) -> Vec<Check> {
     let facts = parts.spawner.facts_of_groups();
     let means = Check {
         name: "confinement",
@@ -376,7 +376,7 @@ fn groups(facts: &Facts) -> String {
 
 /// Whether the configuration loads, whether its rules meet tools, and whether the programs it
 /// names are there.
-fn configuration(parts: &Parts<'_>, in_force: InForce) -> Vec<Check> {
+fn configuration(parts: &Parts, in_force: InForce) -> Vec<Check> {
     let check = |name, ok, finding| Check { name, ok, finding };
     let (note, well) = (in_force.note(), in_force.doubt().is_none());
     let mut checks = match (&in_force.basis, in_force.source()) {
@@ -405,7 +405,7 @@ fn configuration(parts: &Parts<'_>, in_force: InForce) -> Vec<Check> {
 
 /// A finding for each tool, and for the planner, whose program is not there or can not be started;
 /// else one for all.
-fn programs(parts: &Parts<'_>, config: &Config) -> Vec<Check> {
+fn programs(parts: &Parts, config: &Config) -> Vec<Check> {
     let planner = config.planner.tool();
     let runners = config
         .tools
@@ -416,7 +416,7 @@ fn programs(parts: &Parts<'_>, config: &Config) -> Vec<Check> {
     let missing: Vec<Check> = runners
         .clone()
         .filter_map(|(whose, runner)| {
-            let found = program_of(parts.environment, &parts.paths.workspace, runner);
+            let found = program_of(&parts.environment, &parts.paths.workspace, runner);
             found.err().map(|reason| Check {
                 name: "program",
                 ok: false,

@@ -77,11 +77,7 @@ pub fn run(environment: &Environment, place: &Place, index: &Index) -> Done {
 }
 
 /// Makes vectors of what has none yet, and hands them to whoever keeps the index.
-fn embed(
-    environment: &Environment,
-    parts: &Parts<'_>,
-    progress: &mut Progress,
-) -> Result<(), String> {
+fn embed(environment: &Environment, parts: &Parts, progress: &mut Progress) -> Result<(), String> {
     if !parts.engine.has_model() {
         progress.clear();
         show::say("search by meaning needs a model, once; --lexical does without");

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use callgate_call::{idle_only_words, names_tool};
+use callgate_call::{Cancel, idle_only_words, names_tool};
 use callgate_doors::mcp::Server;
 use callgate_doors::mcp::http::{NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL};
 use callgate_doors::mcp::stdio::Socket;
@@ -22,7 +22,6 @@ use super::serve::http::PORT_DEFAULT;
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{self, chain};
 use crate::mcp;
-use crate::notify;
 use crate::show;
 use crate::watch::Watched;
 use book::Book;
@@ -99,7 +98,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
             Attached::Lost(left) => relay = Some(left),
         }
     }
-    let parts = super::open(environment, place)?;
+    let parts = Arc::new(super::open(environment, place)?);
     let served = runtime.block_on(async {
         let watched = Watched::now(&parts).map_err(|error| chain(&error))?;
         let in_force = parts.in_force().map_err(|error| chain(&error))?;
@@ -114,13 +113,12 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
         warn_of_patterns(setup.catalog.idle_patterns(&args.only));
         let gate = Arc::new(compose::gate(&parts, setup));
         let server = mcp::server(&parts, Arc::clone(&gate), mcp::TASK_AFTER);
-        let ends = notify::follow(&parts);
-        tokio::select! {
-            ended = alone(&server, environment.uid, &args.only, relay) => ended,
-            () = watched.follow(&parts, &gate, &|_| {}) => unreachable!("never ends"),
-            () = super::tend(&parts.store) => unreachable!("never ends"),
-            () = ends => unreachable!("never ends"),
-        }
+        let mut services = super::services_of(&parts, &gate, watched, |_| {});
+        let stop = Cancel::new();
+        let work = alone(&server, environment.uid, &args.only, relay, &stop);
+        let (served, ended) = services.while_running(work, |_| stop.cancel()).await;
+        services.stop().await;
+        served.and(ended.map_or(Ok(()), |ended| Err(chain(&ended))))
     });
     super::close(&parts);
     served?;
@@ -163,13 +161,14 @@ async fn alone(
     uid: u32,
     only: &[String],
     relay: Option<Box<Relay<Book>>>,
+    stop: &Cancel,
 ) -> Result<(), String> {
     let Some(mut relay) = relay else {
-        return mcp::serve_stdio(server, uid, only).await;
+        return mcp::serve_stdio(server, uid, only, stop).await;
     };
     let (near, far) = tokio::io::duplex(RELAYED_BYTES);
     let (served, _) = tokio::join!(
-        mcp::serve_ends(server, uid, only, Socket(far)),
+        mcp::serve_ends(server, uid, only, Socket(far), stop),
         relay.carry(near)
     );
     // What is given up the relay says.

@@ -32,10 +32,11 @@ pub mod tools;
 pub mod trace;
 pub mod trust;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_gate::Setup;
+use callgate_gate::{Gate, Setup};
 use callgate_registry::environment::Environment;
 use callgate_registry::paths::Paths;
 use callgate_registry::setup::Parts;
@@ -47,17 +48,20 @@ use tokio::time::MissedTickBehavior;
 use crate::cli::Place;
 use crate::client::Client;
 use crate::compose::{self, NoState, chain};
+use crate::notify;
+use crate::services::Services;
 use crate::show;
+use crate::watch::Watched;
 
 /// Opens the workspace a command is about.
-pub fn open<'a>(environment: &'a Environment, place: &Place) -> Result<Parts<'a>, String> {
+pub fn open(environment: &Environment, place: &Place) -> Result<Parts, String> {
     let paths = place.paths(environment).map_err(|error| chain(&error))?;
     compose::open(environment, paths, NoState::Refused).map_err(|error| chain(&error))
 }
 
 /// The setup of a command that runs without the gate. Where the workspace's files are not what is
 /// in force, stderr says what is.
-pub fn setup(parts: &Parts<'_>) -> Result<Setup, String> {
+pub fn setup(parts: &Parts) -> Result<Setup, String> {
     let setup = parts.setup().map_err(|error| chain(&error))?;
     warn_of_doubt(&setup);
     Ok(setup)
@@ -85,7 +89,7 @@ pub async fn running_gate(place: &Place, paths: &Paths) -> Result<Option<Client>
 /// Ends the use of a workspace in order: what is pending is written, the head is signed. What was
 /// told is in the journal by then, so that a failure here makes nothing of it untrue; whoever
 /// comes next signs the head.
-pub fn close(parts: &Parts<'_>) {
+pub fn close(parts: &Parts) {
     if let Err(error) = parts.store.close() {
         show::warn(&chain(&error));
     }
@@ -95,7 +99,7 @@ pub fn close(parts: &Parts<'_>) {
 const STARTED: Duration = Duration::from_secs(1);
 
 /// Keeps a process that stays small, and its store in order: folds and signs heads now and then.
-pub async fn tend(store: &Store) {
+pub async fn tend(store: &Store) -> Infallible {
     tokio::time::sleep(STARTED).await;
     if let Err(error) = callgate_sandbox::let_go_of_code() {
         tracing::debug!(error = chain(&error), "let go of code");
@@ -123,11 +127,29 @@ pub async fn collect_orphans(store: &Arc<Store>) {
     }
 }
 
+/// The services of every process that serves a workspace by itself: the configuration as it
+/// changes, the store, and the ends of runs. `changed` is told of each change of configuration
+/// whether trust was taken back.
+pub fn services_of(
+    parts: &Arc<Parts>,
+    gate: &Arc<Gate>,
+    watched: Watched,
+    changed: impl Fn(bool) + Send + Sync + 'static,
+) -> Services {
+    let mut services = Services::default();
+    let store = Arc::clone(&parts.store);
+    services.start("store", async move { tend(&store).await });
+    services.start("ends of runs", notify::follow(parts));
+    let configuration = watched.follow(Arc::clone(parts), Arc::clone(gate), changed);
+    services.start("configuration", configuration);
+    services
+}
+
 /// How often what other processes wrote is looked at: a look is one system call.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Tells whoever listens here what becomes of plans from now on, in this process and in others.
-pub fn follow_plans(parts: &Parts<'_>) -> impl Future<Output = ()> {
+pub fn follow_plans(parts: &Parts) -> impl Future<Output = Infallible> + use<> {
     let store = Arc::clone(&parts.store);
     let mut looked = store.follow_plans(publisher(parts.topics.clone()));
     async move {
@@ -159,6 +181,13 @@ impl StopSignals {
             terminate: watch(SignalKind::terminate())?,
             hangup: watch(SignalKind::hangup())?,
         })
+    }
+
+    /// Carries out `stop` at the next signal. Never ready: what is stopped ends by itself.
+    pub async fn then(&mut self, stop: impl FnOnce()) -> Infallible {
+        self.next().await;
+        stop();
+        std::future::pending().await
     }
 
     /// Ready with the next one.

@@ -97,7 +97,7 @@ enum Wanted {
 
 /// The gate of the workspace, and what runs need beside it. A run stands alone, as all of its
 /// contract does (TH-3).
-pub fn gate_and_pilot(parts: &Parts<'_>) -> Result<(callgate_gate::Gate, PilotSettings), String> {
+pub fn gate_and_pilot(parts: &Parts) -> Result<(callgate_gate::Gate, PilotSettings), String> {
     let setup = super::setup(parts)?;
     Ok((compose::gate(parts, setup), pilot_settings(parts)?))
 }

@@ -52,11 +52,7 @@ pub fn run(
     let worker = QueueWorker::new(&pilot, &queue, &*parts.clock, &parts.paths.state, &report);
     let worked = runtime()?.block_on(async {
         let mut stop = StopSignals::watch()?;
-        let stopped = async {
-            stop.next().await;
-            cancel.cancel();
-            std::future::pending::<()>().await;
-        };
+        let stopped = stop.then(|| cancel.cancel());
         // Whichever of the two ends has the other end.
         let working = async {
             let worked = worker.work(once).await.map_err(|error| error.to_string());
@@ -76,8 +72,8 @@ pub fn run(
         // What the worker is at comes to its end first: its call is cancelled.
         tokio::select! {
             worked = both => worked,
-            () = stopped => unreachable!("waits for the worker"),
-            () = tend(&parts.store) => unreachable!("it never ends"),
+            never = stopped => match never {},
+            never = tend(&parts.store) => match never {},
         }
     });
     super::close(&parts);
@@ -86,7 +82,7 @@ pub fn run(
 }
 
 /// Serves the HTTP endpoints of the queue at `port` of this machine until the work is cancelled.
-async fn serve(parts: &Parts<'_>, port: u16, work: QueueWork) -> Result<(), String> {
+async fn serve(parts: &Parts, port: u16, work: QueueWork) -> Result<(), String> {
     let asked = http::Asked {
         port: Some(port),
         no_auth: false,

@@ -160,7 +160,7 @@ fn differs(place: &Place, is_strict: bool, shown: &serde_json::Value, words: &st
 }
 
 /// The run that is meant: a file that is there is meant itself.
-fn named(parts: &Parts<'_>, name: &str) -> Result<String, Failure> {
+fn named(parts: &Parts, name: &str) -> Result<String, Failure> {
     if Path::new(name).is_file() {
         return Ok(name.to_owned());
     }
@@ -169,7 +169,7 @@ fn named(parts: &Parts<'_>, name: &str) -> Result<String, Failure> {
 }
 
 /// The events of a run of this workspace, or of a log. The inner error: the log was changed.
-fn events(parts: &Parts<'_>, run: &str) -> Result<Result<Vec<PilotEvent>, String>, String> {
+fn events(parts: &Parts, run: &str) -> Result<Result<Vec<PilotEvent>, String>, String> {
     if is_run_id(run) {
         let events = parts
             .store

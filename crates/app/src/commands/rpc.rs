@@ -23,7 +23,6 @@ use super::StopSignals;
 use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{self, chain};
-use crate::notify;
 use crate::watch::Watched;
 use book::Book;
 use callgate_registry::environment::Environment;
@@ -57,7 +56,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
             Attached::Lost(left) => relay = Some(left),
         }
     }
-    let parts = super::open(environment, place)?;
+    let parts = Arc::new(super::open(environment, place)?);
     let served = runtime.block_on(serve(environment, &parts, relay));
     super::close(&parts);
     served?;
@@ -66,15 +65,15 @@ pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
 
 async fn serve(
     environment: &Environment,
-    parts: &Parts<'_>,
+    parts: &Arc<Parts>,
     relay: Option<Box<Relay<Book>>>,
 ) -> Result<(), String> {
     let mut signals = StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
     let setup = super::setup(parts)?;
     let gate = Arc::new(compose::gate(parts, setup));
-    let plans = super::follow_plans(parts);
-    let ends = notify::follow(parts);
+    let mut services = super::services_of(parts, &gate, watched, |_| {});
+    services.start("plans", super::follow_plans(parts));
     let (calls, closing) = (TaskTracker::new(), Closing::default());
     let methods = Methods::new(Arc::clone(&gate), calls.clone(), closing.clone());
     let Closing { stop, end } = closing;
@@ -85,25 +84,26 @@ async fn serve(
         lease_group: Wire::Rpc.lease_group(),
         hearer: None,
     };
-    let told = async {
-        signals.next().await;
+    let stop_all = || {
         stop.cancel();
         end.cancel();
-        std::future::pending::<()>().await;
     };
-    let ended = tokio::select! {
-        ended = talk(&methods, peer, relay, &stop) => ended,
-        () = told => unreachable!("waits for the conversation to end"),
-        () = watched.follow(parts, &gate, &|_| {}) => unreachable!("never ends"),
-        () = super::tend(&parts.store) => unreachable!("never ends"),
-        () = plans => unreachable!("never ends"),
-        () = ends => unreachable!("never ends"),
+    let conversation = async {
+        tokio::select! {
+            talked = talk(&methods, peer, relay, &stop) => talked,
+            never = signals.then(stop_all) => match never {},
+        }
     };
+    let (talked, ended) = services.while_running(conversation, |_| stop_all()).await;
     // What nobody waits for ends, and its end is recorded.
     end.cancel();
     calls.close();
     calls.wait().await;
-    match ended {
+    services.stop().await;
+    if let Some(ended) = ended {
+        return Err(chain(&ended));
+    }
+    match talked {
         // A client that went away is how this ends.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(format!("serve JSON-RPC: {error}"))

@@ -2,39 +2,33 @@
 //! and keeps the store in order until it is told to stop.
 
 mod bridge;
+mod doors;
 pub mod http;
 mod socket;
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Caller, Cancel, Changes, Wire};
-use callgate_doors::http::{self as gate_http, Closing};
-use callgate_doors::mcp::http::{self as mcp_http, HttpDoor};
-use callgate_doors::metrics;
-use callgate_doors::port::Port;
-use callgate_doors::rpc::{self, Rpc};
-use callgate_doors::service::{self, ServiceDoor};
+use callgate_call::{Caller, Changes};
 use callgate_gate::{Catalog, Gate, Setup, Spans};
-use callgate_listener::access::Everybody;
-use callgate_listener::web::{Entrance, Names};
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::{Parts, warnings};
 use callgate_store::{GateLock, RunningGate};
 use clap::Args;
 use serde_json::json;
-use tokio_util::task::TaskTracker;
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{self, chain};
 use crate::freshness;
 use crate::mcp;
-use crate::notify;
+use crate::services::ServiceEnded;
 use crate::show;
 use crate::telemetry;
 use crate::watch::Watched;
-use callgate_registry::environment::Environment;
-use callgate_registry::setup::{Parts, warnings};
+use doors::Doors;
 use socket::{Kept, hold, lock, remove_socket};
 
 /// Start the workspace's gate and serve calls until stopped.
@@ -65,7 +59,7 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let parts = super::open(environment, place)?;
+    let parts = Arc::new(super::open(environment, place)?);
     let held = hold(&parts.paths, place.socket.is_some())?;
     let socket = parts
         .paths
@@ -74,19 +68,23 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
         .to_owned();
     let _lock = lock(&socket)?;
     let on = (&*socket, held.as_ref());
-    runtime()?.block_on(until_stopped(environment, place, serve, &parts, on))?;
+    let ended = runtime()?.block_on(until_stopped(environment, place, serve, &parts, on))?;
     remove_socket(&socket)?;
     super::close(&parts);
-    Ok(ExitCode::SUCCESS)
+    match ended {
+        None => Ok(ExitCode::SUCCESS),
+        Some(ended) => Err(chain(&ended).into()),
+    }
 }
 
+/// Serves until a signal says to stop, or a service ends, which is given back.
 async fn until_stopped(
     environment: &Environment,
     place: &Place,
     serve: &Serve,
-    parts: &Parts<'_>,
+    parts: &Arc<Parts>,
     (socket, held): (&Path, Option<&GateLock>),
-) -> Result<(), String> {
+) -> Result<Option<ServiceEnded>, String> {
     // Before the socket is there: whoever sees it may tell us to stop.
     let mut signals = super::StopSignals::watch()?;
     let watched = Watched::now(parts).map_err(|error| chain(&error))?;
@@ -109,133 +107,73 @@ async fn until_stopped(
         .map_err(|error| chain(&error))?
         .unzip();
     let spans = spans.map(|queue| queue as Arc<dyn Spans>);
-    let gate = Arc::new(
-        compose::gate(parts, setup)
-            .with_changes(changes)
-            .with_spans(spans),
-    );
-    let plans = super::follow_plans(parts);
-    let ends = notify::follow(parts);
-    let closing = Closing::default();
-    let calls = TaskTracker::new();
-    let server = mcp::server(parts, Arc::clone(&gate), task_after);
-    let caller = Caller::uid(environment.uid);
+    let gate = compose::gate(parts, setup);
+    let gate = Arc::new(gate.with_changes(changes).with_spans(spans));
+    // From now on they miss nothing, though they begin to run with the doors.
+    let (plans, caller) = (super::follow_plans(parts), Caller::uid(environment.uid));
+    let doors = Doors::new(parts, &gate, &caller, task_after)?;
     let whose = (&caller, environment.uid);
     let bridge = bridge::Bridge::open(socket, &parts.paths.state, &gate, whose)?;
-    let path = http::configured(parts)?.service.path;
-    let methods = Rpc::new(Arc::clone(&gate), calls.clone(), closing.clone());
-    let doors = |entrance: Entrance, [mcp_wire, service_wire, rpc_wire]: [Wire; 3]| {
-        let mcp = HttpDoor::new(Arc::clone(&server), entrance.clone(), mcp_wire);
-        let settings = service::Settings {
-            path: path.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            wire: service_wire,
-        };
-        let (gate, end) = (Arc::clone(&gate), closing.end.clone());
-        let numbers = metrics::router(Arc::clone(&gate), entrance.clone(), caller.clone());
-        let rpc = rpc::http::HttpDoor::new(Arc::clone(&methods), entrance.clone(), rpc_wire);
-        let service = ServiceDoor::new(gate, entrance, settings, calls.clone(), end);
-        let router = mcp_http::router(Arc::clone(&mcp))
-            .merge(service::router(service))
-            .merge(rpc::http::router(Arc::clone(&rpc)))
-            .merge(numbers);
-        Port { mcp, rpc, router }
-    };
-    let everybody = Arc::new(Everybody(caller.clone()));
-    let local = Entrance::new(everybody, Names::Any);
-    let own = gate_http::router(
-        Arc::clone(&gate),
-        caller.clone(),
-        calls.clone(),
-        closing.end.clone(),
-    );
-    let shared = doors(local, [Wire::Mcp, Wire::Tool, Wire::Rpc]);
-    let router = own.merge(shared.router);
-    let opened = http::open(parts, &gate, caller.clone(), asked).await?;
+    let opened = http::open(parts, &gate, caller, asked).await?;
     let guard = opened.port().and_then(http::Tcp::guard);
     if let Some(held) = held {
         // Before anybody can connect, so that who finds the socket finds the record too.
-        let gate = RunningGate {
-            pid: std::process::id(),
-            started_ms: parts.clock.now().0,
-            workspace: parts.paths.workspace.clone(),
-            socket: Some(socket.to_owned()),
-            port: opened.port().map(|tcp| tcp.port),
-        };
-        if let Err(error) = held.record(&gate) {
-            let why = chain(&error);
-            show::warn(&format!("other environments may not find this gate: {why}"));
-        }
+        record(held, parts, socket, opened.port().map(|tcp| tcp.port));
     }
+    let follow_issuer = {
+        let parts = Arc::clone(parts);
+        move |revoked: bool| match &guard {
+            Some(guard) if revoked => guard.set_issuer(None),
+            Some(guard) => http::follow(&parts, guard),
+            None => {}
+        }
+    };
+    let mut services = super::services_of(parts, &gate, watched, follow_issuer);
+    services.start("plans", plans);
+    services.start("search index", freshness::keep(Arc::clone(parts)));
+    services.start("orphans", collect_orphans(Arc::clone(parts)));
     // Last, since whoever sees it may call, and secrets are made under the lock of all.
     let (listener, kept) = Kept::bind(socket, environment.uid)?.split();
+    services.start("socket", kept);
     announce(place, &gate, socket, &opened);
     doubts.iter().for_each(|doubt| show::warn(doubt));
-    let on_tcp = async {
-        if let Some(tcp) = opened.into_port() {
-            let wires = [Wire::McpHttp, Wire::Service, Wire::RpcHttp];
-            let mut port = doors(tcp.entrance(), wires);
-            port.router = port.router.fallback(mcp_http::unknown_path);
-            let under_way = async {
-                server.stop().await;
-                calls.close();
-                calls.wait().await;
-            };
-            let stop = closing.stop.clone();
-            let clock = Arc::clone(&parts.clock);
-            tcp.serve(port, clock, under_way, stop).await;
+    let clock = Arc::clone(&parts.clock);
+    let open = doors.until_closed(listener, bridge, (opened.into_port(), clock), exporter);
+    let work = async {
+        tokio::select! {
+            served = open => served,
+            never = doors.stop_at(&mut signals) => match never {},
         }
     };
-    let on_socket = gate_http::serve(listener, router, calls.clone(), &closing);
-    let ended = Cancel::new();
-    let export = async {
-        if let Some(exporter) = exporter {
-            exporter.run(ended.cancelled()).await;
-        }
+    let stop = |ended: &ServiceEnded| {
+        show::say(&format!("stopping: {ended}"));
+        doors.begin_stop();
     };
-    let door = async {
-        let on_socket = async {
-            let served = on_socket.await;
-            closing.stop.cancel();
-            served
-        };
-        let bridge = bridge.serve(&closing);
-        let (served, (), ()) = tokio::join!(on_socket, bridge, on_tcp);
-        server.stop().await;
-        methods.unheard().await;
-        gate.flush_strangers();
-        ended.cancel();
-        served
+    let (served, ended) = services.while_running(work, stop).await;
+    services.stop().await;
+    served.map_err(|error| format!("serve {}: {error}", socket.display()))?;
+    Ok(ended)
+}
+
+/// Tells the commands of other environments where this gate is.
+fn record(held: &GateLock, parts: &Parts, socket: &Path, port: Option<u16>) {
+    let gate = RunningGate {
+        pid: std::process::id(),
+        started_ms: parts.clock.now().0,
+        workspace: parts.paths.workspace.clone(),
+        socket: Some(socket.to_owned()),
+        port,
     };
-    let door = async { tokio::join!(door, export).0 };
-    let told = async {
-        signals.next().await;
-        closing.stop.cancel();
-        server.begin_stop();
-        say_wait(calls.len() + server.running());
-        signals.next().await;
-        closing.end.cancel();
-        server.cancel_all();
-        std::future::pending::<()>().await;
-    };
-    let follow_issuer = |revoked: bool| match &guard {
-        Some(guard) if revoked => guard.set_issuer(None),
-        Some(guard) => http::follow(parts, guard),
-        None => {}
-    };
-    tokio::select! {
-        served = door => served.map_err(|error| format!("serve {}: {error}", socket.display())),
-        () = told => unreachable!("waits for the door to close"),
-        () = watched.follow(parts, &gate, &follow_issuer) => unreachable!("never ends"),
-        () = async {
-            super::collect_orphans(&parts.store).await;
-            super::tend(&parts.store).await;
-        } => unreachable!("never ends"),
-        () = plans => unreachable!("never ends"),
-        () = freshness::keep(parts) => unreachable!("never ends"),
-        () = ends => unreachable!("never ends"),
-        () = kept => unreachable!("never ends"),
+    if let Err(error) = held.record(&gate) {
+        let why = chain(&error);
+        show::warn(&format!("other environments may not find this gate: {why}"));
     }
+}
+
+/// Removes bytes that nobody needs, once, and then only waits to be stopped.
+async fn collect_orphans(parts: Arc<Parts>) -> Infallible {
+    super::collect_orphans(&parts.store).await;
+    std::future::pending().await
 }
 
 /// A call that takes longer becomes a task in the fixture, whose tools are quick.

@@ -101,15 +101,11 @@ fn carry_out(
     };
     let reply = runtime()?.block_on(async {
         let mut signals = super::StopSignals::watch()?;
-        let told = async {
-            signals.next().await;
-            // The call ends, and its end is recorded.
-            cancel.cancel();
-            std::future::pending::<()>().await;
-        };
+        // The call ends, and its end is recorded.
+        let stopped = signals.then(|| cancel.cancel());
         tokio::select! {
             reply = tool::answer(&gate, owner, request) => Ok::<_, String>(reply),
-            () = told => unreachable!("waits for the end of the cancelled call"),
+            never = stopped => match never {},
         }
     })?;
     super::close(&parts);
@@ -138,7 +134,7 @@ fn roots(workspace: &Path, request: &LocalRequest) -> Result<Option<Roots>, Faul
 }
 
 /// What the configuration says of functions that are not registered.
-fn service(parts: &Parts<'_>) -> ServiceConfig {
+fn service(parts: &Parts) -> ServiceConfig {
     let in_force = parts.in_force();
     in_force.map_or_else(
         |_| ServiceConfig::default(),

@@ -1,6 +1,7 @@
 //! `callgate toolhost` and `callgate tool_exec`, also under the names `toolhost`,
 //! `machina_toolhost` and `machina_cli`. Their argument rules are the contract's, not clap's.
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -195,7 +196,7 @@ pub fn load_plugin<'a>(
     environment: &'a Environment,
     place: &ToolhostPlace,
     plugin: &OsStr,
-) -> Result<(Parts<'a>, callgate_gate::Setup, Options), String> {
+) -> Result<(Parts, callgate_gate::Setup, Options), String> {
     let open = |paths: Paths, config: &Config| {
         compose::open_for(environment, paths, config, NoState::Borne)
             .map_err(|error| format!("plugin not loadable: {}", chain(&error)))
@@ -289,7 +290,7 @@ fn once(gate: &Gate, host: &Host, entry: Entry, aid: &str) -> ExitCode {
                 answered = toolhost::run_once(gate, host, entry, aid, &mut stdin) => {
                     answered.map_err(|error| format!("read standard input: {error}"))
                 }
-                () = stopping => unreachable!("waits for the cancelled call"),
+                never = stopping => match never {},
             }
         })
     });
@@ -299,7 +300,7 @@ fn once(gate: &Gate, host: &Host, entry: Entry, aid: &str) -> ExitCode {
     }
 }
 
-fn serve(parts: &Parts<'_>, gate: &Gate, host: &Host) -> ExitCode {
+fn serve(parts: &Parts, gate: &Gate, host: &Host) -> ExitCode {
     let served = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let mut stdin = PipeReader::new(std::io::stdin().as_fd())
@@ -311,8 +312,8 @@ fn serve(parts: &Parts<'_>, gate: &Gate, host: &Host) -> ExitCode {
                 served = toolhost::serve(gate, host, &mut stdin, &stdout) => {
                     served.map_err(|error| format!("serve: {error}"))
                 }
-                () = stopping => unreachable!("waits for the host to end"),
-                () = super::tend(&parts.store) => unreachable!("never ends"),
+                never = stopping => match never {},
+                never = super::tend(&parts.store) => match never {},
             }
         })
     });
@@ -326,7 +327,7 @@ fn serve(parts: &Parts<'_>, gate: &Gate, host: &Host) -> ExitCode {
 }
 
 /// Ends the call under way, so that its end is recorded, and then the host.
-async fn stop_on_signal(stop: Cancel) {
+async fn stop_on_signal(stop: Cancel) -> Infallible {
     if let Ok(mut signals) = super::StopSignals::watch() {
         signals.next().await;
         stop.cancel();
@@ -334,7 +335,7 @@ async fn stop_on_signal(stop: Cancel) {
     std::future::pending().await
 }
 
-fn close(parts: &Parts<'_>) {
+fn close(parts: &Parts) {
     if let Err(error) = parts.store.close() {
         tracing::warn!(error = chain(&error), "close the store");
     }

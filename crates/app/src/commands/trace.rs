@@ -110,16 +110,12 @@ pub fn run(environment: &Environment, place: &Place, trace: &Trace) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn recent(
-    parts: &Parts<'_>,
-    max: usize,
-    keep: impl Fn(&Value) -> bool,
-) -> Result<Vec<Value>, String> {
+fn recent(parts: &Parts, max: usize, keep: impl Fn(&Value) -> bool) -> Result<Vec<Value>, String> {
     recent_traces(&parts.store, max, keep).map_err(|error| chain(&error))
 }
 
 /// The call that is meant.
-fn one(parts: &Parts<'_>, trace: &Trace) -> Result<Value, crate::cli::Failure> {
+fn one(parts: &Parts, trace: &Trace) -> Result<Value, crate::cli::Failure> {
     let missing = |message: String| Fault::NotFound { message }.into();
     let Some(prefix) = &trace.call else {
         let fits = |found: &Value| !trace.failed || found["status"] != "ok";

@@ -140,7 +140,7 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
 }
 
 /// Says that nothing is trusted any longer.
-fn untrusted(place: &Place, parts: &Parts<'_>, was: bool, words: &str) {
+fn untrusted(place: &Place, parts: &Parts, was: bool, words: &str) {
     if place.json {
         show::json(&json!({ "trusted": false, "was_trusted": was }));
     } else {

@@ -26,7 +26,7 @@ const NOTICES_MAX: usize = 8;
 
 /// Whoever sees to it all.
 pub struct Conductor<'a> {
-    pub parts: &'a Parts<'a>,
+    pub parts: &'a Parts,
     pub gate: Arc<Gate>,
     pub live: Arc<Live>,
     pub notifier: Option<Arc<Notifier>>,
@@ -116,7 +116,7 @@ impl Conductor<'_> {
                 }
                 () = self.live.fan.news.notified() => {}
                 _ = ticks.tick() => self.show(&mut screen, &stage),
-                () = &mut upkeep => {}
+                never = &mut upkeep => match never {},
             }
             self.start_waiting(&mut stage);
         }

@@ -2,6 +2,7 @@
 //! are ours as long as we hold the gate's lock, so what is there at the start is stale; all are
 //! gone when this value is. B-7, B-10.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,12 +68,12 @@ impl Bridge {
         let (gate, caller) = (Arc::clone(&self.gate), self.caller.clone());
         tokio::select! {
             () = parent::serve(listener, gate, caller, closing) => {}
-            () = self.follow() => unreachable!("never ends"),
-            () = kept => unreachable!("never ends"),
+            never = self.follow() => match never {},
+            never = kept => match never {},
         }
     }
 
-    async fn follow(&self) {
+    async fn follow(&self) -> Infallible {
         let mut changes = self.gate.changes().listen();
         loop {
             match changes.next().await {

@@ -51,7 +51,7 @@ pub struct Tcp {
 /// Opens the port, if there is to be one. One that nobody asked for and another has is not
 /// worth failing.
 pub async fn open(
-    parts: &Parts<'_>,
+    parts: &Parts,
     gate: &Arc<Gate>,
     owner: Caller,
     asked: Asked,
@@ -146,7 +146,7 @@ impl Opened {
 
 /// Makes the owner's token, and shows it, if a port will ask for it and there is none yet. To be
 /// called before the setup is made, which masks it in what programs print. R-15.
-pub fn make_token(parts: &Parts<'_>, asked: Asked) -> Result<(), String> {
+pub fn make_token(parts: &Parts, asked: Asked) -> Result<(), String> {
     if asked.no_auth || !asked.wants_port(&configured(parts)?.http) {
         return Ok(());
     }
@@ -162,7 +162,7 @@ pub fn make_token(parts: &Parts<'_>, asked: Asked) -> Result<(), String> {
 
 /// Asks for tokens.
 fn guard(
-    parts: &Parts<'_>,
+    parts: &Parts,
     gate: &Arc<Gate>,
     owner: Caller,
     config: &HttpConfig,
@@ -175,12 +175,12 @@ fn guard(
 }
 
 /// What the configuration in force says.
-pub fn configured(parts: &Parts<'_>) -> Result<Config, String> {
+pub fn configured(parts: &Parts) -> Result<Config, String> {
     let in_force = parts.in_force().map_err(|error| chain(&error))?;
     Ok(in_force.into_config())
 }
 
-fn issuer(parts: &Parts<'_>, config: Option<&JwtConfig>) -> Result<Option<Issuer>, IssuerError> {
+fn issuer(parts: &Parts, config: Option<&JwtConfig>) -> Result<Option<Issuer>, IssuerError> {
     let make = |config| issuer::issuer(config, Arc::clone(&parts.clock), issuer::roots());
     config.map(make).transpose()
 }
@@ -259,7 +259,7 @@ fn connections_max() -> usize {
 
 /// Another configuration counts: so do the tokens of its issuer, and no other's. The port and
 /// the hosts stay until the next start.
-pub fn follow(parts: &Parts<'_>, guard: &Guard) {
+pub fn follow(parts: &Parts, guard: &Guard) {
     let in_force = match parts.in_force() {
         Ok(in_force) if matches!(in_force.basis, Basis::Files(_)) => in_force,
         // The old configuration is kept; and so is its issuer.

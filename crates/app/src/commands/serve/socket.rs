@@ -1,6 +1,7 @@
 //! The sockets of `serve`: one gate for each, open to its own user alone, and made again where
 //! somebody removes one, because whoever comes then would do without the gate that runs.
 
+use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -158,14 +159,14 @@ impl Kept {
     }
 
     /// What is served, and what keeps it, which never ends.
-    pub fn split(self) -> (SameUid, impl Future<Output = ()>) {
+    pub fn split(self) -> (SameUid, impl Future<Output = Infallible>) {
         let (socket, anew) = (self.socket, self.anew);
         (self.listener, keep(socket, anew))
     }
 }
 
 /// What is there by then under its name, and is not ours, is left to its owner.
-async fn keep(socket: PathBuf, anew: mpsc::Sender<UnixListener>) {
+async fn keep(socket: PathBuf, anew: mpsc::Sender<UnixListener>) -> Infallible {
     let mut tick = tokio::time::interval(LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut complained = false;
