@@ -4,7 +4,8 @@
 //! the text waits for the owner's word like one of the configuration. G-9e.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use callgate_call::Digest;
 use serde::{Deserialize, Serialize};
@@ -38,15 +39,44 @@ struct Declaration {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Declarations(BTreeMap<String, Declaration>);
 
+/// Why the declarations of a copy cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum DeclaredError {
+    /// The file cannot be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The file does not hold declarations.
+    #[error("{}", path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its text.
+        source: serde_json::Error,
+    },
+}
+
+/// A declaration that is none of a tool.
+#[derive(Debug, thiserror::Error)]
+#[error("@tool of {entry}")]
+pub struct MergeError {
+    entry: String,
+    source: serde_json::Error,
+}
+
 impl Declarations {
     /// Those that a copy holds; none where it was made without any.
-    pub fn of_copy(copy: &Path) -> Result<Self, String> {
-        let file = copy.join(DECLARED_FILE);
-        match plain::read(&file, BYTES_MAX) {
+    pub fn of_copy(copy: &Path) -> Result<Self, DeclaredError> {
+        let path = copy.join(DECLARED_FILE);
+        match plain::read(&path, BYTES_MAX) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(format!("read {}: {error}", file.display())),
+            Err(source) => Err(DeclaredError::Read { path, source }),
             Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|error| format!("{}: {error}", file.display())),
+                .map_err(|source| DeclaredError::Text { path, source }),
         }
     }
 
@@ -78,7 +108,11 @@ impl Declarations {
     }
 
     /// A tool with what its function declares, where its `[[tool]]`, as written, says nothing.
-    pub fn merge(&self, entry: &str, written: Map<String, Value>) -> Result<ToolConfig, String> {
+    pub fn merge(
+        &self,
+        entry: &str,
+        written: Map<String, Value>,
+    ) -> Result<ToolConfig, MergeError> {
         let mut merged = written;
         let spec = self.0.get(entry).map(|declared| &declared.spec);
         for (key, value) in spec.into_iter().flatten() {
@@ -93,8 +127,10 @@ impl Declarations {
                 runner.entry(key).or_insert_with(|| value.clone());
             }
         }
-        serde_json::from_value(Value::Object(merged))
-            .map_err(|error| format!("@tool of {entry}: {error}"))
+        serde_json::from_value(Value::Object(merged)).map_err(|source| MergeError {
+            entry: entry.to_owned(),
+            source,
+        })
     }
 }
 
@@ -238,6 +274,7 @@ class C:
         let unknown = r#"{"name":"f","levitates":true}"#;
         all.add(Path::new("/nowhere"), "m:g", object(unknown));
         let written = object(r#"{"name":"t"}"#);
-        assert!(all.merge("m:g", written).unwrap_err().contains("levitates"));
+        let error = all.merge("m:g", written).unwrap_err();
+        assert!(callgate_call::chain(&error).contains("levitates"));
     }
 }

@@ -15,8 +15,8 @@ use callgate_wires::tool_protocol::{
 };
 
 pub use files::{Change, FilesError, PackFiles};
-pub use owner::{Levels, Owner, OwnerError, OwnerFile, Policy, read_policy};
-pub use seal::{PublicKey, SEAL_FILE, Seal};
+pub use owner::{Levels, Owner, OwnerError, OwnerFile, Policy, PolicyError, read_policy};
+pub use seal::{KeyError, PublicKey, SEAL_FILE, Seal};
 pub use verdict::{Refusal, Standing, judge, standing};
 use verdict::{changed_words, changes_since_signed};
 
@@ -109,6 +109,39 @@ impl Pack {
     }
 }
 
+/// Why a tool of a pack cannot be one.
+#[derive(Debug, thiserror::Error)]
+enum PackToolError {
+    /// A tool without a binding.
+    #[error("no binding for `{0}`, which pack.yaml lists")]
+    Unbound(String),
+    /// A binding without a tool.
+    #[error("`{0}` is not among the tools of pack.yaml")]
+    Unlisted(String),
+    /// Names that become one where blanks cannot be written.
+    #[error("two tools whose names both become `{0}`")]
+    SameName(String),
+    /// An entry that is no function.
+    #[error("entry `{entry}` of `{tool}` is not module:function")]
+    Entry {
+        /// As written.
+        entry: String,
+        /// The tool.
+        tool: String,
+    },
+    /// A container of nothing.
+    #[error("`{0}` is a container without an image: say `image`, or container.image in pack.yaml")]
+    NoImage(String),
+    /// A module that is not there.
+    #[error("no {file} for the entry of `{tool}`")]
+    NoFile {
+        /// The usual name of the module's file.
+        file: String,
+        /// The tool.
+        tool: String,
+    },
+}
+
 type Parts = (
     PackManifest,
     BTreeMap<String, Binding>,
@@ -127,12 +160,16 @@ fn parts(files: &PackFiles) -> Result<Parts, PackError> {
     let mut bindings = listed
         .or_else(|| manifest.entrypoints.clone())
         .ok_or_else(|| missing("tools.yaml", "add it, or `entrypoints` in pack.yaml"))?;
+    let wrong = |error: PackToolError| PackError::Wrong {
+        file,
+        reason: error.to_string(),
+    };
     for (name, binding) in &mut bindings {
         fill_in(binding, &manifest);
         let checked = check_tool(name, binding, &manifest, files);
-        checked.map_err(|reason| PackError::Wrong { file, reason })?;
+        checked.map_err(wrong)?;
     }
-    check_names(&manifest, &bindings).map_err(|reason| PackError::Wrong { file, reason })?;
+    check_names(&manifest, &bindings).map_err(wrong)?;
     let capabilities = part(files, "capabilities.yaml", read_capabilities)?.unwrap_or_default();
     let stranger = capabilities
         .keys()
@@ -149,19 +186,19 @@ fn parts(files: &PackFiles) -> Result<Parts, PackError> {
 fn check_names(
     manifest: &PackManifest,
     bindings: &BTreeMap<String, Binding>,
-) -> Result<(), String> {
+) -> Result<(), PackToolError> {
     let unbound = manifest
         .tools
         .iter()
         .find(|tool| !bindings.contains_key(*tool));
     if let Some(tool) = unbound {
-        return Err(format!("no binding for `{tool}`, which pack.yaml lists"));
+        return Err(PackToolError::Unbound(tool.clone()));
     }
     let mut slugs: Vec<String> = bindings.keys().map(|name| slug(name)).collect();
     slugs.sort_unstable();
     match slugs.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
-        Some(twice) => Err(format!("two tools whose names both become `{}`", twice[0])),
+        Some(twice) => Err(PackToolError::SameName(twice[0].clone())),
     }
 }
 
@@ -201,22 +238,22 @@ fn check_tool(
     binding: &Binding,
     manifest: &PackManifest,
     files: &PackFiles,
-) -> Result<(), String> {
+) -> Result<(), PackToolError> {
     if !manifest.tools.iter().any(|tool| tool == name) {
-        return Err(format!("`{name}` is not among the tools of pack.yaml"));
+        return Err(PackToolError::Unlisted(name.to_owned()));
     }
     if !is_entry(&binding.entry) {
-        return Err(format!(
-            "entry `{}` of `{name}` is not module:function",
-            binding.entry
-        ));
+        return Err(PackToolError::Entry {
+            entry: binding.entry.clone(),
+            tool: name.to_owned(),
+        });
     }
     match binding.runner {
         // The owner may name one for all services, so it may be missing here.
         Some(RunnerWord::Service) => Ok(()),
-        Some(RunnerWord::Container) if binding.image.is_none() => Err(format!(
-            "`{name}` is a container without an image: say `image`, or container.image in pack.yaml"
-        )),
+        Some(RunnerWord::Container) if binding.image.is_none() => {
+            Err(PackToolError::NoImage(name.to_owned()))
+        }
         Some(RunnerWord::Container) => Ok(()),
         Some(RunnerWord::Local | RunnerWord::Node) | None => {
             let path = module_path(&binding.entry);
@@ -226,7 +263,10 @@ fn check_tool(
             };
             match code_file(&path, ends, |file| files.get(file).is_some()) {
                 Some(_) => Ok(()),
-                None => Err(format!("no {path}{usual} for the entry of `{name}`")),
+                None => Err(PackToolError::NoFile {
+                    file: format!("{path}{usual}"),
+                    tool: name.to_owned(),
+                }),
             }
         }
     }

@@ -10,19 +10,20 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callgate_call::{Digest, Guarantees, Origin, OriginSource};
+use callgate_call::{Digest, Guarantees, Origin, OriginSource, chain};
 use callgate_store::{Store, StoreError};
 use callgate_wires::tool_protocol::{Binding, Kind, is_entry, read_bindings, slug};
 
 use crate::config::ToolConfig;
 use crate::environment::Environment;
 use crate::pack::{
-    INSTALLED, LOCAL, Owner, OwnerFile, PACKS_MAX, Pack, Policy, judge, read_policy, standing,
+    INSTALLED, LOCAL, Owner, OwnerFile, PACKS_MAX, Pack, Policy, PolicyError, judge, read_policy,
+    standing,
 };
 use crate::plain;
 use crate::workspace::{FILE_BYTES_MAX, Reader, SourceError};
 use resolve::Project;
-pub use settings::Settings;
+pub use settings::{OverrideError, ProjectSettingsError, Settings};
 
 const SETTINGS: &str = "namel3ss.toml";
 const FOLDER: &str = ".namel3ss";
@@ -136,13 +137,15 @@ pub fn read(
     let root = reader.root().to_owned();
     let mut settings = match reader.optional(SETTINGS)? {
         None => Settings::default(),
-        Some(text) => Settings::read(&text).map_err(|reason| wrong(&root, SETTINGS, reason))?,
+        Some(text) => {
+            Settings::read(&text).map_err(|error| wrong(&root, SETTINGS, chain(&error)))?
+        }
     };
     let overlaid = settings.overlay(environment);
-    overlaid.map_err(|reason| wrong(&root, SETTINGS, reason))?;
+    overlaid.map_err(|error| wrong(&root, SETTINGS, chain(&error)))?;
     let policy = match reader.optional(POLICY)? {
         None => Policy::default(),
-        Some(text) => read_policy(&text).map_err(|reason| wrong(&root, POLICY, reason))?,
+        Some(text) => read_policy(&text).map_err(|error| wrong(&root, POLICY, chain(&error)))?,
     };
     let bindings = match reader.optional(BINDINGS)? {
         Some(text) => {
@@ -206,20 +209,45 @@ pub fn of_pack(reader: &mut Reader) -> Result<Vec<ToolConfig>, SourceError> {
 }
 
 /// What a workspace's own policy says of packs.
-pub fn policy(root: &Path) -> Result<Policy, String> {
+pub fn policy(root: &Path) -> Result<Policy, ProjectError> {
     match plain::read_text(&root.join(POLICY), FILE_BYTES_MAX) {
-        Ok(text) => read_policy(&text).map_err(|reason| format!("{POLICY}: {reason}")),
+        Ok(text) => read_policy(&text).map_err(ProjectError::Policy),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Policy::default()),
-        Err(error) => Err(format!("read {POLICY}: {error}")),
+        Err(source) => Err(ProjectError::Read {
+            file: POLICY,
+            source,
+        }),
     }
 }
 
+/// Why what a project says of itself cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ProjectError {
+    /// A file cannot be read.
+    #[error("read {file}")]
+    Read {
+        /// Its name in the workspace.
+        file: &'static str,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The policy.
+    #[error("{POLICY}")]
+    Policy(#[source] PolicyError),
+    /// The settings.
+    #[error("{SETTINGS}")]
+    Settings(#[source] ProjectSettingsError),
+}
+
 /// What a project says of its packs, without the environment.
-pub fn settings(root: &Path) -> Result<Settings, String> {
+pub fn settings(root: &Path) -> Result<Settings, ProjectError> {
     match plain::read_text(&root.join(SETTINGS), FILE_BYTES_MAX) {
-        Ok(text) => Settings::read(&text).map_err(|reason| format!("{SETTINGS}: {reason}")),
+        Ok(text) => Settings::read(&text).map_err(ProjectError::Settings),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Settings::default()),
-        Err(error) => Err(format!("read {SETTINGS}: {error}")),
+        Err(source) => Err(ProjectError::Read {
+            file: SETTINGS,
+            source,
+        }),
     }
 }
 

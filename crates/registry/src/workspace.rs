@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-use callgate_call::Digest;
+use callgate_call::{Digest, chain};
 use callgate_wires::json;
 use callgate_wires::toolhost::{Manifest, is_aid};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Map, Value};
 
 use crate::config::{self, Config, RunnerConfig, SchemaSource, ToolConfig};
-use crate::declared::{DECLARED_FILE, Declarations, entry_of};
+use crate::declared::{DECLARED_FILE, Declarations, MergeError, entry_of};
 use crate::environment::Environment;
 use crate::pack::{OwnerError, Refusal};
 use crate::project;
@@ -126,9 +126,9 @@ impl Source {
         root: &Path,
         base: &Path,
     ) -> Result<Self, SourceError> {
-        let declared = Declarations::of_copy(base).map_err(|reason| SourceError::Wrong {
+        let declared = Declarations::of_copy(base).map_err(|error| SourceError::Wrong {
             path: base.to_owned(),
-            reason,
+            reason: chain(&error),
         })?;
         let reader = Reader {
             base: base.to_owned(),
@@ -400,7 +400,7 @@ impl Reader {
         let text = self.read(file)?;
         let mut config = config::parse(&text).map_err(|error| wrong(file, error.to_string()))?;
         self.declare(&text, &mut config)
-            .map_err(|reason| wrong(file, reason))?;
+            .map_err(|error| wrong(file, chain(&error)))?;
         self.text = Some(text);
         let mut aids = config.tools.iter().filter_map(|tool| tool.aid.as_deref());
         if let Some(aid) = aids.find(|aid| !is_aid(aid)) {
@@ -436,11 +436,11 @@ impl Reader {
     }
 
     /// Gives tools what their functions declare, and makes that a part of the digest.
-    fn declare(&mut self, text: &str, config: &mut Config) -> Result<(), String> {
+    fn declare(&mut self, text: &str, config: &mut Config) -> Result<(), DeclareError> {
         if self.declared.is_empty() {
             return Ok(());
         }
-        let mut tables: Value = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut tables: Value = toml::from_str(text)?;
         for (index, tool) in config.tools.iter_mut().enumerate() {
             let Some(entry) = entry_of(tool).map(str::to_owned) else {
                 continue;
@@ -528,8 +528,8 @@ impl Reader {
                     return Err(wrong(reason));
                 }
                 let confined = confinement(&tool.name, tool.confinement, tool.callgate);
-                let confined = confined.map_err(|reason| {
-                    let reason = config::explain(&reason, None);
+                let confined = confined.map_err(|error| {
+                    let reason = config::explain(&error.to_string(), None);
                     wrong(format!("tool {}: confinement: {reason}", tool.aid))
                 })?;
                 Ok(ToolConfig {
@@ -582,6 +582,31 @@ const CONFINEMENT: [&str; 10] = [
     "isolation",
 ];
 
+/// Why what functions declare cannot be added to a configuration.
+#[derive(Debug, thiserror::Error)]
+enum DeclareError {
+    /// The text of the configuration.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// A declaration.
+    #[error(transparent)]
+    Merge(#[from] MergeError),
+}
+
+/// Why the `confinement` of a manifest's tool is none.
+#[derive(Debug, thiserror::Error)]
+enum ConfinementError {
+    /// A field that no tool has.
+    #[error(
+        "unknown field `{field}`, expected one of {}",
+        CONFINEMENT.map(|word| format!("`{word}`")).join(", ")
+    )]
+    Unknown { field: String },
+    /// A value of the wrong kind.
+    #[error("{0}")]
+    Value(#[from] serde_json::Error),
+}
+
 /// The keys of a `[[tool]]` that a pack has in its field `callgate`.
 const MORE: [&str; 6] = [
     "title",
@@ -597,20 +622,19 @@ fn confinement(
     name: &str,
     fields: Map<String, Value>,
     more: Map<String, Value>,
-) -> Result<ToolConfig, String> {
+) -> Result<ToolConfig, ConfinementError> {
     if let Some(unknown) = fields
         .keys()
         .find(|key| !CONFINEMENT.contains(&key.as_str()))
     {
-        let known = CONFINEMENT.map(|word| format!("`{word}`")).join(", ");
-        return Err(format!(
-            "unknown field `{unknown}`, expected one of {known}"
-        ));
+        return Err(ConfinementError::Unknown {
+            field: unknown.clone(),
+        });
     }
     let mut table = fields;
     table.extend(more);
     table.insert("name".to_owned(), name.into());
-    serde_json::from_value(Value::Object(table)).map_err(|error| error.to_string())
+    Ok(serde_json::from_value(Value::Object(table))?)
 }
 
 /// Where a workspace without a configuration may have been meant: the nearest folder above that

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use callgate_registry::environment::Environment;
-use callgate_registry::pack::{Owner, Pack as Folder, PublicKey};
+use callgate_registry::pack::{KeyError, Owner, Pack as Folder, PublicKey};
 use callgate_wires::tool_protocol::{Capabilities, RunnerWord, is_pack_id};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ enum PackCommand {
     },
 }
 
-fn public_key(text: &str) -> Result<PublicKey, String> {
+fn public_key(text: &str) -> Result<PublicKey, KeyError> {
     text.parse()
 }
 

@@ -12,12 +12,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use callgate_call::bounded::read_path_text;
-use callgate_call::{Asker, Guarantee, Guarantees};
+use callgate_call::{Asker, Guarantee, Guarantees, chain};
 use callgate_store::{StoreError, write_owner_file};
 use callgate_wires::tool_protocol::{Env, Filesystem, Network, Risk, Subprocess};
 use serde::{Deserialize, Serialize};
 
-use super::seal::{PublicKey, Signer, key_text};
+use super::seal::{KeyError, PublicKey, Signer, key_text};
 use crate::config::explain;
 use crate::environment::Environment;
 
@@ -136,11 +136,11 @@ impl Owner {
         Ok(OwnerFile {
             keys: match self.text(&keys)? {
                 None => BTreeMap::new(),
-                Some(text) => read_keys(&text).map_err(|reason| wrong(&keys, reason))?,
+                Some(text) => read_keys(&text).map_err(|error| wrong(&keys, chain(&error)))?,
             },
             policy: match self.text(&policy)? {
                 None => Policy::default(),
-                Some(text) => read_policy(&text).map_err(|reason| wrong(&policy, reason))?,
+                Some(text) => read_policy(&text).map_err(|error| wrong(&policy, chain(&error)))?,
             },
         })
     }
@@ -247,16 +247,32 @@ struct KeysFile {
     keys: BTreeMap<String, String>,
 }
 
-fn read_keys(text: &str) -> Result<BTreeMap<String, PublicKey>, String> {
-    let doc: KeysFile = toml::from_str(text).map_err(|error| error.to_string())?;
+/// Why a file of keys cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum KeysError {
+    /// A text that is no TOML, or has other tables.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// Too many.
+    #[error("more than {KEYS_MAX} keys")]
+    TooMany,
+    /// One that is none.
+    #[error("keys.{name}")]
+    Key {
+        /// The owner's name for it.
+        name: String,
+        source: KeyError,
+    },
+}
+
+fn read_keys(text: &str) -> Result<BTreeMap<String, PublicKey>, KeysError> {
+    let doc: KeysFile = toml::from_str(text)?;
     if doc.keys.len() > KEYS_MAX {
-        return Err(format!("more than {KEYS_MAX} keys"));
+        return Err(KeysError::TooMany);
     }
-    let key = |(name, text): (String, String)| {
-        let key = text
-            .parse()
-            .map_err(|reason| format!("keys.{name}: {reason}"))?;
-        Ok((name, key))
+    let key = |(name, text): (String, String)| match text.parse() {
+        Ok(key) => Ok((name, key)),
+        Err(source) => Err(KeysError::Key { name, source }),
     };
     doc.keys.into_iter().map(key).collect()
 }
@@ -344,11 +360,27 @@ struct LevelsFile {
     subprocess: Option<String>,
 }
 
+/// Why a policy cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// A text that is no TOML, or has other keys; with what is wrong in it.
+    #[error("{0}")]
+    Toml(String),
+    /// A word that is no level.
+    #[error("{key}: `{word}` is not a level of it")]
+    Level {
+        /// The key.
+        key: &'static str,
+        /// As written.
+        word: String,
+    },
+}
+
 /// Reads a policy.
-pub fn read_policy(text: &str) -> Result<Policy, String> {
+pub fn read_policy(text: &str) -> Result<Policy, PolicyError> {
     let doc: PolicyFile = toml::from_str(text).map_err(|error: toml::de::Error| {
         let words = explain(error.message(), None);
-        error.to_string().replace(error.message(), &words)
+        PolicyError::Toml(error.to_string().replace(error.message(), &words))
     })?;
     let levels = doc.allowed_capabilities;
     Ok(Policy {
@@ -367,11 +399,11 @@ pub fn read_policy(text: &str) -> Result<Policy, String> {
 }
 
 fn level<T>(
-    key: &str,
+    key: &'static str,
     word: Option<String>,
     read: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, String> {
-    word.map(|word| read(&word).ok_or_else(|| format!("{key}: `{word}` is not a level of it")))
+) -> Result<Option<T>, PolicyError> {
+    word.map(|word| read(&word).ok_or(PolicyError::Level { key, word }))
         .transpose()
 }
 
@@ -410,15 +442,11 @@ mod tests {
                 "network: `write`",
             ),
         ] {
-            let error = read_policy(text).unwrap_err();
+            let error = read_policy(text).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        assert!(
-            read_keys("[keys]\na = \"sha256:00\"")
-                .unwrap_err()
-                .contains("ed25519:")
-        );
+        assert!(chain(&read_keys("[keys]\na = \"sha256:00\"").unwrap_err()).contains("ed25519:"));
         let weak = format!("[keys]\na = \"ed25519:01{}\"", "0".repeat(62));
-        assert!(read_keys(&weak).unwrap_err().contains("no Ed25519 key"));
+        assert!(chain(&read_keys(&weak).unwrap_err()).contains("no Ed25519 key"));
     }
 }

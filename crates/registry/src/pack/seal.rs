@@ -27,16 +27,27 @@ impl std::fmt::Display for PublicKey {
     }
 }
 
-impl std::str::FromStr for PublicKey {
-    type Err = String;
+/// Why a text is no public key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// It is not written as one.
+    #[error("a key is {KEY_MARK} and 64 hex digits")]
+    Form,
+    /// No point of the curve, or one of small order.
+    #[error("that is no Ed25519 key")]
+    NoKey,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl std::str::FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
         let bytes = text.strip_prefix(KEY_MARK).and_then(Digest::from_hex);
-        let bytes = bytes.ok_or_else(|| format!("a key is {KEY_MARK} and 64 hex digits"))?;
+        let bytes = bytes.ok_or(KeyError::Form)?;
         // Keys of small order would let one signature fit many texts.
         match VerifyingKey::from_bytes(&bytes.0) {
             Ok(key) if !key.is_weak() => Ok(Self(bytes.0)),
-            _ => Err("that is no Ed25519 key".to_owned()),
+            _ => Err(KeyError::NoKey),
         }
     }
 }

@@ -197,17 +197,53 @@ pub fn judge(
     Ok(())
 }
 
+/// Why a policy does not allow a pack.
+#[derive(Debug, thiserror::Error)]
+enum NotAllowed {
+    /// A pack that the policy does not name.
+    #[error("allowed_packs does not name {0}")]
+    Pack(String),
+    /// A signer that the policy does not name.
+    #[error("allowed_signers does not name who signed it")]
+    Signer,
+    /// More harm than the policy allows.
+    #[error("its risk is {}, and max_risk is {}", risk.as_str(), max.as_str())]
+    Risk {
+        /// That of the pack.
+        risk: Risk,
+        /// The most that is allowed.
+        max: Risk,
+    },
+    /// A tool that needs more than the policy allows.
+    #[error("allowed_capabilities: `{tool}` needs {excess}")]
+    Capability {
+        /// The tool.
+        tool: String,
+        /// What is too much.
+        excess: Excess,
+    },
+}
+
+/// A capability above its bound, by the words of both levels.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} {needed}, and {allowed} is allowed")]
+struct Excess {
+    name: &'static str,
+    needed: &'static str,
+    allowed: &'static str,
+}
+
 fn allowed(
     pack: &Pack,
     source: OriginSource,
     standing: &Standing,
     policy: &Policy,
-) -> Result<(), String> {
+) -> Result<(), NotAllowed> {
     let id = &pack.manifest.id;
     if let Some(packs) = &policy.allowed_packs
         && !packs.contains(id)
     {
-        return Err(format!("allowed_packs does not name {id}"));
+        return Err(NotAllowed::Pack(id.clone()));
     }
     let signed = match standing {
         Standing::Verified { signer, .. } => Some(signer),
@@ -217,35 +253,35 @@ fn allowed(
         && source == OriginSource::InstalledPack
         && !signed.is_some_and(|signer| signers.contains(signer))
     {
-        return Err("allowed_signers does not name who signed it".to_owned());
+        return Err(NotAllowed::Signer);
     }
     let risk = pack.risk();
-    if policy.max_risk.is_some_and(|max| risk > max) {
-        let max = policy.max_risk.map_or("", Risk::as_str);
-        return Err(format!(
-            "its risk is {}, and max_risk is {max}",
-            risk.as_str()
-        ));
+    if let Some(max) = policy.max_risk.filter(|max| risk > *max) {
+        return Err(NotAllowed::Risk { risk, max });
     }
     pack.bindings.keys().try_for_each(|tool| {
-        within(&pack.capabilities(tool), &policy.allowed_capabilities)
-            .map_err(|reason| format!("allowed_capabilities: `{tool}` needs {reason}"))
+        within(&pack.capabilities(tool), &policy.allowed_capabilities).map_err(|excess| {
+            NotAllowed::Capability {
+                tool: tool.clone(),
+                excess,
+            }
+        })
     })
 }
 
-fn within(needed: &Capabilities, allowed: &Levels) -> Result<(), String> {
+fn within(needed: &Capabilities, allowed: &Levels) -> Result<(), Excess> {
     fn bounded<T: PartialOrd + Copy>(
-        name: &str,
+        name: &'static str,
         needed: T,
         allowed: Option<T>,
         word: fn(T) -> &'static str,
-    ) -> Result<(), String> {
+    ) -> Result<(), Excess> {
         match allowed {
-            Some(max) if needed > max => Err(format!(
-                "{name} {}, and {} is allowed",
-                word(needed),
-                word(max)
-            )),
+            Some(max) if needed > max => Err(Excess {
+                name,
+                needed: word(needed),
+                allowed: word(max),
+            }),
             _ => Ok(()),
         }
     }

@@ -27,6 +27,25 @@ pub(super) struct Unresolved {
     pub(super) reason: String,
 }
 
+/// Why a binding makes no tool.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BindingError {
+    /// An entry that is no function of the project.
+    #[error("entry `{0}` is not tools.MODULE:FUNCTION")]
+    Entry(String),
+    /// A module that is not there, by the name of its file.
+    #[error("there is no {0}")]
+    NoFile(String),
+    /// A service that cannot be asked.
+    #[error(
+        "it is a service without an address: say `url`, or python_tools.service_url in {SETTINGS}"
+    )]
+    NoAddress,
+    /// A container of nothing.
+    #[error("it is a container without an image: say `image`")]
+    NoImage,
+}
+
 /// What there is to resolve.
 pub(super) struct Project<'a> {
     pub(super) root: &'a Path,
@@ -176,7 +195,7 @@ impl Project<'_> {
     }
 
     fn bound_tool(&self, name: &str, binding: &Binding) -> Result<ToolConfig, Unresolved> {
-        let error = |reason: String| Unresolved {
+        let error = |reason: BindingError| Unresolved {
             file: BINDINGS,
             code: "binding_error",
             reason: format!("`{name}`: {reason}"),
@@ -209,15 +228,15 @@ impl Project<'_> {
     }
 
     /// The code of a binding is the project's own: a module of `tools`, in a file that is there.
-    fn check_entry(&self, entry: &str) -> Result<(), String> {
+    fn check_entry(&self, entry: &str) -> Result<(), BindingError> {
         if !is_entry(entry) || !entry.starts_with("tools.") {
-            return Err(format!("entry `{entry}` is not tools.MODULE:FUNCTION"));
+            return Err(BindingError::Entry(entry.to_owned()));
         }
         let path = self.root.join(module_path(entry));
         let there = path.with_extension("py").is_file() || path.join("__init__.py").is_file();
         match there || self.is_copy {
             true => Ok(()),
-            false => Err(format!("there is no {}.py", module_path(entry))),
+            false => Err(BindingError::NoFile(format!("{}.py", module_path(entry)))),
         }
     }
 
@@ -241,7 +260,7 @@ impl Project<'_> {
     }
 
     /// A binding to Node names a module as one to Python does; what runs it wants the file.
-    fn with_file(&self, binding: &Binding, bound: &Bound) -> Result<Binding, String> {
+    fn with_file(&self, binding: &Binding, bound: &Bound) -> Result<Binding, BindingError> {
         let mut binding = binding.clone();
         if !is_node(&binding) || !is_entry(&binding.entry) {
             return Ok(binding);
@@ -258,7 +277,7 @@ impl Project<'_> {
         };
         let file = match file {
             None if self.is_copy => format!("{module}.mjs"),
-            file => file.ok_or_else(|| format!("there is no {module}.mjs"))?,
+            file => file.ok_or_else(|| BindingError::NoFile(format!("{module}.mjs")))?,
         };
         let function = binding.entry.split(':').next_back().unwrap_or_default();
         binding.entry = format!("{file}:{function}");
@@ -272,7 +291,7 @@ impl Project<'_> {
         plain: &str,
         binding: &Binding,
         bound: Bound,
-    ) -> Result<ToolConfig, String> {
+    ) -> Result<ToolConfig, BindingError> {
         let binding = &self.with_file(binding, &bound)?;
         let runner = runner(plain, binding, self.settings)?;
         let remote = matches!(
@@ -333,7 +352,11 @@ fn tier(needed: &Capabilities) -> u64 {
 const IMAGE_COMMAND: [&str; 3] = ["python", "-m", "namel3ss_tools.runner"];
 
 /// The runner of a binding, chosen when it is loaded. TP-62.
-fn runner(plain: &str, binding: &Binding, settings: &Settings) -> Result<RunnerConfig, String> {
+fn runner(
+    plain: &str,
+    binding: &Binding,
+    settings: &Settings,
+) -> Result<RunnerConfig, BindingError> {
     match (binding.runner, binding.kind) {
         (Some(RunnerWord::Service), _) => {
             match binding.url.as_ref().or(settings.service_url.as_ref()) {
@@ -345,10 +368,7 @@ fn runner(plain: &str, binding: &Binding, settings: &Settings) -> Result<RunnerC
                     handshake: settings.handshake.then_some(true),
                     ..ServiceRunnerConfig::default()
                 })),
-                None => Err(format!(
-                    "it is a service without an address: say `url`, or python_tools.service_url in \
-                 {SETTINGS}"
-                )),
+                None => Err(BindingError::NoAddress),
             }
         }
         (Some(RunnerWord::Container), _) => match &binding.image {
@@ -363,7 +383,7 @@ fn runner(plain: &str, binding: &Binding, settings: &Settings) -> Result<RunnerC
                 env: binding.env.clone().unwrap_or_default(),
                 ..ContainerRunnerConfig::default()
             }))),
-            None => Err("it is a container without an image: say `image`".to_owned()),
+            None => Err(BindingError::NoImage),
         },
         (Some(RunnerWord::Node), _) | (_, Kind::Node) => Ok(RunnerConfig::Node {
             entry: binding.entry.clone(),

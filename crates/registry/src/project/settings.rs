@@ -53,10 +53,88 @@ struct ToolPacks {
     pinned_tools: BTreeMap<String, String>,
 }
 
+/// Why a `namel3ss.toml` cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProjectSettingsError {
+    /// A text that is no TOML.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// Something else where a table is expected.
+    #[error("{0} is not a table")]
+    NoTable(&'static str),
+    /// A table that is there under both of its names.
+    #[error("[{}] and [{}] are one table: keep one", .0[0], .0[1])]
+    Twice([&'static str; 2]),
+    /// A key that is nearly one of a table's.
+    #[error("{table}.{key}: did you mean `{near}`?")]
+    NearKey {
+        /// The table.
+        table: &'static str,
+        /// As written.
+        key: String,
+        /// The key that may have been meant.
+        near: &'static str,
+    },
+    /// A value of the wrong kind in a table.
+    #[error("[{table}]: {message}")]
+    Value {
+        /// The table.
+        table: &'static str,
+        /// The reader's message.
+        message: String,
+    },
+    /// A timeout outside its range.
+    #[error("{key}: {given} is not 1 to 86400")]
+    Seconds {
+        /// The key or the variable.
+        key: &'static str,
+        /// As written.
+        given: u64,
+    },
+    /// A variable that is no number.
+    #[error("{variable}: `{text}` is not a number")]
+    NoNumber {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        text: String,
+    },
+    /// What the user asks of one tool.
+    #[error("capability_overrides.{tool:?}")]
+    Override {
+        /// The tool.
+        tool: String,
+        /// What is wrong with it.
+        source: OverrideError,
+    },
+}
+
+/// Why what a user asks of a tool cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum OverrideError {
+    /// Something else than a table.
+    #[error("is not a table")]
+    NoTable,
+    /// `secrets_allowed`.
+    #[error("secrets_allowed is not a list of names")]
+    Secrets,
+    /// A guarantee that is neither asked for nor not.
+    #[error("{0} is not true or false")]
+    NoBoolean(String),
+    /// A key that is no guarantee's name.
+    #[error("`{key}` is no guarantee{near}")]
+    Unknown {
+        /// As written.
+        key: String,
+        /// The question whether another name was meant, or nothing.
+        near: String,
+    },
+}
+
 impl Settings {
     /// Reads `namel3ss.toml`.
-    pub fn read(text: &str) -> Result<Self, String> {
-        let doc: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+    pub fn read(text: &str) -> Result<Self, ProjectSettingsError> {
+        let doc: Table = toml::from_str(text)?;
         let python_keys = [
             "timeout_seconds",
             "service_url",
@@ -70,13 +148,18 @@ impl Settings {
             Some(Value::Table(table)) => {
                 let read = |(tool, said): (&String, &Value)| {
                     let said = read_override(said);
-                    let said =
-                        said.map_err(|reason| format!("capability_overrides.{tool:?}: {reason}"))?;
+                    let said = said.map_err(|source| ProjectSettingsError::Override {
+                        tool: tool.clone(),
+                        source,
+                    })?;
                     Ok((tool.clone(), said))
                 };
-                table.iter().map(read).collect::<Result<_, String>>()?
+                table
+                    .iter()
+                    .map(read)
+                    .collect::<Result<_, ProjectSettingsError>>()?
             }
-            Some(_) => return Err("capability_overrides is not a table".to_owned()),
+            Some(_) => return Err(ProjectSettingsError::NoTable("capability_overrides")),
         };
         Ok(Self {
             timeout_ms: seconds("python_tools.timeout_seconds", python.timeout_seconds)?,
@@ -90,12 +173,13 @@ impl Settings {
     }
 
     /// What the environment says outranks the file.
-    pub fn overlay(&mut self, environment: &Environment) -> Result<(), String> {
+    pub fn overlay(&mut self, environment: &Environment) -> Result<(), ProjectSettingsError> {
         const TIMEOUT: &str = "N3_PYTHON_TOOL_TIMEOUT_SECONDS";
         if let Some(text) = environment.text(TIMEOUT) {
-            let number = text
-                .parse()
-                .map_err(|_| format!("{TIMEOUT}: `{text}` is not a number"))?;
+            let number = text.parse().map_err(|_| ProjectSettingsError::NoNumber {
+                variable: TIMEOUT,
+                text: text.to_owned(),
+            })?;
             self.timeout_ms = seconds(TIMEOUT, Some(number))?;
         }
         if let Some(url) = environment.text("N3_TOOL_SERVICE_URL") {
@@ -110,11 +194,11 @@ impl Settings {
     }
 }
 
-fn seconds(key: &str, seconds: Option<u64>) -> Result<Option<u64>, String> {
+fn seconds(key: &'static str, seconds: Option<u64>) -> Result<Option<u64>, ProjectSettingsError> {
     match seconds {
         None => Ok(None),
         Some(1..=86_400) => Ok(seconds.map(|seconds| seconds * 1000)),
-        Some(other) => Err(format!("{key}: {other} is not 1 to 86400")),
+        Some(given) => Err(ProjectSettingsError::Seconds { key, given }),
     }
 }
 
@@ -122,36 +206,40 @@ fn seconds(key: &str, seconds: Option<u64>) -> Result<Option<u64>, String> {
 /// somebody else's.
 fn section<T: Default + serde::de::DeserializeOwned>(
     doc: &Table,
-    names: [&str; 2],
-    keys: &[&str],
-) -> Result<T, String> {
+    names: [&'static str; 2],
+    keys: &[&'static str],
+) -> Result<T, ProjectSettingsError> {
     let mut found = names
         .iter()
-        .filter_map(|name| Some((name, doc.get(*name)?)));
+        .filter_map(|name| Some((*name, doc.get(*name)?)));
     let Some((name, value)) = found.next() else {
         return Ok(T::default());
     };
     if found.next().is_some() {
-        return Err(format!(
-            "[{}] and [{}] are one table: keep one",
-            names[0], names[1]
-        ));
+        return Err(ProjectSettingsError::Twice(names));
     }
     let Value::Table(table) = value else {
-        return Err(format!("{name} is not a table"));
+        return Err(ProjectSettingsError::NoTable(name));
     };
     for key in table.keys().filter(|key| !keys.contains(&key.as_str())) {
         if let Some(near) = suggest::nearest(key, keys.iter().copied()) {
-            return Err(format!("{name}.{key}: did you mean `{near}`?"));
+            return Err(ProjectSettingsError::NearKey {
+                table: name,
+                key: key.clone(),
+                near,
+            });
         }
     }
     let read = T::deserialize(value.clone());
-    read.map_err(|error| format!("[{name}]: {}", error.message()))
+    read.map_err(|error| ProjectSettingsError::Value {
+        table: name,
+        message: error.message().to_owned(),
+    })
 }
 
-fn read_override(said: &Value) -> Result<Override, String> {
+fn read_override(said: &Value) -> Result<Override, OverrideError> {
     let Value::Table(table) = said else {
-        return Err("is not a table".to_owned());
+        return Err(OverrideError::NoTable);
     };
     let mut read = Override::default();
     for (key, value) in table {
@@ -162,11 +250,11 @@ fn read_override(said: &Value) -> Result<Override, String> {
                     .iter()
                     .map(|item| Some(item.as_str()?.to_owned()))
                     .collect();
-                let names = names.ok_or("secrets_allowed is not a list of names")?;
+                let names = names.ok_or(OverrideError::Secrets)?;
                 read.guarantees.allow_secrets(names, Asker::User);
             }
             ("secrets_allowed", _) => {
-                return Err("secrets_allowed is not a list of names".to_owned());
+                return Err(OverrideError::Secrets);
             }
             (key, value) => {
                 let known = Guarantee::from_name(key);
@@ -174,12 +262,14 @@ fn read_override(said: &Value) -> Result<Override, String> {
                     (Some(one), Value::Boolean(true)) => read.guarantees.require(one, Asker::User),
                     // It asks for nothing, and takes nothing back that others ask for.
                     (Some(_), Value::Boolean(false)) => {}
-                    (Some(_), _) => return Err(format!("{key} is not true or false")),
+                    (Some(_), _) => return Err(OverrideError::NoBoolean(key.to_owned())),
                     (None, _) => {
                         let names = Guarantee::ALL.map(Guarantee::name);
                         let all = names.into_iter().chain(["allow_unsafe_execution"]);
-                        let near = suggest::question(key, all);
-                        return Err(format!("`{key}` is no guarantee{near}"));
+                        return Err(OverrideError::Unknown {
+                            key: key.to_owned(),
+                            near: suggest::question(key, all),
+                        });
                     }
                 }
             }
@@ -249,7 +339,7 @@ pinned_tools = { "say hello" = "a.b" }
             ),
             ("= 1", "line 1"),
         ] {
-            let error = Settings::read(text).unwrap_err();
+            let error = callgate_call::chain(&Settings::read(text).unwrap_err());
             assert!(error.contains(words), "{text}: {error}");
         }
         assert!(Settings::read("[python_tools]\ninterpreter_args = []").is_ok());

@@ -191,8 +191,8 @@ fn may_install(pack: &Pack, owner: &OwnerFile) -> Result<Standing, String> {
 }
 
 pub fn list(at: &At<'_>) -> Done {
-    let settings = project::settings(&at.workspace)?;
-    let policy = project::policy(&at.workspace)?;
+    let settings = project::settings(&at.workspace).map_err(|error| chain(&error))?;
+    let policy = project::policy(&at.workspace).map_err(|error| chain(&error))?;
     let owner = owners(at)?;
     let mut rows = Vec::new();
     for (parent, source) in [
