@@ -8,6 +8,7 @@ pub use callgate_call::chain;
 use callgate_call::{Clock, Topics};
 use callgate_dial::Dialer;
 use callgate_doors::service::is_path;
+use callgate_exporters::{otlp, webhook};
 use callgate_gate::{Gate, Setup};
 use callgate_registry::config::{Config, DurabilityConfig, StoreConfig, TracesConfig};
 use callgate_registry::environment::Environment;
@@ -22,8 +23,6 @@ use callgate_tools::terminals::Terminals;
 
 use crate::clock::SystemClock;
 use crate::issuer;
-use crate::notify;
-use crate::telemetry;
 
 /// What becomes of a process whose state folder can not even be made.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,8 +115,8 @@ fn check_services(
     if let Some(jwt) = &config.http.jwt {
         issuer::issuer(jwt, Arc::clone(clock), Vec::new())?;
     }
-    telemetry::exporter(&config.telemetry, environment)?;
-    notify::check(&config.runs)?;
+    otlp::exporter(&config.telemetry, environment, Dialer::new(issuer::roots))?;
+    webhook::check(&config.runs)?;
     match config.service.path.as_ref().filter(|path| !is_path(path)) {
         Some(path) => Err(Box::new(ServicePathError(path.clone()))),
         None => Ok(()),

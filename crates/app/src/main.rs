@@ -11,11 +11,9 @@ mod environment;
 mod freshness;
 mod issuer;
 mod mcp;
-mod notify;
 mod pilot;
 mod services;
 mod show;
-mod telemetry;
 mod watch;
 
 use std::ffi::OsString;

@@ -36,6 +36,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use callgate_exporters::webhook;
 use callgate_gate::{Gate, Setup};
 use callgate_registry::environment::Environment;
 use callgate_registry::paths::Paths;
@@ -48,7 +49,6 @@ use tokio::time::MissedTickBehavior;
 use crate::cli::Place;
 use crate::client::Client;
 use crate::compose::{self, NoState, chain};
-use crate::notify;
 use crate::services::Services;
 use crate::show;
 use crate::watch::Watched;
@@ -139,7 +139,7 @@ pub fn services_of(
     let mut services = Services::default();
     let store = Arc::clone(&parts.store);
     services.start("store", async move { tend(&store).await });
-    services.start("ends of runs", notify::follow(parts));
+    services.start("ends of runs", webhook::follow(parts));
     let configuration = watched.follow(Arc::clone(parts), Arc::clone(gate), changed);
     services.start("configuration", configuration);
     services

@@ -21,7 +21,7 @@ use clap::builder::NonEmptyStringValueParser;
 
 use crate::cli::{Done, Failure, Place, runtime};
 use crate::compose::{self, chain};
-use crate::notify::Notifier;
+use callgate_exporters::webhook::Notifier;
 use callgate_registry::environment::Environment;
 use conduct::Conductor;
 use live::Live;

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{Caller, Changes};
+use callgate_dial::Dialer;
+use callgate_exporters::otlp;
 use callgate_gate::{Catalog, Gate, Setup, Spans};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::{Parts, warnings};
@@ -23,10 +25,10 @@ use serde_json::json;
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{self, chain};
 use crate::freshness;
+use crate::issuer;
 use crate::mcp;
 use crate::services::ServiceEnded;
 use crate::show;
-use crate::telemetry;
 use crate::watch::Watched;
 use doors::Doors;
 use socket::{Kept, hold, lock, remove_socket};
@@ -103,7 +105,8 @@ async fn until_stopped(
     let doubts = warnings(&setup);
     parts.containers.begin_sweep();
     let telemetry = &http::configured(parts)?.telemetry;
-    let (spans, exporter) = telemetry::exporter(telemetry, environment)
+    let dialer = Dialer::new(issuer::roots);
+    let (spans, exporter) = otlp::exporter(telemetry, environment, dialer)
         .map_err(|error| chain(&error))?
         .unzip();
     let spans = spans.map(|queue| queue as Arc<dyn Spans>);
@@ -139,12 +142,12 @@ async fn until_stopped(
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let clock = Arc::clone(&parts.clock);
     let open = doors.until_closed(listener, bridge, (opened.into_port(), clock), exporter);
-    let work = async {
+    let work = Box::pin(async {
         tokio::select! {
             served = open => served,
             never = doors.stop_at(&mut signals) => match never {},
         }
-    };
+    });
     let stop = |ended: &ServiceEnded| {
         show::say(&format!("stopping: {ended}"));
         doors.begin_stop();

@@ -192,8 +192,8 @@ impl Options {
 }
 
 /// Loads what the plugin argument names; naming it on the command line is trust. T-11, T-21.
-pub fn load_plugin<'a>(
-    environment: &'a Environment,
+pub fn load_plugin(
+    environment: &Environment,
     place: &ToolhostPlace,
     plugin: &OsStr,
 ) -> Result<(Parts, callgate_gate::Setup, Options), String> {

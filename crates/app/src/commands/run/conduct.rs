@@ -6,6 +6,7 @@ use std::time::Duration;
 use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Wire,
 };
+use callgate_exporters::webhook::{NoticeError, Notifier, notice};
 use callgate_gate::{Gate, Rehearsal};
 use callgate_registry::setup::Parts;
 use serde_json::{Value, json};
@@ -19,7 +20,6 @@ use super::live::Live;
 use super::screen::{Counts, DRAW_EVERY_MS, Screen};
 use crate::commands::{StopSignals, tend};
 use crate::compose::chain;
-use crate::notify::{NoticeError, Notifier, notice};
 
 /// Ends that are told of at a time.
 const NOTICES_MAX: usize = 8;

@@ -14,6 +14,7 @@ use callgate_doors::metrics;
 use callgate_doors::port::Port;
 use callgate_doors::rpc::{self, Rpc};
 use callgate_doors::service::{self, ServiceDoor};
+use callgate_exporters::otlp::Exporter;
 use callgate_gate::Gate;
 use callgate_listener::access::Everybody;
 use callgate_listener::web::{Entrance, Names};
@@ -24,7 +25,6 @@ use super::super::StopSignals;
 use super::bridge::Bridge;
 use super::{http, say_wait};
 use crate::mcp;
-use crate::telemetry::Exporter;
 
 /// What the doors share.
 pub struct Doors {

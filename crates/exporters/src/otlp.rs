@@ -15,8 +15,6 @@ use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use crate::issuer;
-
 /// Calls whose spans wait.
 const QUEUE_MAX: usize = 2048;
 /// Calls of one batch.
@@ -81,6 +79,7 @@ pub enum TelemetryError {
 pub fn exporter(
     config: &TelemetryConfig,
     environment: &Environment,
+    dialer: Dialer,
 ) -> Result<Option<(Arc<Queue>, Exporter)>, TelemetryError> {
     let Some(url) = &config.otlp else {
         return Ok(None);
@@ -101,7 +100,7 @@ pub fn exporter(
     let exporter = Exporter {
         traces,
         dropped,
-        dialer: Dialer::new(issuer::roots),
+        dialer,
         to,
         path,
         headers,
@@ -181,7 +180,7 @@ impl Exporter {
         };
         if !taken {
             self.dropped.fetch_add(count, Ordering::Relaxed);
-            tracing::debug!(calls = count, to = %self.to, "spans not taken");
+            tracing::debug!(target: "callgate::telemetry", calls = count, to = %self.to, "spans not taken");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Clock, Event, Timestamp, Told};
+use callgate_call::{Clock, Event, Timestamp, Told, chain};
 use callgate_dial::{Address, Ask, Dialer};
 use callgate_registry::config::{RunsConfig, WebhookConfig};
 use callgate_registry::environment::Environment;
@@ -19,8 +19,6 @@ use ring::hmac;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::compose::chain;
-
 /// How often it is tried.
 const ATTEMPTS: u32 = 5;
 /// Before the second time; twice as long before each further one.
@@ -29,6 +27,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_secs(10);
 /// Of an answer, which is not looked at.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// The target of log lines, by which filters know them.
+const TARGET: &str = "callgate::notify";
 
 const SIGNATURE: HeaderName = HeaderName::from_static("callgate-signature");
 
@@ -218,12 +219,12 @@ pub fn follow(parts: &Arc<Parts>) -> impl Future<Output = Infallible> + use<> {
             tokio::select! {
                 told = heard.next(), if telling.len() < TELLING_MAX => match told {
                     Told::Event(event) => begin_telling(&parts, &event, &mut telling),
-                    Told::Gap(missed) => tracing::warn!(missed, "ends of runs may be untold"),
+                    Told::Gap(missed) => tracing::warn!(target: TARGET, missed, "ends of runs may be untold"),
                 },
                 Some(done) = telling.join_next() => {
                     if let Ok(Err(error)) = done {
                         let why = chain(&error);
-                        tracing::warn!(why, "the end of a run was not told");
+                        tracing::warn!(target: TARGET, why, "the end of a run was not told");
                     }
                 }
             }
@@ -247,7 +248,7 @@ fn begin_telling(parts: &Parts, event: &Event, telling: &mut JoinSet<Result<(), 
         }
         Err(error) => {
             let why = chain(&error);
-            tracing::warn!(why, "the end of a run was not told");
+            tracing::warn!(target: TARGET, why, "the end of a run was not told");
         }
     }
 }
