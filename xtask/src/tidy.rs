@@ -18,7 +18,7 @@ use crate::tree::Tree;
 
 type Check = fn(&Tree) -> Vec<Problem>;
 
-const CHECKS: [(&str, Check); 12] = [
+const CHECKS: [(&str, Check); 13] = [
     ("dependency table", dependencies::check),
     ("re-exports", dependencies::check_reexports),
     ("module docs", sources::check_module_docs),
@@ -29,6 +29,7 @@ const CHECKS: [(&str, Check); 12] = [
     ("sizes", sizes::check),
     ("vectors", vector_files::check),
     ("links", documents::check_links),
+    ("own code", documents::check_own_code),
     ("test command", documents::check_test_command),
     ("licences", licences::check),
 ];
