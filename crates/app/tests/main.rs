@@ -35,6 +35,7 @@ mod daemon;
 mod declared;
 mod degraded;
 mod documents;
+mod earlier_socket;
 mod earlier_state;
 mod egress;
 mod eight_processes;

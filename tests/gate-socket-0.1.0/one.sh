@@ -1,0 +1,2 @@
+read -r input
+printf '{"got":%s}' "$input"
