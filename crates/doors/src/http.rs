@@ -17,15 +17,15 @@ use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Tool, Wire, chain,
     natural_number,
 };
-use callgate_gate::{Found, Gate};
+use callgate_gate::{Attempt, Found, Gate, lost_outcome};
 use callgate_wires::json;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use crate::carry;
-use crate::enforcement::enforcement_body;
+use crate::reply::{EnforcementBody, enforcement_body};
 
 /// How long connections without a call may last once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -200,17 +200,20 @@ async fn call(State(door): State<Arc<Door>>, body: Result<Bytes, BytesRejection>
         .key
         .is_none()
         .then(|| Cancel::clone(&call.cancel).drop_guard());
-    let outcome = match carry::begin(&door.gate, call) {
-        carry::Begun::Over(answer) => Ok(door.gate.settled(answer).await),
-        carry::Begun::Waits(work) => carry::wait(&door.gate, &door.calls, work).await,
-        carry::Begun::Lost => Err(carry::lost()),
+    let found = door.gate.find(&call.tool);
+    let outcome = match door.gate.attempt(call, found, |_| {}) {
+        Attempt::Done(answered) => Ok(door.gate.settled(answered).await),
+        Attempt::Pending(pending) => {
+            let work = pending.settled(Arc::clone(&door.gate));
+            door.calls.spawn(work).await
+        }
     };
     match outcome {
         Ok(outcome) => answer(StatusCode::OK, &outcome_body(outcome)),
-        Err(fault) => answer(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            &refusal(id.to_string(), &fault),
-        ),
+        Err(_) => {
+            let body = outcome_body(lost_outcome(id));
+            answer(StatusCode::INTERNAL_SERVER_ERROR, &body)
+        }
     }
 }
 
@@ -290,49 +293,60 @@ fn text(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, 
     }
 }
 
+/// How a call ended, but for its output: `enforcement` where it is `ok`, else `fault`.
+#[derive(Serialize)]
+struct OutcomeBody<'a> {
+    ok: bool,
+    call_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforcement: Option<EnforcementBody<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<FaultBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<Value>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    idempotent_hit: bool,
+}
+
+#[derive(Serialize)]
+struct FaultBody {
+    kind: &'static str,
+    message: String,
+    data: Value,
+}
+
+impl FaultBody {
+    fn of(fault: &Fault) -> Self {
+        Self {
+            kind: fault.kind(),
+            message: fault.to_string(),
+            data: fault.data(),
+        }
+    }
+}
+
 /// `{ok:true, call_id, output, idempotent_hit?, enforcement}` or
 /// `{ok:false, call_id, fault:{kind, message, data}}`.
 #[must_use]
 pub fn outcome_body(outcome: Outcome) -> Value {
-    let hint = outcome.hint.as_ref().map(|hint| hint.to_value());
-    let mut body = body_without_hint(outcome);
-    if let Some(hint) = hint {
-        body["hint"] = hint;
+    let is_ok = outcome.result.is_ok();
+    let mut body = json!(OutcomeBody {
+        ok: is_ok,
+        call_id: outcome.call.to_string(),
+        enforcement: is_ok.then(|| enforcement_body(&outcome.enforcement)),
+        fault: outcome.result.as_ref().err().map(FaultBody::of),
+        hint: outcome.hint.as_ref().map(|hint| hint.to_value()),
+        idempotent_hit: outcome.replayed,
+    });
+    // Moved, not copied: it may be large.
+    if let (Ok(output), Value::Object(members)) = (outcome.result, &mut body) {
+        members.insert("output".to_owned(), output.json.into_value());
     }
     body
 }
 
-fn body_without_hint(outcome: Outcome) -> Value {
-    let call_id = outcome.call.to_string();
-    match outcome.result {
-        Ok(output) => {
-            let mut body = json!({
-                "ok": true,
-                "call_id": call_id,
-                "output": output.json.into_value(),
-                "enforcement": enforcement_body(&outcome.enforcement),
-            });
-            if outcome.replayed {
-                body["idempotent_hit"] = json!(true);
-            }
-            body
-        }
-        Err(fault) => {
-            let mut body = refusal(call_id, &fault);
-            if outcome.replayed {
-                body["idempotent_hit"] = json!(true);
-            }
-            body
-        }
-    }
-}
-
 fn refusal(call_id: String, fault: &Fault) -> Value {
-    json!({
-        "ok": false,
-        "call_id": call_id,
-        "fault": { "kind": fault.kind(), "message": fault.to_string(), "data": fault.data() },
-    })
+    json!({ "ok": false, "call_id": call_id, "fault": FaultBody::of(fault) })
 }
 
 async fn tools(State(door): State<Arc<Door>>) -> Response {
@@ -341,40 +355,76 @@ async fn tools(State(door): State<Arc<Door>>) -> Response {
     answer(StatusCode::OK, &json!({ "tools": tools }))
 }
 
+/// A tool as it is shown.
+#[derive(Serialize)]
+struct ToolBody<'a> {
+    name: &'a str,
+    aid: &'a str,
+    description: &'a str,
+    input_schema: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<&'a Value>,
+    tags: &'a [String],
+    tier: u8,
+    side_effects: &'a [String],
+    aliases: &'a [String],
+    writes: Value,
+    idempotent: bool,
+    slots: Value,
+    runner: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_source: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pack: Option<PackBody<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_limit: Option<Value>,
+}
+
+/// The pack a tool came with.
+#[derive(Serialize)]
+struct PackBody<'a> {
+    id: &'a str,
+    name: &'a str,
+    version: &'a str,
+}
+
 /// A tool as `GET /v1/tools` and `callgate tools --json` show it.
 #[must_use]
 pub fn tool_body(tool: &Tool) -> Value {
-    let mut body = json!({
-        "name": tool.name,
-        "aid": tool.aid,
-        "description": tool.description,
-        "input_schema": tool.input_schema,
-        "tags": tool.tags,
-        "tier": tool.tier.number(),
-        "side_effects": tool.side_effects,
-        "aliases": tool.aliases,
-        "writes": tool.writes,
-        "idempotent": tool.idempotent,
-        "slots": tool.slots,
-        "runner": tool.runner.kind(),
-    });
-    if let Some(schema) = &tool.output_schema {
-        body["output_schema"] = schema.clone();
-    }
-    if let Some(timeout) = tool.timeout {
-        body["timeout_ms"] = json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
-    }
-    if let Some(origin) = &tool.origin {
-        body["resolved_source"] = json!(origin.source.as_str());
-        body["entry"] = json!(origin.entry);
-        if let Some(pack) = &origin.pack {
-            body["pack"] = json!({ "id": pack.id, "name": pack.name, "version": pack.version });
-        }
-    }
-    if let Some(rate) = tool.rate_limit {
-        body["rate_limit"] = json!({ "per_second": rate.per_second, "burst": rate.burst });
-    }
-    body
+    let origin = tool.origin.as_ref();
+    let pack = origin.and_then(|origin| origin.pack.as_ref());
+    json!(ToolBody {
+        name: &tool.name,
+        aid: &tool.aid,
+        description: &tool.description,
+        input_schema: &tool.input_schema,
+        output_schema: tool.output_schema.as_ref(),
+        tags: &tool.tags,
+        tier: tool.tier.number(),
+        side_effects: &tool.side_effects,
+        aliases: &tool.aliases,
+        writes: json!(tool.writes),
+        idempotent: tool.idempotent,
+        slots: json!(tool.slots),
+        runner: tool.runner.kind(),
+        timeout_ms: tool
+            .timeout
+            .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+        resolved_source: origin.map(|origin| origin.source.as_str()),
+        entry: origin.map(|origin| json!(origin.entry)),
+        pack: pack.map(|pack| PackBody {
+            id: &pack.id,
+            name: &pack.name,
+            version: &pack.version,
+        }),
+        rate_limit: tool
+            .rate_limit
+            .map(|rate| json!({ "per_second": rate.per_second, "burst": rate.burst })),
+    })
 }
 
 async fn health(State(door): State<Arc<Door>>) -> Response {

@@ -2,14 +2,12 @@
 //! turns bytes into a `Call`, hands it to the gate and turns the `Outcome` into bytes.
 
 pub mod bridge;
-mod carry;
-mod content;
-mod enforcement;
 pub mod http;
 pub mod mcp;
 pub mod metrics;
 pub mod pipe;
 pub mod port;
+mod reply;
 pub mod rpc;
 pub mod service;
 pub mod tool;

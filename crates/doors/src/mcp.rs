@@ -12,7 +12,9 @@ mod eventlog;
 pub mod http;
 mod listen;
 mod outbox;
+mod progress;
 mod relay;
+mod request;
 #[cfg(test)]
 mod rig;
 mod rounds;
@@ -27,11 +29,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use callgate_call::{Caller, Cancel, LogLevel, Scope, Wire};
+use callgate_call::{Caller, Cancel, Scope, Wire};
 use callgate_gate::Gate;
-use callgate_wires::jsonrpc::Id;
-use callgate_wires::mcp::{ClientCapabilities, RequestMeta};
-use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
 pub use outbox::Outbox;
@@ -161,18 +160,6 @@ pub struct Peer {
     pub scope: Option<Arc<Scope>>,
 }
 
-/// What the client of one request can do and wants, in its era's way.
-#[derive(Clone)]
-pub(crate) enum Era {
-    /// Everything is in the request.
-    Modern {
-        capabilities: Box<ClientCapabilities>,
-        log_level: Option<LogLevel>,
-    },
-    /// It was said in the handshake.
-    Legacy(Arc<Session>),
-}
-
 /// The scope of callers without a token's. Made once, not for each request.
 static OWNERS_SCOPE: LazyLock<Arc<Scope>> = LazyLock::new(|| {
     Arc::new(Scope {
@@ -206,69 +193,6 @@ impl Peer {
     }
 }
 
-impl Era {
-    fn is_modern(&self) -> bool {
-        matches!(self, Self::Modern { .. })
-    }
-
-    /// True if the client said it has `capability`.
-    fn has(&self, capability: &str) -> bool {
-        match self {
-            Self::Modern { capabilities, .. } => capabilities.has(capability),
-            Self::Legacy(session) => session.has(capability),
-        }
-    }
-
-    fn has_extension(&self, extension: &str) -> bool {
-        match self {
-            Self::Modern { capabilities, .. } => capabilities.has_extension(extension),
-            // Tasks were an experiment in the legacy era and another one.
-            Self::Legacy(_) => false,
-        }
-    }
-
-    /// True if a log message of `level` is wanted.
-    fn wants_log(&self, level: LogLevel) -> bool {
-        match self {
-            Self::Modern { log_level, .. } => log_level.is_some_and(|from| level >= from),
-            Self::Legacy(session) => level >= session.log_level(),
-        }
-    }
-}
-
-/// One request on its way to its answer.
-pub(crate) struct Request {
-    pub id: Id,
-    pub method: String,
-    pub params: Map<String, Value>,
-    pub meta: RequestMeta,
-    pub era: Era,
-    pub peer: Peer,
-    /// Where messages that belong to this request go.
-    pub out: Outbox,
-    /// Ends it early.
-    pub cancel: Arc<Cancel>,
-}
-
-impl Request {
-    /// A member of the params that must be a string.
-    fn text(&self, name: &str) -> Result<&str, Refusal> {
-        match self.params.get(name) {
-            Some(Value::String(text)) => Ok(text),
-            Some(_) => Err(Refusal::invalid(&format!("`{name}` must be a string"))),
-            None => Err(Refusal::invalid(&format!("`{name}` is required"))),
-        }
-    }
-
-    /// A member of the params that may be an object.
-    fn object(&self, name: &str) -> Result<Option<&Map<String, Value>>, Refusal> {
-        match self.params.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(object)),
-            Some(_) => Err(Refusal::invalid(&format!("`{name}` must be an object"))),
-        }
-    }
-}
-
-pub(crate) use dispatch::{Answered, Refusal};
+pub(crate) use dispatch::Answered;
+pub(crate) use request::{Era, Request};
 pub(crate) use tools::input_schema;

@@ -21,12 +21,13 @@ use std::time::Duration;
 
 use axum::http::HeaderValue;
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseGroup, LeaseToken, Outcome,
-    Scope, Sink, Wire, natural_number,
+    Call, CallId, Caller, Cancel, Document, Fault, Hearer, IdempotencyKey, LeaseGroup, LeaseToken,
+    Outcome, Scope, Sink, Wire, natural_number,
 };
-use callgate_gate::Gate;
+use callgate_gate::{Answer, Attempt, Gate, PendingCall, lost_outcome};
 use callgate_wires::json;
 use callgate_wires::jsonrpc::{self, Batch, Id, METHOD_NOT_FOUND, Malformed, Message, RpcError};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::DropGuard;
@@ -36,9 +37,8 @@ pub use conversation::LAST_WORDS;
 pub use errors::error_of;
 
 use self::events::Listeners;
-use crate::carry;
-use crate::enforcement::enforcement_body;
 use crate::http::Closing;
+use crate::reply::{EnforcementBody, enforcement_body};
 
 /// Messages of one batch. R-2.
 pub const BATCH_MAX: usize = 64;
@@ -153,23 +153,29 @@ impl Rpc {
         reached: &Reached,
         message: Result<Message, Malformed>,
     ) -> Option<Vec<u8>> {
-        match self.begin(peer, reached, message) {
-            Begun::Told(answer) => answer,
-            Begun::Called(called, carry::Begun::Over(mut answer)) => {
+        match self.attempt(peer, reached, message) {
+            Attempt::Done(Reply::Written(answer)) => answer,
+            Attempt::Done(Reply::Called(called, mut answer)) => {
                 self.gate.settle_answer(&mut answer).await;
-                called.told(Ok(answer.outcome))
+                called.told(answer.outcome)
             }
             // Boxed, so that what is answered at once has no room for it.
-            Begun::Called(called, carry::Begun::Waits(work)) => {
-                let outcome = Box::pin(carry::wait(&self.gate, &self.calls, work)).await;
+            Attempt::Pending((called, pending)) => {
+                let work = pending.settled(Arc::clone(&self.gate));
+                let outcome = Box::pin(self.calls.spawn(work)).await;
+                let outcome = outcome.unwrap_or_else(|_| lost_outcome(called.call));
                 called.told(outcome)
             }
-            Begun::Called(called, carry::Begun::Lost) => called.told(Err(carry::lost())),
         }
     }
 
     /// A message as far as it comes without waiting.
-    fn begin(&self, peer: &Peer, reached: &Reached, message: Result<Message, Malformed>) -> Begun {
+    fn attempt(
+        &self,
+        peer: &Peer,
+        reached: &Reached,
+        message: Result<Message, Malformed>,
+    ) -> RpcAttempt {
         let asked = match message {
             Ok(Message::Request {
                 id,
@@ -190,20 +196,25 @@ impl Rpc {
                 ours: None,
             },
             // We ask nothing.
-            Ok(Message::Response { .. }) => return Begun::Told(None),
+            Ok(Message::Response { .. }) => return Attempt::Done(Reply::Written(None)),
             Err(malformed) => {
                 let error = RpcError::new(malformed.code, malformed.message);
                 let mut out = Vec::new();
                 jsonrpc::write_error(malformed.id.as_ref(), &error, &mut out);
-                return Begun::Told(Some(out));
+                return Attempt::Done(Reply::Written(Some(out)));
             }
         };
         let id = asked.id.clone();
         self.request(peer, reached, asked)
-            .unwrap_or_else(|error| Begun::Told(written(id, Err(error), None)))
+            .unwrap_or_else(|error| Attempt::Done(Reply::Written(written(id, Err(error), None))))
     }
 
-    fn request(&self, peer: &Peer, reached: &Reached, asked: Asked) -> Result<Begun, RpcError> {
+    fn request(
+        &self,
+        peer: &Peer,
+        reached: &Reached,
+        asked: Asked,
+    ) -> Result<RpcAttempt, RpcError> {
         let params = match asked.params {
             None => Map::new(),
             Some(Value::Object(params)) => params,
@@ -215,12 +226,12 @@ impl Rpc {
             "rpc/discover" => discover::document(&self.gate, peer, &params)?,
             _ => {
                 let params = Document::from_value(Value::Object(params));
-                let (called, begun) = self.call(peer, (method, asked.id), params, asked.ours)?;
-                return Ok(Begun::Called(called, begun));
+                return self.call(peer, (method, asked.id), params, asked.ours);
             }
         };
         let document = Document::from_value(document);
-        Ok(Begun::Told(written(asked.id, Ok(document), None)))
+        let answer = written(asked.id, Ok(document), None);
+        Ok(Attempt::Done(Reply::Written(answer)))
     }
 
     /// True if there is a tool of just this name.
@@ -231,14 +242,14 @@ impl Rpc {
             .is_ok_and(|entry| entry.tool.name == name)
     }
 
-    /// A tool's call, begun.
+    /// A tool's call, as far as it comes without waiting.
     fn call(
         &self,
         peer: &Peer,
         (method, id): (&str, Option<Id>),
         input: Document,
         ours: Option<Value>,
-    ) -> Result<(Called, carry::Begun), RpcError> {
+    ) -> Result<RpcAttempt, RpcError> {
         let tells_beside = ours.is_some();
         let ours = Ours::read(ours.as_ref())?;
         let cancel = Arc::new(self.closing.end.child_token());
@@ -262,30 +273,39 @@ impl Rpc {
         let streamed = stream::Streamed::of(&self.gate, &call, id.as_ref());
         call.sink = streamed.clone().map(|sink| sink as Arc<dyn Sink>);
         let called = Called {
+            call: call.id,
             id,
             method: method.to_owned(),
             streamed,
             tells_beside,
             _ends_with_connection: ends_with_connection,
         };
-        Ok((called, carry::begin(&self.gate, call)))
+        let found = self.gate.find(&call.tool);
+        Ok(match self.gate.attempt(call, found, |_| {}) {
+            Attempt::Done(answer) => Attempt::Done(Reply::Called(called, answer)),
+            Attempt::Pending(pending) => Attempt::Pending((called, pending)),
+        })
     }
 }
 
-/// How far a message has come without anything to wait for.
+/// A message as far as it comes without waiting.
+type RpcAttempt = Attempt<Reply, (Called, PendingCall)>;
+
+/// The reply to a message.
 #[expect(
     clippy::large_enum_variant,
     reason = "it is taken apart where it was made; a box would cost each call an allocation"
 )]
-enum Begun {
-    /// Its answer; nothing if nobody waits for one.
-    Told(Option<Vec<u8>>),
-    /// A call.
-    Called(Called, carry::Begun),
+enum Reply {
+    /// Whole; nothing if nobody waits for one.
+    Written(Option<Vec<u8>>),
+    /// That of a call, whose record has to be made safe before.
+    Called(Called, Answer),
 }
 
 /// What is known of a call while it is carried out.
 struct Called {
+    call: CallId,
     /// Of its request.
     id: Option<Id>,
     method: String,
@@ -297,18 +317,13 @@ struct Called {
 }
 
 impl Called {
-    /// Its answer, if anybody waits for one. An error is a call that broke off.
-    fn told(self, outcome: Result<Outcome, Fault>) -> Option<Vec<u8>> {
+    /// Its answer, if anybody waits for one.
+    fn told(self, outcome: Outcome) -> Option<Vec<u8>> {
         if let Some(streamed) = self.streamed {
             streamed.end();
         }
-        match outcome {
-            Ok(outcome) => {
-                let beside = self.tells_beside.then(|| beside(&outcome));
-                written(self.id, told(&self.method, outcome), beside)
-            }
-            Err(fault) => written(self.id, Err(error_of(&fault)), None),
-        }
+        let beside = self.tells_beside.then(|| beside(&outcome));
+        written(self.id, told(&self.method, outcome), beside)
     }
 }
 
@@ -321,21 +336,26 @@ struct Asked {
 }
 
 /// What is told of a call beside its answer, to whoever brought something beside their request.
+#[derive(Serialize)]
+struct Beside<'a> {
+    call: String,
+    enforcement: EnforcementBody<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<Value>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    idempotent_hit: bool,
+}
+
 fn beside(outcome: &Outcome) -> Value {
-    let mut told = json!({
-        "call": outcome.call.to_string(),
-        "enforcement": enforcement_body(&outcome.enforcement),
-    });
-    if outcome.replayed {
-        told["idempotent_hit"] = json!(true);
-    }
-    if let Err(fault) = &outcome.result {
-        told["fault"] = json!(fault.kind());
-    }
-    if let Some(hint) = &outcome.hint {
-        told["hint"] = hint.to_value();
-    }
-    told
+    json!(Beside {
+        call: outcome.call.to_string(),
+        enforcement: enforcement_body(&outcome.enforcement),
+        fault: outcome.result.as_ref().err().map(Fault::kind),
+        hint: outcome.hint.as_ref().map(|hint| hint.to_value()),
+        idempotent_hit: outcome.replayed,
+    })
 }
 
 /// The answer to a request; nothing to what only notifies.

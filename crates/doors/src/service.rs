@@ -15,8 +15,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::post;
-use callgate_call::{CallId, Cancel, Enforcement, Fault, Outcome, Wire};
-use callgate_gate::Gate;
+use callgate_call::{Cancel, Fault, Outcome, Wire};
+use callgate_gate::{Attempt, Gate, lost_outcome};
 use callgate_wires::tool_protocol::{
     HANDSHAKE_PATH, HandshakeReply, HandshakeRequest, Ours, RequestError, SERVICE_PATH, Said,
     ServiceRequest, Told, write_service,
@@ -173,29 +173,24 @@ impl ServiceDoor {
             Err(fault) => return answer(StatusCode::OK, Err(&said(&fault))),
         };
         let taken = Taken::new(&self.gate, &peer, asked, self.end.child_token());
-        let is_pure = |taken: &Taken| {
-            let found = taken.found.as_ref();
-            found.map_or(true, |entry| entry.tool.runner.is_pure())
-        };
-        let outcome = if is_pure(&taken) {
-            taken.carry_out(&self.gate).await
-        } else {
-            self.run_in_task(taken).await
-        };
-        tell(&outcome, &ours)
+        tell(&self.carry_out(taken).await, &ours)
     }
 
-    /// In a task of its own, so that its end is recorded whatever becomes of the connection. A
-    /// caller that hangs up ends its call; with a key it will come back and ask.
-    async fn run_in_task(&self, taken: Taken) -> Outcome {
-        let (id, cancel) = (taken.call.id, Cancel::clone(&taken.call.cancel));
-        let _ends_with_connection = taken.call.key.is_none().then(|| cancel.drop_guard());
-        let gate = Arc::clone(&self.gate);
-        let work = async move { taken.carry_out(&gate).await };
-        self.calls
-            .spawn(work)
-            .await
-            .unwrap_or_else(|_| ended_early(id))
+    /// In a task of its own if it has to wait, so that its end is recorded whatever becomes of the
+    /// connection. A caller that hangs up ends its call; with a key it will come back and ask.
+    async fn carry_out(&self, taken: Taken) -> Outcome {
+        let Taken { call, found } = taken;
+        let (id, cancel) = (call.id, Arc::clone(&call.cancel));
+        let ends_with_connection = call.key.is_none();
+        match self.gate.attempt(call, found, |_| {}) {
+            Attempt::Done(answer) => self.gate.settled(answer).await,
+            Attempt::Pending(pending) => {
+                let _ends = ends_with_connection.then(|| Cancel::clone(&cancel).drop_guard());
+                let work = pending.settled(Arc::clone(&self.gate));
+                let outcome = self.calls.spawn(work).await;
+                outcome.unwrap_or_else(|_| lost_outcome(id))
+            }
+        }
     }
 }
 
@@ -218,19 +213,6 @@ fn asked(request: ServiceRequest) -> Result<Asked, Fault> {
         context: request.context,
         ours: request.ours,
     })
-}
-
-fn ended_early(call: CallId) -> Outcome {
-    Outcome {
-        call,
-        result: Err(Fault::Internal {
-            message: "the call's task ended early".to_owned(),
-        }),
-        replayed: false,
-        enforcement: Enforcement::default(),
-        hint: None,
-        blocked: Vec::new(),
-    }
 }
 
 /// How a call went. Never with checks: P-1.

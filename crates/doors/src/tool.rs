@@ -18,9 +18,11 @@ use callgate_call::{
     Asker, Call, Caller, Cancel, Document, Fault, Guarantee, Held, IdempotencyKey, LeaseToken,
     Level, Needs, Outcome, Roots, Scope, Tool, Wire, host_name,
 };
-use callgate_gate::{Entry, Gate};
+use callgate_gate::{Entry, FoundTool, Gate};
 use callgate_wires::tool_protocol::{CapabilityContext, LocalRequest, Ours, Told, write_local};
 use serde_json::{Map, Value, json};
+
+use crate::reply::CallBody;
 
 pub(crate) use asks::flags;
 pub(crate) use said::said;
@@ -47,7 +49,7 @@ pub(crate) struct Peer {
 /// A call on its way, and the tool it is for.
 pub(crate) struct Taken {
     pub call: Call,
-    pub found: Result<Arc<Entry>, Fault>,
+    pub found: FoundTool,
 }
 
 impl Taken {
@@ -56,12 +58,12 @@ impl Taken {
     pub fn new(gate: &Gate, peer: &Peer, asked: Asked, cancel: Cancel) -> Self {
         let found = find(gate, &asked, peer.scope.as_deref());
         let mut input = Value::Object(asked.payload);
-        let name = match &found {
-            Ok(entry) => {
-                numbers::read(&entry.tool.input_schema, &mut input);
-                entry.tool.name.clone()
+        let name = match found.tool() {
+            Some(tool) => {
+                numbers::read(&tool.input_schema, &mut input);
+                tool.name.clone()
             }
-            Err(_) => asked.tool,
+            None => asked.tool,
         };
         let (input, caller) = (Document::from_value(input), peer.caller.clone());
         let mut call = Call::new(gate.next_id(), name, input, caller, peer.wire, cancel);
@@ -80,7 +82,7 @@ impl Taken {
             }
             Err(fault) => Self {
                 call,
-                found: Err(fault),
+                found: found.with(Err(fault)),
             },
         }
     }
@@ -88,7 +90,7 @@ impl Taken {
     /// Leaves time for the answer. The host ends its child after the timeout of the same tool, which
     /// it reads from the same files, so waiting for all of that time would lose the answer. P-7.
     fn answer_in_time(&mut self) {
-        let tool = self.found.as_ref().ok().map(|entry| &entry.tool);
+        let tool = self.found.tool();
         let own = tool.and_then(|tool| tool.timeout);
         let patience = own.unwrap_or(self.call.default_timeout);
         // A run whose time begins anew with each sign of life has a host that knows of that.
@@ -96,24 +98,18 @@ impl Taken {
             self.call.answer_within(patience);
         }
     }
-
-    /// Through the gate; what is told is settled.
-    pub async fn carry_out(&self, gate: &Gate) -> Outcome {
-        let found = self.found.as_deref().map_err(Clone::clone);
-        let answer = gate.invoke_found(&self.call, found).await;
-        let mut outcome = answer.outcome;
-        if let Err(fault) = gate.settle_with_others(answer.ticket).await {
-            outcome.result = Err(fault);
-        }
-        outcome
-    }
 }
 
 /// The registered tool if the request means its code, else code that is allowed.
-fn find(gate: &Gate, asked: &Asked, scope: Option<&Scope>) -> Result<Arc<Entry>, Fault> {
-    let catalog = gate.catalog();
+fn find(gate: &Gate, asked: &Asked, scope: Option<&Scope>) -> FoundTool {
+    let found = gate.find(&asked.tool);
+    let meant = meant(&found, asked, scope);
+    found.with(meant)
+}
+
+fn meant(found: &FoundTool, asked: &Asked, scope: Option<&Scope>) -> Result<Arc<Entry>, Fault> {
     let visible = |entry: &&Arc<Entry>| scope.is_none_or(|scope| scope.allows(&entry.tool));
-    let registered = catalog.find(&asked.tool).ok().filter(visible);
+    let registered = found.entry().ok().filter(visible);
     // Not every tool has an entry, and callers of this protocol must write one: the tool's own
     // name stands for none.
     let code = asked.entry.as_deref().filter(|code| *code != asked.tool);
@@ -121,9 +117,9 @@ fn find(gate: &Gate, asked: &Asked, scope: Option<&Scope>) -> Result<Arc<Entry>,
     if let Some(entry) = registered.filter(is_meant) {
         return Ok(Arc::clone(entry));
     }
-    let allowed = code.and_then(|code| gate.entry(code));
+    let allowed = code.and_then(|code| found.by_code(code));
     match (allowed, registered, code) {
-        (Some(found), _, _) => found,
+        (Some(allowed), _, _) => allowed,
         (None, Some(entry), Some(code)) => Err(Fault::denied(format!(
             "`{code}` is not the entry of `{}`, and service.allow_entries does not name it",
             entry.tool.name
@@ -146,17 +142,7 @@ pub(crate) fn known(outcome: &Outcome, ours: &Ours) -> Option<Value> {
     if !ours.knows_us {
         return None;
     }
-    let mut known = json!({ "id": outcome.call.to_string() });
-    if outcome.replayed {
-        known["replayed"] = true.into();
-    }
-    if let Err(fault) = &outcome.result {
-        known["fault"] = fault.kind().into();
-    }
-    if let Some(hint) = &outcome.hint {
-        known["hint"] = hint.to_value();
-    }
-    Some(known)
+    Some(json!(CallBody::of(outcome)))
 }
 
 /// The owner of the process that `callgate tool` is.
@@ -198,19 +184,17 @@ pub async fn answer(gate: &Gate, owner: Owner, request: LocalRequest) -> Vec<u8>
         ours: ours.clone(),
     };
     let mut taken = Taken::new(gate, &peer, asked, owner.cancel);
-    if taken
-        .found
-        .as_deref()
-        .is_ok_and(|entry| is_ignored(entry, sandbox))
-    {
-        taken.call.remarks.push(SANDBOX_IGNORED);
+    if let Ok(entry) = taken.found.entry().cloned() {
+        if is_ignored(&entry, sandbox) {
+            taken.call.remarks.push(SANDBOX_IGNORED);
+        }
+        let checked = check_roots(&entry.tool, owner.roots.as_ref(), &owner.workspace);
+        let shaped = checked.and_then(|()| shaped(entry, owner.roots.as_ref(), sandbox));
+        taken.found = taken.found.with(shaped);
     }
-    taken.found = taken.found.and_then(|entry| {
-        check_roots(&entry.tool, owner.roots.as_ref(), &owner.workspace)?;
-        shaped(entry, owner.roots.as_ref(), sandbox)
-    });
     taken.answer_in_time();
-    let outcome = taken.carry_out(gate).await;
+    let answer = gate.invoke_found(&taken.call, &taken.found).await;
+    let outcome = gate.settled(answer).await;
     let checks = wants_checks.then(|| checks::of(&outcome, taken.call.asks.as_deref()));
     let known = known(&outcome, &ours);
     let mut out = Vec::new();

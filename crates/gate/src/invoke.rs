@@ -3,9 +3,8 @@
 //! their order.
 
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use arc_swap::ArcSwap;
 use callgate_call::{
@@ -25,6 +24,7 @@ use crate::catalog::Entry;
 use crate::clean::{clean, cleaned, trace_id_of};
 use crate::content;
 use crate::errors::internal;
+use crate::found::FoundTool;
 use crate::metrics::Tallies;
 use crate::oversize::kept;
 use crate::policy::Decision;
@@ -123,36 +123,17 @@ impl Gate {
     /// Takes one call through every stage. The outcome may be told once its ticket is
     /// settled; many calls may share one settling.
     pub async fn invoke(&self, call: &Call) -> Answer {
-        let setup = self.setup.load_full();
-        let found = setup.catalog.find(&call.tool).map(|entry| &**entry);
-        self.invoke_in(&setup, call, found).await
+        self.invoke_found(call, &self.find(&call.tool)).await
     }
 
-    /// The same for a tool that the door has found, or has not.
-    pub async fn invoke_found(&self, call: &Call, found: Result<&Entry, Fault>) -> Answer {
-        let setup = self.setup.load_full();
-        self.invoke_in(&setup, call, found).await
-    }
-
-    /// The same for a pure tool, without waiting, and so without room for what is waited for: a
-    /// future is moved as a whole whenever one that has it is made. Nothing comes back, and nothing
-    /// has come of it, if something must be waited for: another call with the same key, or that
-    /// the record of a start is safe.
-    pub fn invoke_at_once(&self, call: &Call, entry: &Entry) -> Option<Answer> {
-        debug_assert!(entry.tool.runner.is_pure(), "others may not be broken off");
-        let setup = self.setup.load();
-        // What is spent or claimed by starting would be lost if this were broken off.
-        let spends = setup
-            .policy
-            .asks_leave(&call.caller, &entry.tool, call.lease_group);
-        if spends || call.key.is_some() && !self.store.writes_well() {
-            return None;
-        }
-        let work = pin!(self.invoke_in(&setup, call, Ok(entry)));
-        match work.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => None,
-        }
+    /// The same for a tool that the door has found, in the configuration it was found in.
+    pub fn invoke_found<'a>(
+        &'a self,
+        call: &'a Call,
+        found: &'a FoundTool,
+    ) -> impl Future<Output = Answer> + Send + 'a {
+        let entry = found.entry.as_deref().map_err(Clone::clone);
+        self.invoke_in(&found.setup, call, entry)
     }
 
     async fn invoke_in(&self, setup: &Setup, call: &Call, found: Result<&Entry, Fault>) -> Answer {
@@ -169,7 +150,7 @@ impl Gate {
                 (result, true, Enforcement::default(), ticket, None)
             }
             Err(fault) => {
-                let ticket = self.record_refusal(setup, call, &fault);
+                let ticket = self.record_refusal(setup, call, tool, &fault);
                 (Err(fault), false, Enforcement::default(), ticket, None)
             }
         };
@@ -487,10 +468,18 @@ impl Gate {
         Left::Replayed(earlier.result, ticket)
     }
 
-    fn record_refusal(&self, setup: &Setup, call: &Call, fault: &Fault) -> StoreTicket {
-        let found = setup.catalog.find(&call.tool).ok();
-        let tool = found.map_or(call.tool.as_str(), |e| &e.tool.name);
-        let trace_id = trace_id_of(&setup.secrets, call, found.map(|e| &e.tool));
+    fn record_refusal(
+        &self,
+        setup: &Setup,
+        call: &Call,
+        tool: Option<&Tool>,
+        fault: &Fault,
+    ) -> StoreTicket {
+        // A door may refuse a call of a tool that is there.
+        let named = || setup.catalog.find(&call.tool).ok().map(|entry| &entry.tool);
+        let found = tool.or_else(named);
+        let tool = found.map_or(call.tool.as_str(), |tool| &tool.name);
+        let trace_id = trace_id_of(&setup.secrets, call, found);
         let refusal = Refusal {
             call: call.id,
             tool: &setup.secrets.clean(tool),
@@ -552,7 +541,12 @@ impl Gate {
 
     /// Takes one call through and settles it.
     pub async fn call(&self, call: &Call) -> Outcome {
-        let mut answer = self.invoke(call).await;
+        self.call_found(call, &self.find(&call.tool)).await
+    }
+
+    /// The same for a tool that the door has found.
+    pub async fn call_found(&self, call: &Call, found: &FoundTool) -> Outcome {
+        let mut answer = self.invoke_found(call, found).await;
         tell(&mut answer.outcome, self.settle(answer.ticket).await);
         answer.outcome
     }

@@ -5,11 +5,13 @@
 
 mod admit;
 mod approvals;
+mod attempt;
 mod beside;
 mod catalog;
 mod clean;
 pub mod content;
 mod errors;
+mod found;
 mod invoke;
 mod leases;
 mod metrics;
@@ -28,8 +30,10 @@ mod watched;
 
 pub use admit::BreakerPolicy;
 pub use approvals::PendingApproval;
+pub use attempt::{Attempt, PendingCall, lost_outcome};
 pub use beside::BESIDE_INPUT;
 pub use catalog::{Catalog, CatalogError, Entries, Entry};
+pub use found::FoundTool;
 pub use invoke::{Answer, Gate, others_first};
 pub use leases::{LeaseGranted, LeaseRequest, LeaseTotals};
 pub use metrics::{DURATION_EDGES_US, ToolNumbers};

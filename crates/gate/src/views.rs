@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::catalog::{Catalog, Entry};
 use crate::errors::internal;
 use crate::invoke::Gate;
-use crate::policy::Decision;
 use crate::scope::check_scope;
 use crate::setup::{ConfigurationStatus, Setup};
 
@@ -21,14 +20,6 @@ impl Gate {
     #[must_use]
     pub fn catalog(&self) -> CatalogRef {
         CatalogRef(self.setup.load_full())
-    }
-
-    /// The tool that runs code which is not registered; `None` where the owner does not allow
-    /// this code.
-    #[must_use]
-    pub fn entry(&self, entry: &str) -> Option<Result<Arc<Entry>, Fault>> {
-        let setup = self.setup.load();
-        setup.entries.as_ref()?.find(entry)
     }
 
     /// What would hold a tool of this caller's to each of the seven guarantees.
@@ -49,11 +40,7 @@ impl Gate {
     /// True if policy wants a person to see calls of this tool by this caller first.
     #[must_use]
     pub fn asks(&self, tool: &str, caller: &Caller) -> bool {
-        let setup = self.setup.load();
-        let asks = |entry: &Arc<Entry>| {
-            matches!(setup.policy.decide(caller, &entry.tool), Ok(Decision::Ask))
-        };
-        setup.policy.has_rules() && setup.catalog.find(tool).is_ok_and(asks)
+        self.find(tool).asks(caller)
     }
 
     /// True if a call of this tool by this caller must bring a lease or wait for an approval.
@@ -142,12 +129,6 @@ impl Gate {
             })
             .map_err(|error| internal(&error))?;
         Ok(if is_theirs { records } else { Vec::new() })
-    }
-
-    /// True if the caller's own client may ask its user for approval. Decision G-6.
-    #[must_use]
-    pub fn may_client_approve(&self, caller: &Caller, tool: &Tool) -> bool {
-        self.setup.load().policy.may_client_approve(caller, tool)
     }
 
     /// Where changes of what there is are told.

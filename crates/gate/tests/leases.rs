@@ -57,8 +57,7 @@ async fn nothing_is_spent_by_what_is_not_waited_for() {
             };
             b.gate.decide(&approval, true, "uid:0", None).unwrap();
         }
-        let entry = b.gate.catalog().find("work").unwrap().clone();
-        let answer = b.gate.invoke_at_once(&call, &entry);
+        let answer = b.gate.answer_at_once(&call, &b.gate.find("work"));
         assert_eq!(answer.is_none(), waits);
         assert_eq!(b.ran(), usize::from(!waits));
         // The same call, waited for.

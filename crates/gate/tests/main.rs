@@ -4,6 +4,7 @@
 mod support;
 
 mod admission;
+mod attempt;
 mod keys;
 mod leases;
 mod pipeline;

@@ -120,7 +120,8 @@ async fn ask(
         Wire::Pilot,
         Arc::clone(cancel),
     );
-    let answer = gate.invoke_found(&call, Ok(policy)).await;
+    let found = gate.found(Ok(Arc::clone(policy)));
+    let answer = gate.invoke_found(&call, &found).await;
     gate.settle(answer.ticket)
         .await
         .map_err(|fault| fault.to_string())?;

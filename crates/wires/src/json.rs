@@ -8,6 +8,7 @@ mod wide;
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Serialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::de::{Read, SliceRead, StrRead};
 use serde_json::{Map, Number, Value};
@@ -302,6 +303,11 @@ impl<'de> Visitor<'de> for Key {
 
 /// Appends `value` as compact JSON.
 pub fn write_value(value: &Value, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value).expect("writing to a Vec does not fail");
+}
+
+/// Appends a message of our own as compact JSON. Its type has no keys but strings.
+pub fn write<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("writing to a Vec does not fail");
 }
 

@@ -50,6 +50,16 @@ impl Id {
         &self.0
     }
 
+    /// The id as a text: a string without its quotes, or a number.
+    #[must_use]
+    pub fn to_plain_text(&self) -> String {
+        match serde_json::from_str(&self.0) {
+            Ok(Value::String(text)) => text,
+            Ok(number) => number.to_string(),
+            Err(_) => self.0.to_string(),
+        }
+    }
+
     /// The same id, spelt as `from_value` would: without needless escapes.
     #[must_use]
     pub fn plain(&self) -> Self {

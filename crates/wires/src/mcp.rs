@@ -50,12 +50,13 @@ pub use discover::{DiscoverMeta, DiscoverResult, UnsupportedVersionData};
 pub use elicitation::{
     ElicitAction, ElicitParams, ElicitResult, ElicitationCompleteParams, ElicitationMode,
 };
-pub use fields::{FieldError, read};
-pub use headers::{HeaderCheck, check_headers, decode_header};
+pub use fields::{FieldError, present, read};
+pub use headers::{HeaderCheck, asks_for_headers, check_headers, decode_header};
 pub use identity::{Icon, Implementation};
 pub use initialize::{InitializeParams, InitializeResult};
 pub use meta::RequestMeta;
 pub use notifications::{CancelledParams, ChangeParams, LogParams, ProgressParams, SetLevelParams};
+pub(crate) use params::read_meta;
 pub use params::{Message, Params, parse};
 pub use prompts::{
     GetPromptParams, GetPromptResult, ListPromptsResult, PromptArgument, PromptDefinition,
@@ -68,7 +69,7 @@ pub use resources::{
 };
 pub use results::{CacheScope, EmptyParams, EmptyResult, ListParams, ResultType};
 pub use roots::{ListRootsResult, Root};
-pub use rounds::{InputRequest, InputRequests, InputRequiredResult};
+pub use rounds::{InputRequest, InputRequests, InputRequiredResult, QuestionParams};
 pub use sampling::{
     CreateMessageParams, CreateMessageResult, ModelHint, ModelPreferences, SamplingMessage, ToolUse,
 };
@@ -142,7 +143,7 @@ pub fn negotiate(proposed: &str) -> &'static str {
         .unwrap_or(HANDSHAKE[0])
 }
 
-/// Links to what an output lists as `resources`, and to the `run` that it tells of.
+/// Links to what an output lists as `resources`, and to its `run`.
 pub fn resource_links(output: &Value) -> impl Iterator<Item = Value> {
     let listed = output.get("resources").and_then(Value::as_array);
     let listed = listed.into_iter().flatten();

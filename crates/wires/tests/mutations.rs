@@ -366,9 +366,10 @@ fn bridge_messages() {
     for _ in 0..CASES {
         let bytes = mutant(&mut random, &BRIDGE, &WORDS);
         if let Ok(call) = CallTool::parse(&bytes) {
-            let meta = call.rest.get("_meta").and_then(Value::as_object);
+            let meta = call.meta.as_ref().and_then(|meta| meta.as_ref().ok());
             let mut again = Vec::new();
-            let meta = meta.cloned().unwrap_or_default();
+            let meta = meta.map(|meta| json!(meta).as_object().cloned().unwrap());
+            let meta = meta.unwrap_or_default();
             write_call(&call.name, &call.arguments, &meta, &mut again).unwrap();
             let read = CallTool::parse(&again[4..]).unwrap();
             assert_eq!((read.name, read.arguments), (call.name, call.arguments));

@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use axum::serve::Listener as _;
 use callgate_call::{
-    Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output, Scope,
-    Tool, Wire, host_name,
+    Call, CallId, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, Output,
+    Scope, Tool, Wire, host_name,
 };
-use callgate_gate::{Entry, Gate, Ticket, others_first};
+use callgate_gate::{Attempt, FoundTool, Gate, PendingCall, Ticket, lost_outcome, others_first};
 use callgate_text::json_text_len;
 use callgate_wires::bridge::limits::MESSAGE_BYTES_MAX;
 use callgate_wires::bridge::{
     CallTool, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, VALUE_ERROR, write_error, write_result,
 };
 use callgate_wires::json;
-use callgate_wires::mcp::{RequestMeta, meta};
-use serde_json::{Value, json};
+use callgate_wires::mcp::meta;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::stream::{Frames, Lost};
-use crate::content::{Shape, as_text};
 use crate::http::{Closing, SameUid};
 use crate::mcp::input_schema;
+use crate::reply::{CallBody, Shape, as_text};
 
 /// Connections served at the same time; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 512;
@@ -178,16 +178,21 @@ impl Door {
                 return Some(());
             }
         };
-        let (mut call, entry, told) = match self.call_of(asked) {
+        let (call, found, told) = match self.call_of(asked) {
             Ok(made) => made,
             Err(said) => {
                 write_error(&said, out);
                 return Some(());
             }
         };
-        let at_once = entry.and_then(|entry| self.gate.invoke_at_once(&call, &entry));
-        let outcome = match at_once {
-            Some(mut answer) => {
+        let (id, mut ends_with_connection) = (call.id, None);
+        let attempt = self.gate.attempt(call, found, |call| {
+            let cancel = self.end.child_token();
+            call.cancel = Arc::new(cancel.clone());
+            ends_with_connection = call.key.is_none().then(|| cancel.drop_guard());
+        });
+        let outcome = match attempt {
+            Attempt::Done(mut answer) => {
                 let settled = self.settle(answer.ticket, bridge.number).await;
                 if let Err(fault) = settled {
                     answer.outcome.result = Err(fault);
@@ -195,30 +200,28 @@ impl Door {
                 answer.outcome
             }
             // Boxed, so that what is answered at once has no room for it.
-            None => {
-                call.cancel = Arc::new(self.end.child_token());
-                Box::pin(self.carry_out(call, bridge)).await?
-            }
+            Attempt::Pending(pending) => Box::pin(self.wait_for(pending, id, bridge)).await?,
         };
+        drop(ends_with_connection);
         if let Err(said) = write_outcome(&told, outcome, out) {
             write_error(&said, out);
         }
         Some(())
     }
 
-    /// A call as it was asked for, with its tool if that answers at once.
-    fn call_of(&self, asked: CallTool) -> Result<(Call, Option<Arc<Entry>>, Told), Said> {
-        let meta = RequestMeta::read(Some(&asked.rest))
-            .map_err(|error| Said::new(VALUE_ERROR, error.message))?;
-        let known = self.gate.catalog();
-        let entry = known.find(&asked.name).ok();
+    /// A call as it was asked for, and its tool.
+    fn call_of(&self, asked: CallTool) -> Result<(Call, FoundTool, Told), Said> {
+        let knows_us = asked.meta.is_some();
+        let meta = asked.meta.transpose();
+        let meta = meta.map_err(|error| Said::new(VALUE_ERROR, error.message))?;
+        let meta = meta.unwrap_or_default();
+        let found = self.gate.find(&asked.name);
         let told = Told {
-            shape: entry.map_or_else(Shape::default, |entry| Shape::of(&entry.tool)),
-            knows_us: asked.rest.get("_meta").is_some(),
+            shape: found.tool().map_or_else(Shape::default, Shape::of),
+            knows_us,
         };
         let input = Document::from_value(Value::Object(asked.arguments));
         let (id, caller) = (self.gate.next_id(), self.caller.clone());
-        let at_once = entry.filter(|entry| entry.tool.runner.is_pure());
         // One of its own is made for a call that waits.
         let cancel = Arc::clone(&self.end);
         let mut call = Call::new(id, &asked.name, input, caller, Wire::Bridge, cancel);
@@ -236,20 +239,16 @@ impl Door {
             Told { shape, knows_us } if shape.structured && knows_us => fits_twice,
             Told { .. } => fits_text,
         };
-        Ok((call, at_once.cloned(), told))
+        Ok((call, found, told))
     }
 
-    async fn carry_out(&self, call: Call, bridge: &Bridge) -> Option<Outcome> {
-        let _ends_with_connection = call
-            .key
-            .is_none()
-            .then(|| Cancel::clone(&call.cancel).drop_guard());
-        let (gate, id) = (Arc::clone(&self.gate), call.id);
+    async fn wait_for(&self, pending: PendingCall, id: CallId, bridge: &Bridge) -> Option<Outcome> {
         // A task of its own, so that the outcome is recorded whatever becomes of the bridge.
-        let work = self.calls.spawn(async move { gate.call(&call).await });
+        let work = pending.settled(Arc::clone(&self.gate));
+        let work = self.calls.spawn(work);
         tokio::select! {
             biased;
-            done = work => Some(done.unwrap_or_else(|_| ended_early(id))),
+            done = work => Some(done.unwrap_or_else(|_| lost_outcome(id))),
             () = bridge.frames.closed() => None,
         }
     }
@@ -264,19 +263,6 @@ impl Door {
             others_first().await;
         }
         self.gate.settle(ticket).await
-    }
-}
-
-fn ended_early(call: callgate_call::CallId) -> Outcome {
-    Outcome {
-        call,
-        result: Err(Fault::Internal {
-            message: "the call's task ended early".to_owned(),
-        }),
-        replayed: false,
-        enforcement: callgate_call::Enforcement::default(),
-        hint: None,
-        blocked: Vec::new(),
     }
 }
 
@@ -312,15 +298,12 @@ fn write_outcome(told: &Told, outcome: Outcome, out: &mut Vec<u8>) -> Result<(),
         Err(fault) => return Err(said(fault)),
     }
     if told.knows_us {
-        let mut known = json!({ "id": outcome.call.to_string() });
-        if outcome.replayed {
-            known["replayed"] = true.into();
-        }
-        if let Some(hint) = &outcome.hint {
-            known["hint"] = hint.to_value();
-        }
-        result.extend_from_slice(b",\"_meta\":");
-        json::write_value(&json!({ meta::CALL: known }), &mut result);
+        let known = CallBody::of(&outcome).without_fault();
+        result.extend_from_slice(b",\"_meta\":{\"");
+        result.extend_from_slice(meta::CALL.as_bytes());
+        result.extend_from_slice(b"\":");
+        json::write(&known, &mut result);
+        result.push(b'}');
     }
     result.push(b'}');
     // Only an outcome recorded by another wire can be too large here: ours are checked before

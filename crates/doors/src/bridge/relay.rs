@@ -13,6 +13,7 @@ use callgate_gate::{Schema, content};
 use callgate_wires::bridge::{
     Answer, IPC_ERROR, SIZE_ERROR, Said, ToolSchema, VALUE_ERROR, write_call,
 };
+use callgate_wires::mcp::{Extra, RawJson, ToolDefinition};
 use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
@@ -32,7 +33,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 pub struct Pool {
     socket: PathBuf,
     uid: u32,
-    tools: Vec<Value>,
+    tools: Vec<ToolDefinition>,
     checks: HashMap<String, InputCheck>,
     patience: Duration,
     places: Semaphore,
@@ -86,12 +87,17 @@ impl Pool {
     /// A pool that has no connection yet. The parent must be a process of `uid`.
     #[must_use]
     pub fn new(socket: &Path, uid: u32, tools: &[ToolSchema]) -> Self {
-        let shown = |tool: &ToolSchema| {
-            json!({
-                "name": tool.name,
-                "description": tool.description,
-                "inputSchema": input_schema(&tool.input_schema),
-            })
+        let shown = |tool: &ToolSchema| ToolDefinition {
+            meta: None,
+            annotations: None,
+            description: Some(tool.description.clone()),
+            execution: None,
+            icons: Vec::new(),
+            input_schema: RawJson::of(&input_schema(&tool.input_schema)),
+            name: tool.name.clone(),
+            output_schema: None,
+            title: None,
+            extra: Extra::new(),
         };
         Self {
             socket: socket.to_owned(),
@@ -210,7 +216,7 @@ fn lost(reason: &str) -> Said {
 }
 
 impl Relay for Pool {
-    fn tools(&self) -> &[Value] {
+    fn tools(&self) -> &[ToolDefinition] {
         &self.tools
     }
 

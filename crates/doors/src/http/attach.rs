@@ -9,9 +9,10 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use callgate_call::{Call, Document, Fault, Subscription, Told, Wire};
+use callgate_call::{Call, Document, Fault, Output, Subscription, Told, Wire};
 use http_body::Frame;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 
 use super::{Door, answer, refusal};
 
@@ -38,7 +39,7 @@ pub(super) async fn attach(State(door): State<Arc<Door>>, Path(session): Path<St
     let gate = Arc::clone(&door.gate);
     let outcome = door.calls.spawn(async move { gate.call(&call).await });
     let fault = match outcome.await.map(|outcome| outcome.result) {
-        Ok(Ok(output)) if output.json.value()["ok"] == true => return feed(heard),
+        Ok(Ok(output)) if is_attached(&output) => return feed(heard),
         Ok(Ok(_)) => Fault::Unavailable {
             reason: format!(
                 "session {session} has ended{}; terminals/read_logs has what it printed",
@@ -60,15 +61,32 @@ fn how(heard: &mut Subscription) -> String {
         Told::Event(event) if event.name == EXIT => Some(event.body),
         Told::Event(_) | Told::Gap(_) => None,
     });
-    let exit: Value = exits
+    let exit: Exit = exits
         .next()
         .and_then(|body| serde_json::from_str(&body).ok())
         .unwrap_or_default();
-    match (&exit["code"], &exit["signal"]) {
-        (Value::Number(code), _) => format!(" with exit code {code}"),
-        (_, Value::String(signal)) => format!(" by {signal}"),
+    match (exit.code, exit.signal) {
+        (Some(code), _) => format!(" with exit code {code}"),
+        (_, Some(signal)) => format!(" by {signal}"),
         _ => String::new(),
     }
+}
+
+/// How a session ended, of the event.
+#[derive(Default, Deserialize)]
+struct Exit {
+    code: Option<i64>,
+    signal: Option<String>,
+}
+
+/// The output of `terminals/attach`.
+#[derive(Deserialize)]
+struct Attached {
+    ok: bool,
+}
+
+fn is_attached(output: &Output) -> bool {
+    Attached::deserialize(output.json.value()).is_ok_and(|attached| attached.ok)
 }
 
 fn feed(heard: Subscription) -> Response {

@@ -1,120 +1,125 @@
-//! `tools/call`: one call through the gate, its rounds, its signs of life, and the moment it
-//! becomes a task.
+//! `tools/call`: one call through the gate, its rounds, and the moment it becomes a task.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use callgate_call::{
-    Answers, Call, Cancel, Document, IdempotencyKey, LeaseToken, Log, Progress, Sink, Stream,
-    Tasks, Tool,
+    Answers, Call, Cancel, Document, IdempotencyKey, LeaseToken, Outcome, Sink, Tasks,
 };
-use callgate_gate::{Entry, Gate};
-use callgate_wires::mcp::meta;
+use callgate_gate::{FoundTool, Gate};
+use callgate_wires::mcp::{CallToolParams, Params, meta};
 use serde_json::{Map, Value, json};
 
 use super::dispatch::{AtOnce, Given, Refusal};
+use super::progress::Beat;
 use super::relay::RelayCall;
 use super::tools::{Told, told, told_unknown};
-use super::{Behind, Era, Outbox, Request, Running, Server};
-
-/// How often a call that says nothing itself shows that it lives. Clients give up at 60 s.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+use super::{Behind, Request, Running, Server};
 
 /// Rounds of questions one call may take.
 pub(super) const ROUNDS_MAX: usize = 16;
 
 impl Server {
     /// A call of a tool that neither waits nor speaks: it has no task of its own, and its record
-    /// is made safe together with others'. Nothing, and nothing has been done, if it is none.
+    /// is made safe together with others'. `None`, and nothing has been done, if it is none.
     pub(super) fn call_at_once(&self, request: &mut Request) -> Option<AtOnce> {
-        let Behind::Gate(gate) = &self.behind else {
-            return None;
-        };
-        let name = request.params.get("name")?.as_str()?;
-        let entry = Arc::clone(gate.catalog().find(name).ok()?);
-        let tool = &entry.tool;
-        let scope = request.peer.scope.as_deref();
-        let may_know = scope.is_none_or(|scope| scope.allows(tool));
+        let gate = self.gate()?;
+        let found = request.found.take()?;
+        let answered = self.pure_call(gate, request, &found);
+        request.found = Some(found);
+        answered
+    }
+
+    fn pure_call(&self, gate: &Gate, request: &mut Request, found: &FoundTool) -> Option<AtOnce> {
+        let tool = found.tool_within(request.peer.scope.as_deref())?;
         let waits = !tool.runner.is_pure() || tool.tasks == Tasks::Required;
-        if !may_know || waits || gate.asks(name, &request.peer.caller) {
+        if waits || found.asks(&request.peer.caller) {
             return None;
         }
-        let arguments = match taken_arguments(request) {
-            Ok(arguments) => arguments,
-            Err(refusal) => return Some((Err(refusal), None)),
+        let Params::CallTool(params) = &mut request.params else {
+            return None;
         };
-        let name = request.text("name").ok()?;
+        let name = std::mem::take(&mut params.name);
+        let arguments = params.arguments.take().unwrap_or_default();
         let mut call = self.new_call(gate, request, name, arguments);
-        match self.answers(gate, request, &call) {
+        match self.answers(gate, request, found, &call) {
             Ok(answers) => call.answers = answers,
             Err(refusal) => return Some((Err(refusal), None)),
         }
-        let Some(answer) = gate.invoke_at_once(&call, &entry) else {
+        let Some(answer) = gate.answer_at_once(&call, found) else {
             // It waits for another call of its key, and so from here on like any other.
-            let arguments = call.input.into_value();
-            request.params.insert("arguments".to_owned(), arguments);
+            if let (Params::CallTool(params), Value::Object(arguments)) =
+                (&mut request.params, call.input.into_value())
+            {
+                params.name = call.tool;
+                params.arguments = Some(arguments);
+            }
             return None;
         };
         let end = told(tool, &call, answer.outcome, request.era.is_modern());
-        Some((self.finish(request, &call, end), Some(answer.ticket)))
+        Some((self.finish(request, found, &call, end), Some(answer.ticket)))
     }
 
     pub(super) async fn call_tool(&self, request: &mut Request) -> Result<Given, Refusal> {
-        let arguments = taken_arguments(request)?;
+        let params: CallToolParams = match std::mem::take(&mut request.params) {
+            Params::CallTool(params) => *params,
+            malformed @ Params::Other(_) => {
+                request.params = malformed;
+                request.read()?
+            }
+        };
+        let arguments = params.arguments.unwrap_or_default();
+        let found = request.found.take();
         let request = &*request;
-        match &self.behind {
-            Behind::Relay(relay) => {
+        match (&self.behind, found) {
+            (Behind::Relay(relay), _) => {
                 let call = RelayCall {
-                    name: request.text("name")?.to_owned(),
+                    name: params.name,
                     arguments,
-                    meta: our_meta(request),
+                    meta: request.meta.ours(),
                     cancel: Cancel::clone(&request.cancel),
                 };
                 let result = Beat::new(request).while_waiting(relay.call(call)).await;
                 if request.cancel.is_cancelled() {
                     return Ok(Given::Nothing);
                 }
-                Ok(Given::Result(result))
+                Ok(Given::result(result, &request.era))
             }
-            Behind::Gate(gate) => {
-                let name = request.text("name")?;
+            (Behind::Gate(gate), found) => {
+                let found = found.unwrap_or_else(|| gate.find(&params.name));
+                let call = self.new_call(gate, request, params.name, arguments);
                 let scope = request.peer.scope.as_deref();
-                let found = gate.catalog().find(name).ok().cloned();
-                let call = self.new_call(gate, request, name, arguments);
-                match found.filter(|entry| scope.is_none_or(|scope| scope.allows(&entry.tool))) {
-                    Some(entry) => self.call_entry(gate, request, &entry, call).await,
-                    // Through the gate all the same: what is refused is recorded.
-                    None => {
-                        let outcome = Box::pin(gate.call(&call)).await;
-                        let end = told_unknown(outcome, name, gate.doubt());
-                        self.finish(request, &call, end)
-                    }
+                if found.tool_within(scope).is_some() {
+                    return self.call_found(gate, request, found, call).await;
                 }
+                // Through the gate all the same: what is refused is recorded.
+                let outcome = Box::pin(gate.call_found(&call, &found)).await;
+                let end = told_unknown(outcome, &call.tool, gate.doubt());
+                self.finish(request, &found, &call, end)
             }
         }
     }
 
-    async fn call_entry(
+    async fn call_found(
         &self,
         gate: &Arc<Gate>,
         request: &Request,
-        entry: &Arc<Entry>,
+        found: FoundTool,
         mut call: Call,
     ) -> Result<Given, Refusal> {
-        let tool = &entry.tool;
+        let tasks = found.tool().map_or(Tasks::Forbidden, |tool| tool.tasks);
         let knows_tasks = request.era.has_extension(meta::TASKS);
-        if tool.tasks == Tasks::Required && !knows_tasks && request.era.is_modern() {
+        if tasks == Tasks::Required && !knows_tasks && request.era.is_modern() {
             let required = json!({ "extensions": { meta::TASKS: {} } });
             return Err(Refusal::missing_capability(required));
         }
-        call.answers = self.answers(gate, request, &call)?;
+        call.answers = self.answers(gate, request, &found, &call)?;
         let _running = Running::new(&self.running);
         let beat = Beat::new(request);
         call.sink = Some(Arc::clone(&beat) as Arc<dyn Sink>);
-        if knows_tasks && tool.tasks != Tasks::Forbidden {
-            return Box::pin(self.call_or_task(gate, request, entry, call, &beat)).await;
+        if knows_tasks && tasks != Tasks::Forbidden {
+            return Box::pin(self.call_or_task(gate, request, found, call, &beat)).await;
         }
-        Box::pin(self.rounds(gate, request, entry, call, &beat)).await
+        Box::pin(self.rounds(gate, request, found, call, &beat)).await
     }
 
     /// A call of this request's.
@@ -122,7 +127,7 @@ impl Server {
         &self,
         gate: &Gate,
         request: &Request,
-        tool: &str,
+        tool: String,
         arguments: Map<String, Value>,
     ) -> Call {
         let input = Document::from_value(Value::Object(arguments));
@@ -143,24 +148,26 @@ impl Server {
         call
     }
 
-    /// Calls until the tool needs no more of its caller's user.
+    /// Calls until the tool needs no more of its caller's user. Each round is a call of its own,
+    /// of the tool that is there then.
     async fn rounds(
         &self,
         gate: &Arc<Gate>,
         request: &Request,
-        entry: &Arc<Entry>,
+        mut found: FoundTool,
         mut call: Call,
         beat: &Arc<Beat>,
     ) -> Result<Given, Refusal> {
         let modern = request.era.is_modern();
         for _ in 0..ROUNDS_MAX {
-            let outcome = beat.while_waiting(gate.call(&call)).await;
-            let end = told(&entry.tool, &call, outcome, modern);
-            let asked = self.ask_meanwhile(gate, request, &entry.tool, call, end);
+            let outcome = beat.while_waiting(gate.call_found(&call, &found)).await;
+            let end = end_of(gate, &found, &call, outcome, modern);
+            let asked = self.ask_meanwhile(gate, request, &found, call, end);
             match beat.while_waiting(asked).await? {
                 Round::Next(next) => call = next,
-                Round::Last(call, end) => return self.finish(request, &call, end),
+                Round::Last(call, end) => return self.finish(request, &found, &call, end),
             }
+            found = gate.find(&call.tool);
         }
         Err(Refusal::asked_too_often())
     }
@@ -170,13 +177,13 @@ impl Server {
         &self,
         gate: &Arc<Gate>,
         request: &Request,
-        tool: &Tool,
+        found: &FoundTool,
         call: Call,
         end: Told,
     ) -> Result<Round, Refusal> {
         match end {
             Told::Approve(id) if !request.era.is_modern() => {
-                let asked = self.approve_legacy(gate, request, &call, tool, &id);
+                let asked = self.approve_legacy(gate, request, &call, found, &id);
                 Ok(match asked.await? {
                     true => Round::Next(again(gate, call, None)),
                     false => Round::Last(call, Told::Approve(id)),
@@ -195,7 +202,40 @@ impl Server {
     }
 }
 
-/// What follows a round of a call.
+impl Server {
+    /// The answers that a request brings along; most bring none.
+    pub(super) fn answers(
+        &self,
+        gate: &Gate,
+        request: &Request,
+        found: &FoundTool,
+        call: &Call,
+    ) -> Result<Option<Answers>, Refusal> {
+        if request.round.responses.is_none() && request.round.state.is_none() {
+            return Ok(None);
+        }
+        self.answers_of_round(gate, request, found, call)
+    }
+
+    /// The result of a call for its client.
+    pub(super) fn finish(
+        &self,
+        request: &Request,
+        found: &FoundTool,
+        call: &Call,
+        end: Told,
+    ) -> Result<Given, Refusal> {
+        match end {
+            Told::Result(result) => Ok(Given::Written(result)),
+            Told::Error(error) => Err(error.into()),
+            Told::Nothing => Ok(Given::Nothing),
+            Told::Ask { requests, state } => self.ask(request, call, requests, state),
+            Told::Approve(id) => Ok(self.ask_approval(request, found, call, id)),
+        }
+    }
+}
+
+/// The step after a round of a call.
 pub(super) enum Round {
     /// The next one, with what was answered.
     Next(Call),
@@ -212,253 +252,62 @@ pub(super) fn again(gate: &Gate, call: Call, answers: Option<Answers>) -> Call {
     }
 }
 
-/// The arguments of a call. Taken out, not copied: nobody looks at them again.
-fn taken_arguments(request: &mut Request) -> Result<Map<String, Value>, Refusal> {
-    match request.params.remove("arguments") {
-        None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(arguments)) => Ok(arguments),
-        Some(_) => Err(Refusal::invalid("`arguments` must be an object")),
-    }
-}
-
-/// Our own part of a request's `_meta`.
-fn our_meta(request: &Request) -> Map<String, Value> {
-    let given = request.params.get("_meta").and_then(Value::as_object);
-    let ours = |key: &str| key.starts_with("callgate/") || key == "traceparent";
-    given
-        .into_iter()
-        .flatten()
-        .filter(|(key, _)| ours(key))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
-}
-
-/// Takes what a running tool says to its client, and says something itself when it does not.
-pub(super) struct Beat {
-    out: Outbox,
-    token: Option<Value>,
-    era: Era,
-    last: Mutex<Last>,
-}
-
-#[derive(Default)]
-struct Last {
-    /// What was told last; nothing was at first.
-    told: Option<f64>,
-    beats: u32,
-    spoke: bool,
-}
-
-impl Last {
-    /// Progress must grow with each report: by next to nothing where the tool's does not.
-    fn grow(&mut self, done: f64) -> f64 {
-        let next = self.told.map_or(done, |told| done.max(told.next_up()));
-        self.told = Some(next);
-        next
-    }
-}
-
-impl Beat {
-    pub(super) fn new(request: &Request) -> Arc<Self> {
-        Arc::new(Self {
-            out: request.out.clone(),
-            token: request.meta.progress_token.clone(),
-            era: request.era.clone(),
-            last: Mutex::default(),
-        })
-    }
-
-    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
-        self.last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Waits for `work`, and shows signs of life meanwhile.
-    pub(super) async fn while_waiting<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work => return done,
-                () = tokio::time::sleep(HEARTBEAT) => self.beat(),
-            }
-        }
-    }
-
-    /// What the tool says next still comes after it.
-    fn beat(&self) {
-        let Some(token) = &self.token else { return };
-        let mut last = self.last();
-        if std::mem::take(&mut last.spoke) {
-            return;
-        }
-        last.beats += 1;
-        let told = last.told.unwrap_or_default();
-        let done = last.grow(told + 1e-9);
-        let seconds = HEARTBEAT.as_secs() * u64::from(last.beats);
-        let params = json!({
-            "progressToken": token,
-            "progress": done,
-            "message": format!("still running after {seconds} s"),
-        });
-        self.out.offer("notifications/progress", &params);
-    }
-}
-
-impl Sink for Beat {
-    fn chunk(&self, _: Stream, _: &[u8]) {}
-
-    fn progress(&self, progress: &Progress) {
-        let Some(token) = &self.token else { return };
-        let mut last = self.last();
-        last.spoke = true;
-        let done = last.grow(progress.done);
-        drop(last);
-        let mut params = json!({ "progressToken": token, "progress": done });
-        if let Some(total) = progress.total {
-            params["total"] = total.into();
-        }
-        if let Some(message) = &progress.message {
-            params["message"] = message.as_str().into();
-        }
-        self.out.offer("notifications/progress", &params);
-    }
-
-    fn log(&self, log: &Log) {
-        if !self.era.wants_log(log.level) {
-            return;
-        }
-        let mut params = json!({ "level": log.level.as_str(), "data": log.data });
-        if let Some(logger) = &log.logger {
-            params["logger"] = logger.as_str().into();
-        }
-        self.out.offer("notifications/message", &params);
-    }
-
-    fn linger(&self) {
-        self.out.linger();
+/// The end of a call in the form for its tool, which may be gone by a later round.
+pub(super) fn end_of(
+    gate: &Gate,
+    found: &FoundTool,
+    call: &Call,
+    outcome: Outcome,
+    modern: bool,
+) -> Told {
+    match found.tool_within(call.scope.as_deref()) {
+        Some(tool) => told(tool, call, outcome, modern),
+        None => told_unknown(outcome, &call.tool, gate.doubt()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use callgate_call::Tool;
+    use callgate_gate::Attempt;
+
     use super::super::rig;
     use super::*;
 
-    /// What is said while a call waits so long, each with when.
-    async fn said_within(params: Value, seconds: u64, speaks: &[u64]) -> Vec<(u64, Value)> {
-        let (request, mut said) = rig::request(params);
-        let beat = Beat::new(&request);
-        let start = tokio::time::Instant::now();
-        let work = async {
-            for at in speaks {
-                tokio::time::sleep_until(start + Duration::from_secs(*at)).await;
-                beat.progress(&Progress {
-                    done: *at as f64,
-                    total: None,
-                    message: None,
-                });
-            }
-            tokio::time::sleep_until(start + Duration::from_secs(seconds)).await;
-        };
-        let mut heard = Vec::new();
-        {
-            let mut waiting = std::pin::pin!(beat.while_waiting(work));
-            loop {
-                tokio::select! {
-                    biased;
-                    Some(one) = said.recv() => {
-                        let message = rig::message(&one);
-                        assert_eq!(message["method"], "notifications/progress");
-                        heard.push((start.elapsed().as_secs(), message["params"].clone()));
-                    }
-                    () = &mut waiting => break,
-                }
-            }
-        }
-        heard
-    }
-
-    /// A sign of life each 15 s, if its client wants progress and the tool shows none; what the
-    /// tool says still comes after it and is more.
-    #[tokio::test(start_paused = true)]
-    async fn signs_of_life() {
-        let token = || json!({ "_meta": { "progressToken": "p" } });
-        let times = |heard: &[(u64, Value)]| heard.iter().map(|(at, _)| *at).collect::<Vec<_>>();
-        assert_eq!(said_within(token(), 14, &[]).await, []);
-        let heard = said_within(token(), 61, &[]).await;
-        assert_eq!(times(&heard), [15, 30, 45, 60]);
-        assert_eq!(heard[1].1["message"], "still running after 30 s");
-        assert_eq!(heard[1].1["progressToken"], "p");
-        let heard = said_within(token(), 61, &[20, 40]).await;
-        assert_eq!(
-            times(&heard),
-            [15, 20, 40, 60],
-            "silent after what the tool said"
-        );
-        let done: Vec<f64> = heard
-            .iter()
-            .filter_map(|(_, said)| said["progress"].as_f64())
-            .collect();
-        assert!(done.is_sorted_by(|one, next| one < next), "{done:?}");
-        assert_eq!(said_within(json!({}), 61, &[20]).await, []);
-    }
-
-    /// A call shows that it lives, whether the gate carries it out or it is passed on, and if its
-    /// client wants progress only.
-    #[tokio::test(start_paused = true)]
-    async fn signs_of_life_of_every_call() {
+    /// The answer to a call of `tool`, which another one replaces once the call was read.
+    async fn answer_over_a_reload(is_pure: bool) -> Value {
+        let tool = |value: Value| Tool::new("tool", Arc::new(rig::Answers { value, is_pure }));
         let state = rig::State::new();
-        let token = json!({ "progressToken": "p" });
-        let beats = ["still running after 15 s", "still running after 30 s"];
-        for server in [rig::gate_server(&state), rig::server().0] {
-            assert_eq!(heard_of_a_call(&server, &token).await, beats);
-            assert_eq!(heard_of_a_call(&server, &json!({})).await, [""; 0]);
-        }
-    }
-
-    /// What is said of a call that is taken back after 31 s.
-    async fn heard_of_a_call(server: &Server, meta: &Value) -> Vec<Value> {
-        let params = json!({ "name": "hangs", "_meta": meta });
-        let (mut request, mut said) = rig::request(params);
-        request.method = "tools/call".to_owned();
-        let cancel = Arc::clone(&request.cancel);
-        let taken_back = async {
-            tokio::time::sleep(Duration::from_secs(31)).await;
-            cancel.cancel();
+        let server = rig::server_with(&state, tool(json!("of the one")));
+        let (request, _said) = rig::call(&server, json!({ "name": "tool" }));
+        // It gives structured content, and only to clients that know tasks.
+        let other = Tool {
+            output_schema: Some(json!({ "type": "object" })),
+            tasks: Tasks::Required,
+            ..tool(json!({ "of": "the other" }))
         };
+        server.gate().unwrap().replace(rig::setup_with(other));
         let mut answer = Vec::new();
-        let (answered, ()) = tokio::join!(server.answer(&mut request, &mut answer), taken_back);
-        assert!(answered.silent);
-        let mut heard = Vec::new();
-        while let Ok(one) = said.try_recv() {
-            heard.push(rig::message(&one)["params"]["message"].clone());
+        match server.attempt(request, &mut answer) {
+            Attempt::Done(_) => assert!(is_pure),
+            Attempt::Pending(mut request) => {
+                assert!(!is_pure);
+                server.answer(&mut request, &mut answer).await;
+            }
         }
-        heard
+        serde_json::from_slice(&answer).unwrap()
     }
 
-    /// Progress grows with each report, whatever the tool says of itself and however large its
-    /// numbers are.
+    /// Whether a call may wait, whether it must be a task and the form of its result are decided
+    /// for the tool that runs, however late another one takes its place.
     #[tokio::test]
-    async fn progress_grows() {
-        let (request, mut said) = rig::request(json!({ "_meta": { "progressToken": "p" } }));
-        let beat = Beat::new(&request);
-        for done in [0.0, 5.0, 5.0, 3.0, 1e12] {
-            beat.progress(&Progress {
-                done,
-                total: None,
-                message: None,
-            });
+    async fn a_reload_does_not_mix_two_tools() {
+        for is_pure in [false, true] {
+            let answer = answer_over_a_reload(is_pure).await;
+            let result = &answer["result"];
+            let content = json!([{ "type": "text", "text": "of the one" }]);
+            assert_eq!(result["content"], content, "{answer}");
+            assert_eq!(result.get("structuredContent"), None);
         }
-        beat.beat(); // the tool spoke
-        beat.beat();
-        let mut heard = Vec::new();
-        while let Ok(one) = said.try_recv() {
-            heard.extend(rig::message(&one)["params"]["progress"].as_f64());
-        }
-        assert_eq!(heard.len(), 6);
-        assert_eq!((heard[0], heard[1], heard[4]), (0.0, 5.0, 1e12));
-        assert!(heard.is_sorted_by(|one, next| one < next), "{heard:?}");
     }
 }

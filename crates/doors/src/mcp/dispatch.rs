@@ -1,18 +1,23 @@
 //! One request to its method, in its era, and the refusals that need no method.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use callgate_call::{Fault, LogLevel, idle_only_words};
-use callgate_gate::Ticket;
+use callgate_gate::{Attempt, Ticket};
 use callgate_wires::json;
-use callgate_wires::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError};
-use callgate_wires::mcp::{self as wire, VERSIONS, meta, negotiate};
+use callgate_wires::jsonrpc::{
+    self, INTERNAL_ERROR, INVALID_REQUEST, Id, METHOD_NOT_FOUND, RpcError,
+};
+use callgate_wires::mcp::{
+    self as wire, DiscoverMeta, DiscoverResult, EmptyResult, Extra, Implementation,
+    InitializeParams, InitializeResult, ListCapability, ListParams, ServerCapabilities,
+    SetLevelParams, SubscribeParams, VERSIONS, meta, negotiate,
+};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Era, Request, Server};
-
-/// What clients may keep a list for.
-const LIST_TTL_MS: u64 = 60_000;
 
 /// A request that is not carried out.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +59,8 @@ impl From<RpcError> for Refusal {
 /// How a request was answered.
 #[derive(Debug)]
 pub(crate) struct Answered {
+    /// The id of the request.
+    pub id: Id,
     /// The HTTP status: in the legacy era always 200.
     pub status: u16,
     /// What must be safe before the answer is told.
@@ -64,20 +71,38 @@ pub(crate) struct Answered {
 
 /// What a method gives.
 pub(super) enum Given {
-    /// A result object; `resultType` is added where its era has it.
-    Result(Map<String, Value>),
-    /// A result already written, whole.
+    /// A whole result, as JSON.
     Written(Vec<u8>),
+    /// A result that asks, as JSON.
+    Question(Vec<u8>),
     /// Nothing: the client took the request back.
     Nothing,
 }
 
-impl From<Value> for Given {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::Object(object) => Self::Result(object),
-            other => Self::Result(Map::from_iter([("value".to_owned(), other)])),
+impl Given {
+    /// A result.
+    pub fn of<T: Serialize>(result: &T) -> Self {
+        let mut written = Vec::new();
+        json::write(result, &mut written);
+        Self::Written(written)
+    }
+
+    /// A result that says no more than that it is one.
+    pub fn empty(era: &Era) -> Self {
+        Self::of(&EmptyResult {
+            meta: None,
+            result_type: era.complete(),
+            extra: Extra::new(),
+        })
+    }
+
+    /// The result of a call that was passed on. It says that it is whole if nobody has said so.
+    pub fn result(mut result: Map<String, Value>, era: &Era) -> Self {
+        if let Some(complete) = era.complete() {
+            let complete = Value::String(complete.into());
+            result.entry("resultType").or_insert(complete);
         }
+        Self::of(&result)
     }
 }
 
@@ -93,14 +118,16 @@ impl Server {
         written(request, (given, None), out)
     }
 
-    /// Answers one request if nothing has to be waited for.
-    pub(crate) fn answer_at_once(
+    /// Answers one request if nothing has to be waited for, like [`Server::answer`].
+    pub(crate) fn attempt(
         &self,
-        request: &mut Request,
+        mut request: Request,
         out: &mut Vec<u8>,
-    ) -> Option<Answered> {
-        let given = self.given_at_once(request)?;
-        Some(written(request, given, out))
+    ) -> Attempt<Answered, Request> {
+        match self.given_at_once(&mut request) {
+            Some(given) => Attempt::Done(written(&request, given, out)),
+            None => Attempt::Pending(request),
+        }
     }
 
     /// What `given` is for, and calls that wait, come to nothing here.
@@ -148,18 +175,10 @@ impl Server {
     ) -> Option<Result<Given, Refusal>> {
         Some(match request.method.as_str() {
             "initialize" => self.initialize(request, session),
-            "ping" => Ok(json!({}).into()),
+            "ping" => Ok(Given::empty(&request.era)),
             "logging/setLevel" => set_level(request, session),
-            "resources/subscribe" => request.text("uri").and_then(|uri| {
-                if !session.subscribe(uri) {
-                    return Err(Refusal::invalid("too many subscriptions"));
-                }
-                Ok(json!({}).into())
-            }),
-            "resources/unsubscribe" => request.text("uri").map(|uri| {
-                session.unsubscribe(uri);
-                json!({}).into()
-            }),
+            "resources/subscribe" => subscribe(request, session),
+            "resources/unsubscribe" => unsubscribe(request, session),
             _ => return None,
         })
     }
@@ -177,35 +196,37 @@ impl Server {
     }
 
     fn initialize(&self, request: &Request, session: &super::Session) -> Result<Given, Refusal> {
-        let proposed = request.text("protocolVersion")?;
-        let capabilities = request.object("capabilities")?.cloned().unwrap_or_default();
+        let params: InitializeParams = request.read()?;
         if session.begun.load(Ordering::Relaxed) {
             let error = RpcError::new(INVALID_REQUEST, "this session is initialized already");
             return Err(Refusal::with_status(error, 400));
         }
-        let version = negotiate(proposed);
-        session.begin(version, capabilities);
-        let mut result = json!({
-            "protocolVersion": version,
-            "capabilities": self.capabilities(false),
-            "serverInfo": self.identity(),
-        });
-        if let Some(instructions) = self.instructions(request) {
-            result["instructions"] = instructions.into();
-        }
-        Ok(result.into())
+        let version = negotiate(&params.protocol_version);
+        session.begin(version, params.capabilities.unwrap_or_default());
+        Ok(Given::of(&InitializeResult {
+            meta: None,
+            capabilities: self.capabilities(false),
+            instructions: self.instructions(request),
+            protocol_version: version.to_owned(),
+            server_info: self.identity(),
+            extra: Extra::new(),
+        }))
     }
 
     fn discover(&self, request: &Request) -> Given {
-        let mut result = cached(json!({
-            "supportedVersions": VERSIONS,
-            "capabilities": self.capabilities(true),
-            "_meta": { meta::SERVER: self.identity() },
-        }));
-        if let Some(instructions) = self.instructions(request) {
-            result["instructions"] = instructions.into();
-        }
-        result.into()
+        Given::of(&DiscoverResult {
+            meta: Some(DiscoverMeta {
+                server: Some(self.identity()),
+                extra: Extra::new(),
+            }),
+            cache_scope: request.era.cache_scope(),
+            capabilities: self.capabilities(true),
+            instructions: self.instructions(request),
+            result_type: request.era.complete(),
+            supported_versions: VERSIONS.map(str::to_owned).to_vec(),
+            ttl_ms: request.era.cache_ttl_ms(),
+            extra: Extra::new(),
+        })
     }
 
     /// Words for the model and its user: those of the settings, why tools that the workspace names
@@ -231,90 +252,87 @@ impl Server {
         (!words.is_empty()).then(|| words.join("; "))
     }
 
-    fn capabilities(&self, modern: bool) -> Value {
+    fn capabilities(&self, modern: bool) -> ServerCapabilities {
+        let changing = |list_changed, subscribe| {
+            Some(ListCapability {
+                list_changed: Some(list_changed),
+                subscribe,
+                extra: Extra::new(),
+            })
+        };
         if self.gate().is_none() {
-            return json!({ "tools": { "listChanged": false } });
+            return ServerCapabilities {
+                tools: changing(false, None),
+                ..ServerCapabilities::default()
+            };
         }
-        let mut capabilities = json!({
-            "tools": { "listChanged": true },
-            "resources": { "listChanged": true, "subscribe": true },
-            "prompts": { "listChanged": true },
-            "completions": {},
-            "logging": {},
-        });
-        if modern {
-            capabilities["extensions"] = json!({ meta::TASKS: {} });
+        let tasks = || Extra::from_iter([(meta::TASKS.to_owned(), json!({}))]);
+        ServerCapabilities {
+            completions: Some(Extra::new()),
+            extensions: modern.then(tasks),
+            logging: Some(Extra::new()),
+            prompts: changing(true, None),
+            resources: changing(true, Some(true)),
+            tools: changing(true, None),
+            ..ServerCapabilities::default()
         }
-        capabilities
     }
 
-    fn identity(&self) -> Value {
-        json!({
-            "name": self.settings.name,
-            "title": "Callgate",
-            "version": self.settings.version,
-        })
+    fn identity(&self) -> Implementation {
+        Implementation {
+            name: self.settings.name.clone(),
+            title: Some("Callgate".to_owned()),
+            version: self.settings.version.clone(),
+            ..Implementation::default()
+        }
     }
 
-    /// A page of a list, as the request's cursor says.
-    pub(super) fn page(
+    /// A page of a list, as the request's cursor says. `name` is that of the list.
+    pub(super) fn page<T>(
         &self,
         request: &Request,
         name: &str,
-        items: &[Value],
-    ) -> Result<Given, Refusal> {
-        let bad = || Refusal::invalid("`cursor` is not one of ours");
-        let start = match request.params.get("cursor") {
-            None | Some(Value::Null) => 0,
-            Some(Value::String(cursor)) => {
-                let opened = self.seal.open(name, cursor).map_err(|_| bad())?;
-                usize::try_from(opened.as_u64().ok_or_else(bad)?).map_err(|_| bad())?
+        items: impl IntoIterator<Item = T>,
+    ) -> Result<Page<T>, Refusal> {
+        let params: ListParams = request.read()?;
+        let start = match params.cursor {
+            None => 0,
+            Some(cursor) => {
+                let opened: Result<usize, _> = self.seal.open(name, &cursor);
+                opened.map_err(|_| Refusal::invalid("`cursor` is not one of ours"))?
             }
-            Some(_) => return Err(Refusal::invalid("`cursor` must be a string")),
         };
-        let end = items.len().min(start.saturating_add(PAGE_ITEMS));
-        let page = items.get(start..end).unwrap_or_default();
-        let mut result = json!({ name: page });
-        if end < items.len() {
-            let life = std::time::Duration::from_secs(3600);
-            result["nextCursor"] = self.seal.close(name, &json!(end), life).into();
-        }
-        if request.era.is_modern() {
-            result = cached(result);
-        }
-        Ok(result.into())
+        let mut rest = items.into_iter().skip(start);
+        let items: Vec<T> = rest.by_ref().take(PAGE_ITEMS).collect();
+        let next = rest.next().map(|_| start.saturating_add(PAGE_ITEMS));
+        let next_cursor = next.map(|next| self.seal.close(name, &next, CURSOR_LIFE));
+        Ok(Page { items, next_cursor })
     }
 }
 
+/// One page of a list.
+#[derive(Debug, PartialEq)]
+pub(super) struct Page<T> {
+    pub items: Vec<T>,
+    /// Where the next one begins.
+    pub next_cursor: Option<String>,
+}
+
+/// How long a cursor is good.
+const CURSOR_LIFE: Duration = Duration::from_secs(3600);
 /// Items of a page. Hosts show all pages at once, so this bounds messages only.
 const PAGE_ITEMS: usize = 200;
-
-/// A result a client may keep for a while, for itself: lists depend on who asks.
-pub(super) fn cached(mut result: Value) -> Value {
-    result["ttlMs"] = LIST_TTL_MS.into();
-    result["cacheScope"] = "private".into();
-    result
-}
 
 /// Appends the message that tells what a request came to.
 fn written(request: &Request, (given, ticket): AtOnce, out: &mut Vec<u8>) -> Answered {
     let mut answered = Answered {
+        id: request.id.clone(),
         status: 200,
         ticket,
         silent: false,
     };
     match given {
-        Ok(Given::Result(mut result)) => {
-            if request.era.is_modern() {
-                result
-                    .entry("resultType")
-                    .or_insert_with(|| "complete".into());
-            }
-            jsonrpc::open_result(&request.id, out);
-            json::write_value(&Value::Object(result), out);
-            out.push(b'}');
-        }
-        Ok(Given::Written(result)) => {
+        Ok(Given::Written(result) | Given::Question(result)) => {
             out.reserve(result.len() + 64);
             jsonrpc::open_result(&request.id, out);
             out.extend_from_slice(&result);
@@ -332,10 +350,25 @@ fn written(request: &Request, (given, ticket): AtOnce, out: &mut Vec<u8>) -> Ans
 }
 
 fn set_level(request: &Request, session: &super::Session) -> Result<Given, Refusal> {
-    let level = LogLevel::parse(request.text("level")?)
+    let params: SetLevelParams = request.read()?;
+    let level = LogLevel::parse(&params.level)
         .ok_or_else(|| Refusal::invalid("`level` is not one of the eight levels"))?;
     session.set_log_level(level);
-    Ok(json!({}).into())
+    Ok(Given::empty(&request.era))
+}
+
+fn subscribe(request: &Request, session: &super::Session) -> Result<Given, Refusal> {
+    let params: SubscribeParams = request.read()?;
+    if !session.subscribe(&params.uri) {
+        return Err(Refusal::invalid("too many subscriptions"));
+    }
+    Ok(Given::empty(&request.era))
+}
+
+fn unsubscribe(request: &Request, session: &super::Session) -> Result<Given, Refusal> {
+    let params: SubscribeParams = request.read()?;
+    session.unsubscribe(&params.uri);
+    Ok(Given::empty(&request.era))
 }
 
 /// The fault of something that is not a tool call.
@@ -360,12 +393,8 @@ mod tests {
         params: Value,
     ) -> Result<(Vec<Value>, Value), i32> {
         let (request, _said) = rig::request(params);
-        match server.page(&request, name, items) {
-            Ok(Given::Result(mut result)) => {
-                let items = result[name].as_array().cloned().unwrap();
-                Ok((items, result.remove("nextCursor").unwrap_or_default()))
-            }
-            Ok(_) => panic!("no list"),
+        match server.page(&request, name, items.iter().cloned()) {
+            Ok(page) => Ok((page.items, json!(page.next_cursor))),
             Err(refusal) => Err(refusal.error.code),
         }
     }

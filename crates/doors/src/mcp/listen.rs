@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 
 use callgate_call::Change;
-use callgate_wires::mcp::meta;
-use serde_json::{Map, Value, json};
+use callgate_wires::mcp::{
+    AcknowledgedParams, ChangeParams, Extra, ListenFilter, ListenParams, SubscriptionMeta, meta,
+};
 
 use super::dispatch::{Given, Refusal};
 use super::tasks::{Followed, knows_tasks};
@@ -25,60 +26,43 @@ struct Wanted {
     tasks: Vec<String>,
 }
 
-/// The strings of a list that may be left out.
-fn strings(asked: &Map<String, Value>, name: &str) -> Result<Vec<String>, Refusal> {
-    let found: Vec<String> = match asked.get(name) {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(items)) => items
-            .iter()
-            .map(|item| item.as_str().map(str::to_owned))
-            .collect::<Option<_>>()
-            .ok_or_else(|| Refusal::invalid(&format!("`{name}` holds strings")))?,
-        Some(_) => return Err(Refusal::invalid(&format!("`{name}` must be a list"))),
-    };
-    if found.len() > WATCHED_MAX {
-        return Err(Refusal::invalid(&format!(
-            "`{name}` holds at most {WATCHED_MAX}"
-        )));
+fn check_count(name: &str, items: &[String]) -> Result<(), Refusal> {
+    if items.len() > WATCHED_MAX {
+        let words = format!("`{name}` holds at most {WATCHED_MAX}");
+        return Err(Refusal::invalid(&words));
     }
-    Ok(found)
+    Ok(())
 }
 
 impl Wanted {
-    fn read(request: &Request) -> Result<(Self, Map<String, Value>), Refusal> {
-        let asked = request
-            .object("notifications")?
-            .ok_or_else(|| Refusal::invalid("`notifications` is required"))?;
-        let flag = |name: &str| asked.get(name) == Some(&Value::Bool(true));
-        let mut tasks = strings(asked, "taskIds")?;
+    /// Reads what a client wants to be told, and what of it we acknowledge.
+    fn read(request: &Request) -> Result<(Self, ListenFilter), Refusal> {
+        let params: ListenParams = request.read()?;
+        let asked = params.notifications;
+        let mut tasks = asked.task_ids.unwrap_or_default();
+        check_count("taskIds", &tasks)?;
         if !tasks.is_empty() {
             knows_tasks(request)?;
         }
         let mut seen = HashSet::new();
         tasks.retain(|id| seen.insert(id.clone()));
+        let watched = asked.resource_subscriptions.unwrap_or_default();
+        check_count("resourceSubscriptions", &watched)?;
+        let granted = ListenFilter {
+            prompts_list_changed: asked.prompts_list_changed.filter(|on| *on),
+            resource_subscriptions: (!watched.is_empty()).then(|| watched.clone()),
+            resources_list_changed: asked.resources_list_changed.filter(|on| *on),
+            task_ids: None,
+            tools_list_changed: asked.tools_list_changed.filter(|on| *on),
+            extra: Extra::new(),
+        };
         let wanted = Self {
-            tools: flag("toolsListChanged"),
-            prompts: flag("promptsListChanged"),
-            resources: flag("resourcesListChanged"),
-            watched: strings(asked, "resourceSubscriptions")?
-                .into_iter()
-                .collect(),
+            tools: granted.tools_list_changed.is_some(),
+            prompts: granted.prompts_list_changed.is_some(),
+            resources: granted.resources_list_changed.is_some(),
+            watched: watched.into_iter().collect(),
             tasks,
         };
-        let mut granted = Map::new();
-        for (name, on) in [
-            ("toolsListChanged", wanted.tools),
-            ("promptsListChanged", wanted.prompts),
-            ("resourcesListChanged", wanted.resources),
-        ] {
-            if on {
-                granted.insert(name.to_owned(), true.into());
-            }
-        }
-        if !wanted.watched.is_empty() {
-            let list = asked.get("resourceSubscriptions").cloned();
-            granted.insert("resourceSubscriptions".to_owned(), list.unwrap_or_default());
-        }
         Ok((wanted, granted))
     }
 
@@ -101,16 +85,18 @@ impl Wanted {
 }
 
 /// The notification of a change.
-pub(super) fn notification(change: &Change) -> (&'static str, Map<String, Value>) {
-    match change {
-        Change::Tools => ("notifications/tools/list_changed", Map::new()),
-        Change::Prompts => ("notifications/prompts/list_changed", Map::new()),
-        Change::Resources => ("notifications/resources/list_changed", Map::new()),
-        Change::Resource(uri) => (
-            "notifications/resources/updated",
-            Map::from_iter([("uri".to_owned(), uri.as_str().into())]),
-        ),
-    }
+pub(super) fn notification(change: &Change) -> (&'static str, ChangeParams) {
+    let (method, uri) = match change {
+        Change::Tools => ("notifications/tools/list_changed", None),
+        Change::Prompts => ("notifications/prompts/list_changed", None),
+        Change::Resources => ("notifications/resources/list_changed", None),
+        Change::Resource(uri) => ("notifications/resources/updated", Some(uri.clone())),
+    };
+    let params = ChangeParams {
+        uri,
+        ..ChangeParams::default()
+    };
+    (method, params)
 }
 
 /// What a legacy client is told of a change; all lists, if it fell behind.
@@ -146,23 +132,20 @@ impl Server {
         let ids = std::mem::take(&mut wanted.tasks);
         let (caller, now) = (&request.peer.caller, self.seal.now());
         let mut tasks = Followed::new(&self.tasks, caller, ids, now);
-        let ids = tasks.ids();
-        if !ids.is_empty() {
-            granted.insert("taskIds".to_owned(), ids.into());
-        }
+        granted.task_ids = Some(tasks.ids()).filter(|ids| !ids.is_empty());
         // The request's id names the stream, so that a client with several can tell them apart.
-        let stream: Value = serde_json::from_str(request.id.as_json()).unwrap_or_default();
-        let stream = stream
-            .as_str()
-            .map_or_else(|| stream.to_string(), str::to_owned);
-        let tagged = |mut params: Map<String, Value>| {
-            params.insert("_meta".to_owned(), json!({ meta::SUBSCRIPTION: stream }));
-            Value::Object(params)
+        let stream = request.id.to_plain_text();
+        let tag = || {
+            Some(SubscriptionMeta {
+                subscription: Some(stream.clone()),
+                extra: Extra::new(),
+            })
         };
-        let acknowledged = tagged(Map::from_iter([(
-            "notifications".to_owned(),
-            Value::Object(granted),
-        )]));
+        let acknowledged = AcknowledgedParams {
+            meta: tag(),
+            notifications: granted,
+            extra: Extra::new(),
+        };
         let out = &request.out;
         if !out
             .notify("notifications/subscriptions/acknowledged", &acknowledged)
@@ -178,8 +161,10 @@ impl Server {
                     None => wanted.everything(),
                 },
                 () = tasks.changed() => {
-                    while let Some(task) = tasks.next(self.seal.now()) {
-                        if !out.notify("notifications/tasks", &tagged(task)).await {
+                    while let Some(mut task) = tasks.next(self.seal.now()) {
+                        let tag = (meta::SUBSCRIPTION.to_owned(), stream.as_str().into());
+                        task.meta = Some(Extra::from_iter([tag]));
+                        if !out.notify("notifications/tasks", &task).await {
                             return Ok(Given::Nothing);
                         }
                     }
@@ -187,11 +172,12 @@ impl Server {
                 }
                 () = request.cancel.cancelled() => return Ok(Given::Nothing),
                 () = out.closed() => return Ok(Given::Nothing),
-                () = self.stopping.cancelled() => return Ok(json!({}).into()),
+                () = self.stopping.cancelled() => return Ok(Given::empty(&request.era)),
             };
             for change in &told {
-                let (method, params) = notification(change);
-                if !out.notify(method, &tagged(params)).await {
+                let (method, mut params) = notification(change);
+                params.meta = tag();
+                if !out.notify(method, &params).await {
                     return Ok(Given::Nothing);
                 }
             }

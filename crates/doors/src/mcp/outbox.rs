@@ -1,7 +1,7 @@
 //! Where messages go that are not the answer itself: progress, log messages, requests of ours.
 
 use callgate_wires::jsonrpc;
-use serde_json::Value;
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 /// Messages that wait for a client that does not read. Progress beyond it is dropped, other
@@ -37,14 +37,14 @@ impl Outbox {
     }
 
     /// Sends a notification if there is room. Those that may be lost go this way.
-    pub(crate) fn offer(&self, method: &str, params: &Value) {
+    pub(crate) fn offer<P: Serialize>(&self, method: &str, params: &P) {
         let mut message = Vec::new();
         jsonrpc::write_notification(method, params, &mut message);
         let _ = self.sender.try_send(Outgoing::Message(message));
     }
 
     /// Sends a notification, once there is room.
-    pub(crate) async fn notify(&self, method: &str, params: &Value) -> bool {
+    pub(crate) async fn notify<P: Serialize + Sync>(&self, method: &str, params: &P) -> bool {
         let mut message = Vec::new();
         jsonrpc::write_notification(method, params, &mut message);
         self.send(message).await

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use callgate_call::Cancel;
+use callgate_wires::mcp::ToolDefinition;
 use serde_json::{Map, Value};
 
 /// One call to be passed on.
@@ -24,8 +25,8 @@ pub type RelayFuture<'a> = Pin<Box<dyn Future<Output = Map<String, Value>> + Sen
 
 /// Passes calls on.
 pub trait Relay: Send + Sync {
-    /// The tools as MCP lists them: `name`, `description`, `inputSchema`.
-    fn tools(&self) -> &[Value];
+    /// The tools as MCP lists them.
+    fn tools(&self) -> &[ToolDefinition];
 
     /// One call. Whatever goes wrong is a result with `isError`. B-1.
     fn call(&self, call: RelayCall) -> RelayFuture<'_>;

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use callgate_call::{
-    Call, Caller, Cancel, Clock, Fault, Held, Job, ManualClock, Plan, Planner, RunFuture, Runner,
-    Timestamp, Tool, Wire,
+    Call, Caller, Cancel, Clock, Fault, Held, Job, ManualClock, Output, Plan, Planner, RunFuture,
+    Runner, Timestamp, Tool, Wire,
 };
 use callgate_gate::{Catalog, Gate, Setup};
 use callgate_store::{Options, Store};
-use callgate_wires::jsonrpc::Id;
-use callgate_wires::mcp::RequestMeta;
+use callgate_wires::jsonrpc::Message;
+use callgate_wires::mcp::{self, ToolDefinition};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -28,7 +28,7 @@ pub(super) const PANICS: &str = "panics";
 struct Hangs;
 
 impl Relay for Hangs {
-    fn tools(&self) -> &[Value] {
+    fn tools(&self) -> &[ToolDefinition] {
         &[]
     }
 
@@ -87,16 +87,50 @@ impl Drop for State {
 
 /// A server before a gate with the tool `hangs`.
 pub(super) fn gate_server(state: &State) -> Arc<Server> {
+    server_with(state, Tool::new("hangs", Arc::new(Hangs)))
+}
+
+/// A server before a gate with one tool.
+pub(super) fn server_with(state: &State, tool: Tool) -> Arc<Server> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp(1_000_000)));
     let store = Store::open(&state.0, Options::default(), Arc::clone(&clock)).unwrap();
+    let (setup, planner) = (setup_with(tool), Arc::new(Hangs));
+    let gate = Gate::new(setup, Arc::new(store), planner, clock, 7);
+    server_before(Behind::Gate(Arc::new(gate))).0
+}
+
+/// A configuration with one tool.
+pub(super) fn setup_with(tool: Tool) -> Setup {
     let mut catalog = Catalog::default();
-    catalog.add(Tool::new("hangs", Arc::new(Hangs))).unwrap();
-    let setup = Setup {
+    catalog.add(tool).unwrap();
+    Setup {
         catalog,
         ..Setup::default()
-    };
-    let gate = Gate::new(setup, Arc::new(store), Arc::new(Hangs), clock, 7);
-    server_before(Behind::Gate(Arc::new(gate))).0
+    }
+}
+
+/// A tool that answers at once with what it is given here.
+pub(super) struct Answers {
+    pub value: Value,
+    pub is_pure: bool,
+}
+
+impl Runner for Answers {
+    fn run<'a>(&'a self, _: Job<'a>) -> RunFuture<'a> {
+        Box::pin(async move { Ok(Output::from_value(self.value.clone())) })
+    }
+
+    fn kind(&self) -> &'static str {
+        "test"
+    }
+
+    fn only_reads(&self) -> bool {
+        self.is_pure
+    }
+
+    fn is_pure(&self) -> bool {
+        self.is_pure
+    }
 }
 
 /// A server, and the clock its seals go by.
@@ -136,20 +170,28 @@ pub(super) fn modern_meta() -> Value {
 
 /// A modern request, and what is said before its answer.
 pub(super) fn request(params: Value) -> (Request, mpsc::Receiver<Outgoing>) {
+    asked(&server().0, "tools/list", params)
+}
+
+/// The same of a call.
+pub(super) fn call(server: &Server, params: Value) -> (Request, mpsc::Receiver<Outgoing>) {
+    asked(server, "tools/call", params)
+}
+
+fn asked(server: &Server, method: &str, params: Value) -> (Request, mpsc::Receiver<Outgoing>) {
     let (out, said) = Outbox::new();
-    let request = Request {
-        id: Id::number(1),
-        method: "tools/list".to_owned(),
-        meta: RequestMeta::read(Some(&params)).unwrap(),
-        params: params.as_object().cloned().unwrap(),
-        era: Era::Modern {
-            capabilities: Box::default(),
-            log_level: None,
-        },
-        peer: peer(),
-        out,
-        cancel: Arc::new(Cancel::new()),
+    let line = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let Ok(Message::Request {
+        id, method, params, ..
+    }) = mcp::parse(line.to_string().as_bytes())
+    else {
+        panic!("no request: {line}");
     };
+    let mut asked = server.asked(&id, method, params).unwrap();
+    let era = Era::modern(&mut asked.meta);
+    let mut request = server.request(asked, era, peer());
+    request.out = out;
+    request.cancel = Arc::new(Cancel::new());
     (request, said)
 }
 

@@ -6,12 +6,20 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Answers, Call, Digest, Fault, Tool, visible, visible_lines};
-use callgate_gate::{Gate, PendingApproval};
+use callgate_call::{Answers, Call, Digest, Fault, visible, visible_lines};
+use callgate_gate::{FoundTool, Gate, PendingApproval};
+use callgate_wires::json;
+use callgate_wires::jsonrpc::{INTERNAL_ERROR, RpcError};
+use callgate_wires::mcp::{
+    self, ElicitAction, ElicitResult, Extra, InputRequest, InputRequests, InputRequiredResult,
+    QuestionParams, RawJson, ResultType,
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::dispatch::{Given, Refusal};
-use super::tools::{Told, told_fault_as_result};
+use super::request::RoundParams;
+use super::tools::told_fault_as_result;
 use super::{Era, Request, Server};
 
 /// How long a person may think.
@@ -20,37 +28,59 @@ const STATE_LIFE: Duration = Duration::from_secs(3600);
 /// The name of our own question.
 const APPROVAL: &str = "callgate_approval";
 
-/// The member of sealed state that has what was answered to the tool's questions.
-const ANSWERED: &str = "answered";
+/// What a client keeps for us between two rounds, sealed.
+#[derive(Default, Serialize, Deserialize)]
+struct SealedRound {
+    /// What was answered to the tool's questions before a person was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answered: Option<Map<String, Value>>,
+    /// The approval that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    approval: Option<String>,
+    /// The digest of what was displayed of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    displayed: Option<String>,
+    /// What the tool wants to be reminded of: any JSON.
+    #[serde(
+        default,
+        deserialize_with = "mcp::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    tool: Option<Value>,
+}
+
+/// The fields of our own question.
+#[derive(Deserialize)]
+struct ApprovalAnswer {
+    approve: bool,
+}
 
 impl Server {
     /// The answers a modern request brings along. State that is not ours, or was not given for
     /// this call, is refused; an answer to our own question is taken here.
-    pub(super) fn answers(
+    pub(super) fn answers_of_round(
         &self,
         gate: &Gate,
         request: &Request,
+        found: &FoundTool,
         call: &Call,
     ) -> Result<Option<Answers>, Refusal> {
-        let responses = request.object("inputResponses")?;
-        let state = match request.params.get("requestState") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(sealed)) => {
-                let opened = self.seal.open(&whom(call), sealed);
-                Some(opened.map_err(|_| {
-                    Refusal::invalid("`requestState` is not ours, not of this call, or too old")
-                })?)
-            }
-            Some(_) => return Err(Refusal::invalid("`requestState` must be a string")),
+        let RoundParams { responses, state } = &request.round;
+        let state = match state {
+            None => SealedRound::default(),
+            Some(sealed) => self.seal.open(&whom(call), sealed).map_err(|_| {
+                Refusal::invalid("`requestState` is not ours, not of this call, or too old")
+            })?,
         };
-        let mut state = state.unwrap_or(Value::Null);
+        let SealedRound {
+            answered,
+            approval,
+            displayed,
+            tool: state,
+        } = state;
         // What was answered before a person was asked.
-        let mut all = match state.get_mut(ANSWERED).map(Value::take) {
-            Some(Value::Object(earlier)) => earlier,
-            _ => Map::new(),
-        };
+        let mut all = answered.unwrap_or_default();
         let Some(responses) = responses else {
-            let state = state.get_mut("tool").map(Value::take);
             let says_nothing = state.is_none() && all.is_empty();
             return Ok((!says_nothing).then_some(Answers {
                 responses: all,
@@ -59,87 +89,90 @@ impl Server {
         };
         all.extend(responses.clone());
         let mut responses = all;
-        let text = |name: &str| state.get(name).and_then(Value::as_str);
         if let (Some(id), Some(displayed), Some(answer)) = (
-            text("approval"),
-            text("displayed").and_then(Digest::from_hex),
+            approval,
+            displayed.as_deref().and_then(Digest::from_hex),
             responses.remove(APPROVAL),
         ) {
             // Asked again, since what may be asked can have changed meanwhile.
-            let tool = gate.catalog().find(&call.tool).cloned();
-            if tool.is_ok_and(|entry| self.may_approve(call, &entry.tool)) {
-                self.decide(gate, request, (id, &displayed), &answer)?;
+            if found.may_client_approve(&call.caller) {
+                self.decide(gate, request, (&id, &displayed), &answer)?;
             }
         }
-        Ok(Some(Answers {
-            responses,
-            state: state.get_mut("tool").map(Value::take),
-        }))
+        Ok(Some(Answers { responses, state }))
     }
 
-    /// What a call came to, for its client.
-    pub(super) fn finish(
+    /// What a modern client is asked for a tool, or an older one is told.
+    pub(super) fn ask(
         &self,
         request: &Request,
         call: &Call,
-        end: Told,
+        requests: Map<String, Value>,
+        state: Option<Value>,
     ) -> Result<Given, Refusal> {
-        match end {
-            Told::Result(result) => Ok(Given::Written(result)),
-            Told::Error(error) => Err(error.into()),
-            Told::Nothing => Ok(Given::Nothing),
-            Told::Ask { requests, state } => {
-                if !request.era.is_modern() {
-                    let fault = Fault::NeedsInput { requests, state };
-                    let result = told_fault_as_result(&fault, call, false);
-                    return Ok(Given::Written(result));
-                }
-                let (asked, missing) = self.askable(request, requests);
-                if asked.is_empty() && !missing.is_empty() {
-                    return Err(Refusal::missing_capability(Value::Object(missing)));
-                }
-                let state = state.map(|state| json!({ "tool": state }));
-                Ok(self.input_required(call, asked, state.as_ref()))
-            }
-            Told::Approve(id) => {
-                let tool = self
-                    .gate()
-                    .and_then(|gate| gate.catalog().find(&call.tool).ok().cloned());
-                let may = tool.is_some_and(|entry| self.may_approve(call, &entry.tool));
-                let may = may && request.era.has("elicitation") && !was_left_open(request);
-                let question = match (self.gate(), request.era.is_modern() && may) {
-                    (Some(gate), true) => question(gate.pending_approval(&id)),
-                    _ => None,
-                };
-                let Some((question, displayed)) = question else {
-                    let fault = Fault::NeedsApproval { approval: id };
-                    let result = told_fault_as_result(&fault, call, request.era.is_modern());
-                    return Ok(Given::Written(result));
-                };
-                let asked = Map::from_iter([(APPROVAL.to_owned(), question)]);
-                let mut state = json!({ "approval": id, "displayed": displayed.to_hex() });
-                if let Some(answers) = &call.answers {
-                    state[ANSWERED] = Value::Object(answers.responses.clone());
-                    if let Some(tool) = &answers.state {
-                        state["tool"] = tool.clone();
-                    }
-                }
-                Ok(self.input_required(call, asked, Some(&state)))
-            }
+        if !request.era.is_modern() {
+            let fault = Fault::NeedsInput { requests, state };
+            let result = told_fault_as_result(&fault, call, false);
+            return Ok(Given::Written(result));
         }
+        let (asked, missing) = self.askable(request, requests)?;
+        if asked.is_empty() && !missing.is_empty() {
+            return Err(Refusal::missing_capability(Value::Object(missing)));
+        }
+        let state = state.map(|state| SealedRound {
+            tool: Some(state),
+            ..SealedRound::default()
+        });
+        Ok(self.input_required(call, asked, state.as_ref()))
+    }
+
+    /// Asks the user of a modern client for approval, where that may be, or says who may be asked.
+    pub(super) fn ask_approval(
+        &self,
+        request: &Request,
+        found: &FoundTool,
+        call: &Call,
+        id: String,
+    ) -> Given {
+        let may = found.may_client_approve(&call.caller);
+        let may = may && request.era.has("elicitation") && !was_left_open(request);
+        let question = match (self.gate(), request.era.is_modern() && may) {
+            (Some(gate), true) => question(gate.pending_approval(&id)),
+            _ => None,
+        };
+        let Some((question, displayed)) = question else {
+            let fault = Fault::NeedsApproval { approval: id };
+            let result = told_fault_as_result(&fault, call, request.era.is_modern());
+            return Given::Written(result);
+        };
+        let asked = InputRequests::from([(APPROVAL.to_owned(), question)]);
+        let answers = call.answers.clone();
+        let state = SealedRound {
+            approval: Some(id),
+            displayed: Some(displayed.to_hex()),
+            answered: answers.as_ref().map(|answers| answers.responses.clone()),
+            tool: answers.and_then(|answers| answers.state),
+        };
+        self.input_required(call, asked, Some(&state))
     }
 
     fn input_required(
         &self,
         call: &Call,
-        asked: Map<String, Value>,
-        state: Option<&Value>,
+        asked: InputRequests,
+        state: Option<&SealedRound>,
     ) -> Given {
-        let mut result = json!({ "resultType": "input_required", "inputRequests": asked });
-        if let Some(state) = state {
-            result["requestState"] = self.seal.close(&whom(call), state, STATE_LIFE).into();
-        }
-        result.into()
+        let state = state.map(|state| self.seal.close(&whom(call), state, STATE_LIFE));
+        let mut result = Vec::new();
+        let asks = InputRequiredResult {
+            meta: None,
+            input_requests: Some(asked),
+            request_state: state,
+            result_type: ResultType::InputRequired,
+            extra: Extra::new(),
+        };
+        json::write(&asks, &mut result);
+        Given::Question(result)
     }
 
     /// The questions a client can answer, and the capabilities the others would need.
@@ -147,27 +180,16 @@ impl Server {
         &self,
         request: &Request,
         requests: Map<String, Value>,
-    ) -> (Map<String, Value>, Map<String, Value>) {
-        let (mut asked, mut missing) = (Map::new(), Map::new());
-        for (key, mut question) in requests {
-            make_visible(&mut question);
-            let needed = question
-                .get("method")
-                .and_then(Value::as_str)
-                .map_or("", |method| method.split('/').next().unwrap_or_default());
-            if request.era.has(needed) {
+    ) -> Result<(InputRequests, Map<String, Value>), Refusal> {
+        let (mut asked, mut missing) = (InputRequests::new(), Map::new());
+        for (key, question) in read_questions(&requests)? {
+            if request.era.has(question.capability()) {
                 asked.insert(key, question);
             } else {
-                missing.insert(needed.to_owned(), json!({}));
+                missing.insert(question.capability().to_owned(), json!({}));
             }
         }
-        (asked, missing)
-    }
-
-    /// G-6: up to tier 1 a client's user may answer; above only where configuration says so.
-    fn may_approve(&self, call: &Call, tool: &Tool) -> bool {
-        self.gate()
-            .is_some_and(|gate| gate.may_client_approve(&call.caller, tool))
+        Ok((asked, missing))
     }
 
     /// Takes an answer to our question; false if it decides nothing.
@@ -196,10 +218,10 @@ impl Server {
         gate: &Arc<Gate>,
         request: &Request,
         call: &Call,
-        tool: &Tool,
+        found: &FoundTool,
         id: &str,
     ) -> Result<bool, Refusal> {
-        if !self.may_approve(call, tool) || !request.era.has("elicitation") {
+        if !found.may_client_approve(&call.caller) || !request.era.has("elicitation") {
             return Ok(false);
         }
         let Era::Legacy(session) = &request.era else {
@@ -208,11 +230,8 @@ impl Server {
         let Some((question, displayed)) = question(gate.pending_approval(id)) else {
             return Ok(false);
         };
-        let params = question.get("params").cloned().unwrap_or_default();
-        let asked = session
-            .ask(&request.out, &request.cancel, "elicitation/create", &params)
-            .await;
-        match asked {
+        let asked = session.ask(&request.out, &request.cancel, &question);
+        match asked.await {
             Some(answer) => self.decide(gate, request, (id, &displayed), &answer),
             None => Ok(false),
         }
@@ -228,19 +247,28 @@ impl Server {
             return None;
         };
         let mut responses = Map::new();
-        for (key, question) in requests {
-            let method = question.get("method").and_then(Value::as_str)?;
-            if !session.has(method.split('/').next()?) {
+        for (key, question) in read_questions(requests).ok()? {
+            if !session.has(question.capability()) {
                 return None;
             }
-            let mut question = question.clone();
-            make_visible(&mut question);
-            let params = question.get("params").cloned().unwrap_or_else(|| json!({}));
-            let asked = session.ask(&request.out, &request.cancel, method, &params);
-            responses.insert(key.clone(), asked.await?);
+            let asked = session.ask(&request.out, &request.cancel, &question);
+            responses.insert(key, asked.await?);
         }
         Some(responses)
     }
+}
+
+/// The questions of a tool, with what could hide something in them made visible.
+pub(super) fn read_questions(requests: &Map<String, Value>) -> Result<InputRequests, Refusal> {
+    let read = |(key, question): (&String, &Value)| {
+        let mut question: InputRequest = mcp::read(question).map_err(|error| {
+            let words = format!("the tool's question `{key}` can not be asked: {error}");
+            Refusal::from(RpcError::new(INTERNAL_ERROR, words))
+        })?;
+        make_visible(&mut question);
+        Ok((key.clone(), question))
+    };
+    requests.iter().map(read).collect()
 }
 
 /// For whom state is sealed: it is good for the same caller, tool and input.
@@ -256,23 +284,28 @@ fn whom(call: &Call) -> String {
 /// What an answer to our question decides. Whoever closes it, or answers something else, has not
 /// said no: it stays for somebody else to decide.
 fn decision(answer: &Value) -> Option<bool> {
-    match answer.get("action").and_then(Value::as_str)? {
-        "accept" => answer.pointer("/content/approve")?.as_bool(),
-        "decline" => Some(false),
+    let answer: ElicitResult<RawJson> = mcp::read(answer).ok()?;
+    match answer.action {
+        ElicitAction::Accept => {
+            let fields: ApprovalAnswer = serde_json::from_str(answer.content?.get()).ok()?;
+            Some(fields.approve)
+        }
+        ElicitAction::Decline => Some(false),
         _ => None,
     }
 }
 
 /// True if a request brings an answer that decides nothing: its user is not asked once more.
 fn was_left_open(request: &Request) -> bool {
-    let responses = request.params.get("inputResponses");
+    let responses = request.round.responses.as_ref();
     let answer = responses.and_then(|responses| responses.get(APPROVAL));
     answer.is_some_and(|answer| decision(answer).is_none())
 }
 
 /// Makes what could hide something in a tool's own question seen: its words may be a caller's.
-fn make_visible(question: &mut Value) {
-    if let Some(Value::String(message)) = question.pointer_mut("/params/message")
+fn make_visible(question: &mut InputRequest) {
+    let params = question.params.as_mut();
+    if let Some(message) = params.and_then(|params| params.message.as_mut())
         && let Cow::Owned(shown) = visible_lines(message)
     {
         *message = shown;
@@ -282,35 +315,39 @@ fn make_visible(question: &mut Value) {
 /// Asks whether a call may go on, with its whole input; the digest of what is displayed comes
 /// along. `None` if nobody is to be asked by a client: the input is too long for the message, or
 /// the approval is not pending any more.
-fn question(approval: Result<Option<PendingApproval>, Fault>) -> Option<(Value, Digest)> {
+fn question(approval: Result<Option<PendingApproval>, Fault>) -> Option<(InputRequest, Digest)> {
     /// What clients show without cutting it.
     const MESSAGE_CHARS_MAX: usize = 2000;
     let approval = approval.ok()??;
     let (tool, shown) = (visible(&approval.tool), visible(&approval.shown));
     let message = format!("May `{tool}` be called with {shown}?");
     let fits = message.chars().count() <= MESSAGE_CHARS_MAX;
-    fits.then(|| (question_in(&message), approval.displayed))
+    fits.then(|| (question_in(message), approval.displayed))
 }
 
-fn question_in(message: &str) -> Value {
-    json!({
-        "method": "elicitation/create",
-        "params": {
-            "mode": "form",
-            "message": message,
-            "requestedSchema": {
-                "type": "object",
-                "properties": {
-                    "approve": {
-                        "type": "boolean",
-                        "title": "Approve",
-                        "description": "Let this one call go on",
-                    },
+fn question_in(message: String) -> InputRequest {
+    let form = json!({
+        "mode": "form",
+        "requestedSchema": {
+            "type": "object",
+            "properties": {
+                "approve": {
+                    "type": "boolean",
+                    "title": "Approve",
+                    "description": "Let this one call go on",
                 },
-                "required": ["approve"],
             },
+            "required": ["approve"],
         },
-    })
+    });
+    InputRequest {
+        method: "elicitation/create".to_owned(),
+        params: Some(QuestionParams {
+            message: Some(message),
+            extra: form.as_object().cloned().unwrap_or_default(),
+        }),
+        extra: Extra::new(),
+    }
 }
 
 #[cfg(test)]
@@ -320,9 +357,9 @@ mod tests {
     /// G-6d: in a tool's own question too, line by line.
     #[test]
     fn questions_hide_nothing() {
-        let mut question = json!({ "params": { "message": "Delete\n\u{202e}txt.exe\u{200b}?" } });
+        let mut question = question_in("Delete\n\u{202e}txt.exe\u{200b}?".to_owned());
         make_visible(&mut question);
         let wanted = "Delete\n\\u202etxt.exe\\u200b?";
-        assert_eq!(question["params"]["message"], wanted);
+        assert_eq!(question.params.unwrap().message.unwrap(), wanted);
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use callgate_call::{Clock, Timestamp};
 use callgate_text::{decode_lower_hex, encode_hex};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
 /// Seals and opens.
 #[derive(Clone)]
@@ -27,7 +29,12 @@ impl Seal {
     }
 
     /// Seals `value` for `whom`; good for `life`.
-    pub(crate) fn close(&self, whom: &str, value: &Value, life: Duration) -> String {
+    pub(crate) fn close<T: Serialize + ?Sized>(
+        &self,
+        whom: &str,
+        value: &T,
+        life: Duration,
+    ) -> String {
         let until = self.clock.now().plus(life).0;
         let body = json!([until, value]).to_string();
         format!(
@@ -38,20 +45,15 @@ impl Seal {
     }
 
     /// Opens what was sealed for `whom`.
-    pub(crate) fn open(&self, whom: &str, sealed: &str) -> Result<Value, Broken> {
+    pub(crate) fn open<T: DeserializeOwned>(&self, whom: &str, sealed: &str) -> Result<T, Broken> {
         let bytes = decode_lower_hex(sealed).ok_or(Broken)?;
         let (mac, body) = bytes.split_at_checked(MAC_BYTES).ok_or(Broken)?;
         // Compared as hashes, in constant time.
         if blake3::hash(mac) != blake3::hash(&self.mac(whom, body)) {
             return Err(Broken);
         }
-        let value: Value = serde_json::from_slice(body).map_err(|_| Broken)?;
-        let Value::Array(parts) = value else {
-            return Err(Broken);
-        };
-        let [until, value] = <[Value; 2]>::try_from(parts).map_err(|_| Broken)?;
-        let until = Timestamp(until.as_u64().ok_or(Broken)?);
-        if self.clock.now() > until {
+        let (until, value): (u64, T) = serde_json::from_slice(body).map_err(|_| Broken)?;
+        if self.clock.now() > Timestamp(until) {
             return Err(Broken);
         }
         Ok(value)
@@ -91,6 +93,7 @@ const MAC_BYTES: usize = 16;
 mod tests {
     use super::*;
     use callgate_call::ManualClock;
+    use serde_json::Value;
 
     #[test]
     fn only_what_was_sealed_opens() {
@@ -98,20 +101,20 @@ mod tests {
         let seal = Seal::new([7; 32], Arc::clone(&clock) as Arc<dyn Clock>);
         let value = json!({"a": [1, null]});
         let sealed = seal.close("me", &value, Duration::from_secs(1));
-        assert_eq!(seal.open("me", &sealed), Ok(value));
-        assert_eq!(seal.open("you", &sealed), Err(Broken));
+        assert_eq!(seal.open::<Value>("me", &sealed), Ok(value));
+        assert_eq!(seal.open::<Value>("you", &sealed), Err(Broken));
         for at in 0..sealed.len() {
             let mut other = sealed.clone().into_bytes();
             other[at] = if other[at] == b'0' { b'1' } else { b'0' };
             let other = String::from_utf8(other).unwrap();
-            assert_eq!(seal.open("me", &other), Err(Broken), "{at}");
-            assert_eq!(seal.open("me", &sealed[..at]), Err(Broken), "{at}");
+            assert_eq!(seal.open::<Value>("me", &other), Err(Broken), "{at}");
+            assert_eq!(seal.open::<Value>("me", &sealed[..at]), Err(Broken), "{at}");
         }
         let foreign = Seal::new([8; 32], Arc::clone(&clock) as Arc<dyn Clock>);
-        assert_eq!(foreign.open("me", &sealed), Err(Broken));
+        assert_eq!(foreign.open::<Value>("me", &sealed), Err(Broken));
         clock.advance(Duration::from_millis(1000));
-        assert!(seal.open("me", &sealed).is_ok());
+        assert!(seal.open::<Value>("me", &sealed).is_ok());
         clock.advance(Duration::from_millis(1));
-        assert_eq!(seal.open("me", &sealed), Err(Broken));
+        assert_eq!(seal.open::<Value>("me", &sealed), Err(Broken));
     }
 }

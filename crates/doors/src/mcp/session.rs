@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use callgate_call::{Cancel, LogLevel};
 use callgate_wires::jsonrpc::{self, Id};
-use callgate_wires::mcp::HANDSHAKE;
-use serde_json::{Map, Value};
+use callgate_wires::mcp::{ClientCapabilities, HANDSHAKE, InputRequest};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::Outbox;
@@ -44,7 +44,7 @@ impl Default for Salt {
 #[derive(Debug)]
 struct Shared {
     version: &'static str,
-    capabilities: Map<String, Value>,
+    capabilities: ClientCapabilities,
     log_level: LogLevel,
     subscriptions: HashSet<String>,
     pending: HashMap<String, oneshot::Sender<Result<Value, Value>>>,
@@ -56,7 +56,7 @@ impl Default for Shared {
     fn default() -> Self {
         Self {
             version: HANDSHAKE[0],
-            capabilities: Map::new(),
+            capabilities: ClientCapabilities::default(),
             log_level: LogLevel::Info,
             subscriptions: HashSet::new(),
             pending: HashMap::new(),
@@ -73,7 +73,7 @@ impl Session {
     }
 
     /// What the client said of itself.
-    pub(crate) fn begin(&self, version: &'static str, capabilities: Map<String, Value>) {
+    pub(crate) fn begin(&self, version: &'static str, capabilities: ClientCapabilities) {
         let mut shared = self.shared();
         shared.version = version;
         shared.capabilities = capabilities;
@@ -85,17 +85,19 @@ impl Session {
     }
 
     /// The names of what the client can do that we make use of; their details are its own.
-    pub(crate) fn capabilities(&self) -> Map<String, Value> {
+    pub(crate) fn capabilities(&self) -> ClientCapabilities {
         let shared = self.shared();
-        ["elicitation", "sampling", "roots"]
-            .into_iter()
-            .filter(|name| shared.capabilities.contains_key(*name))
-            .map(|name| (name.to_owned(), Value::Object(Map::new())))
-            .collect()
+        let said = &shared.capabilities;
+        ClientCapabilities {
+            elicitation: said.elicitation.as_ref().map(|_| Default::default()),
+            roots: said.roots.as_ref().map(|_| Default::default()),
+            sampling: said.sampling.as_ref().map(|_| Default::default()),
+            ..ClientCapabilities::default()
+        }
     }
 
     pub(crate) fn has(&self, capability: &str) -> bool {
-        self.shared().capabilities.contains_key(capability)
+        self.shared().capabilities.has(capability)
     }
 
     pub(crate) fn log_level(&self) -> LogLevel {
@@ -130,8 +132,7 @@ impl Session {
         &self,
         out: &Outbox,
         cancel: &Cancel,
-        method: &str,
-        params: &Value,
+        question: &InputRequest,
     ) -> Option<Value> {
         let number = self.next_id.fetch_add(1, Ordering::Relaxed) + 1;
         // Named after this very session: a late answer to a question of an earlier process
@@ -150,7 +151,8 @@ impl Session {
             id: &id,
         };
         let mut message = Vec::new();
-        jsonrpc::write_request(&id, method, params, &mut message);
+        let params = question.params.clone().unwrap_or_default();
+        jsonrpc::write_request(&id, &question.method, &params, &mut message);
         if !out.send(message).await {
             return None;
         }

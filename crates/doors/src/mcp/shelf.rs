@@ -6,12 +6,21 @@ use std::sync::Arc;
 use callgate_call::{CallId, Fault, Outcome, Prompt, Resource, Sink, Source};
 use callgate_gate::{Gate, content};
 use callgate_wires::jsonrpc::{INVALID_PARAMS, RpcError};
-use callgate_wires::mcp::RESOURCE_NOT_FOUND;
+use callgate_wires::mcp::{
+    self as wire, CompleteParams, CompleteResult, Completion, CompletionArgument, Extra,
+    GetPromptParams, GetPromptResult, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, PromptArgument, PromptDefinition, RESOURCE_NOT_FOUND, RawJson,
+    ReadResourceParams, ReadResourceResult, ResourceContents, ResourceDefinition, ResourceTemplate,
+};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::calls::{Beat, ROUNDS_MAX, Round};
-use super::dispatch::{Given, Refusal, cached, refusal_of};
-use super::tools::{Told, told};
+use super::calls::{ROUNDS_MAX, Round, end_of};
+use super::dispatch::{Given, Refusal, refusal_of};
+use super::progress::Beat;
+use super::request::RoundParams;
+use super::tools::Told;
 use super::{Request, Server};
 
 /// Where the records of a call are: its id follows.
@@ -21,42 +30,51 @@ const COMPLETIONS_MAX: usize = 100;
 
 impl Server {
     pub(super) fn list_resources(&self, request: &Request) -> Result<Given, Refusal> {
-        let Some(gate) = self.gate() else {
-            return self.page(request, "resources", &[]);
-        };
-        let catalog = gate.catalog();
-        let shown = |resource: &Resource| shown(resource, "uri");
-        let resources = catalog.shelf().resources.iter();
-        let all: Vec<Value> = resources
-            .filter(|resource| self.may_know(request, &resource.source))
-            .map(shown)
-            .collect();
-        self.page(request, "resources", &all)
+        let catalog = self.gate().map(|gate| gate.catalog());
+        let all = catalog
+            .iter()
+            .flat_map(|catalog| &catalog.shelf().resources);
+        let known = all.filter(|resource| self.may_know(request, &resource.source));
+        let page = self.page(request, "resources", known)?;
+        Ok(Given::of(&ListResourcesResult {
+            meta: None,
+            cache_scope: request.era.cache_scope(),
+            next_cursor: page.next_cursor,
+            resources: page.items.into_iter().map(shown_resource).collect(),
+            result_type: request.era.complete(),
+            ttl_ms: request.era.cache_ttl_ms(),
+            extra: Extra::new(),
+        }))
     }
 
     pub(super) fn list_templates(&self, request: &Request) -> Result<Given, Refusal> {
-        let Some(gate) = self.gate() else {
-            return self.page(request, "resourceTemplates", &[]);
-        };
-        let catalog = gate.catalog();
-        let shown = |resource: &Resource| shown(resource, "uriTemplate");
-        let templates = catalog.shelf().templates.iter();
-        let mut all: Vec<Value> = templates
-            .filter(|template| self.may_know(request, &template.source))
-            .map(shown)
-            .collect();
-        all.push(json!({
-            "uriTemplate": format!("{CALL_ADDRESS}{{id}}"),
-            "name": "call",
-            "title": "What is recorded of a call",
-            "description": "The chain's records of one of your calls, by the id in its result's _meta",
-            "mimeType": "application/json",
-        }));
-        self.page(request, "resourceTemplates", &all)
+        let catalog = self.gate().map(|gate| gate.catalog());
+        let all = catalog
+            .iter()
+            .flat_map(|catalog| &catalog.shelf().templates);
+        let known = all.filter(|template| self.may_know(request, &template.source));
+        let shown = known
+            .map(shown_template)
+            .chain(catalog.iter().map(|_| call_template()));
+        let page = self.page(request, "resourceTemplates", shown)?;
+        Ok(Given::of(&ListResourceTemplatesResult {
+            meta: None,
+            cache_scope: request.era.cache_scope(),
+            next_cursor: page.next_cursor,
+            resource_templates: page.items,
+            result_type: request.era.complete(),
+            ttl_ms: request.era.cache_ttl_ms(),
+            extra: Extra::new(),
+        }))
     }
 
-    pub(super) async fn read_resource(&self, request: &Request) -> Result<Given, Refusal> {
-        let uri = request.text("uri")?;
+    pub(super) async fn read_resource(&self, request: &mut Request) -> Result<Given, Refusal> {
+        let params: ReadResourceParams = request.read()?;
+        request.round = RoundParams {
+            responses: params.input_responses,
+            state: params.request_state,
+        };
+        let (request, uri) = (&*request, params.uri.as_str());
         let missing = || {
             let code = if request.era.is_modern() {
                 INVALID_PARAMS
@@ -109,12 +127,7 @@ impl Server {
             .collect();
         let contents = Value::Array(contents);
         content::check_contents(&contents).map_err(|fault| refusal_of(&fault))?;
-        let result = json!({ "contents": contents });
-        Ok(if request.era.is_modern() {
-            cached(result).into()
-        } else {
-            result.into()
-        })
+        Ok(resource_read(request, items_of(contents)))
     }
 
     /// What the chain has of one of the caller's own calls.
@@ -136,50 +149,66 @@ impl Server {
             return Ok(None);
         }
         let text = format!("[{}]", records.join(","));
-        let content = json!({ "uri": uri, "mimeType": "application/json", "text": text });
-        let result = json!({ "contents": [content] });
-        Ok(Some(if request.era.is_modern() {
-            cached(result).into()
-        } else {
-            result.into()
-        }))
+        let content = ResourceContents {
+            mime_type: Some("application/json".to_owned()),
+            text: Some(text),
+            uri: uri.to_owned(),
+            ..ResourceContents::default()
+        };
+        Ok(Some(resource_read(request, vec![content])))
     }
 
     pub(super) fn list_prompts(&self, request: &Request) -> Result<Given, Refusal> {
-        let Some(gate) = self.gate() else {
-            return self.page(request, "prompts", &[]);
-        };
-        let catalog = gate.catalog();
-        let prompts = catalog.shelf().prompts.iter();
-        let all: Vec<Value> = prompts
-            .filter(|prompt| self.may_know(request, &prompt.source))
-            .map(shown_prompt)
-            .collect();
-        self.page(request, "prompts", &all)
+        let catalog = self.gate().map(|gate| gate.catalog());
+        let all = catalog.iter().flat_map(|catalog| &catalog.shelf().prompts);
+        let known = all.filter(|prompt| self.may_know(request, &prompt.source));
+        let page = self.page(request, "prompts", known)?;
+        Ok(Given::of(&ListPromptsResult {
+            meta: None,
+            cache_scope: request.era.cache_scope(),
+            next_cursor: page.next_cursor,
+            prompts: page.items.into_iter().map(shown_prompt).collect(),
+            result_type: request.era.complete(),
+            ttl_ms: request.era.cache_ttl_ms(),
+            extra: Extra::new(),
+        }))
     }
 
-    pub(super) async fn get_prompt(&self, request: &Request) -> Result<Given, Refusal> {
-        let prompt = self.prompt(request, request.text("name")?)?;
-        let arguments = request.object("arguments")?.cloned().unwrap_or_default();
+    pub(super) async fn get_prompt(&self, request: &mut Request) -> Result<Given, Refusal> {
+        let params: GetPromptParams = request.read()?;
+        request.round = RoundParams {
+            responses: params.input_responses,
+            state: params.request_state,
+        };
+        let request = &*request;
+        let prompt = self.prompt(request, &params.name)?;
+        let arguments = params.arguments.unwrap_or_default();
+        let texts = arguments
+            .into_iter()
+            .map(|(name, text)| (name, text.into()));
+        let arguments: Map<String, Value> = texts.collect();
         for argument in &prompt.arguments {
             if argument.required && !arguments.contains_key(&argument.name) {
                 let words = format!("the argument `{}` is required", argument.name);
                 return Err(Refusal::invalid(&words));
             }
         }
-        if arguments.values().any(|value| !value.is_string()) {
-            return Err(Refusal::invalid("the arguments of a prompt are strings"));
-        }
         let messages = match &prompt.source {
             Source::Fixed(messages) => placed(messages, &arguments),
             Source::Tool(tool) => match self.ask_tool(request, tool, arguments).await? {
-                Asked::Value(given) => given.get("messages").cloned().unwrap_or(given),
+                Asked::Value(given) => messages_of(given),
                 Asked::Question(asked) => return Ok(asked),
                 Asked::Fault(fault) => return Err(refusal_of(&fault)),
             },
         };
         content::check_messages(&messages).map_err(|fault| refusal_of(&fault))?;
-        Ok(json!({ "description": prompt.description, "messages": messages }).into())
+        Ok(Given::of(&GetPromptResult {
+            meta: None,
+            description: Some(prompt.description),
+            messages: items_of(messages),
+            result_type: request.era.complete(),
+            extra: Extra::new(),
+        }))
     }
 
     fn prompt(&self, request: &Request, name: &str) -> Result<Prompt, Refusal> {
@@ -203,37 +232,40 @@ impl Server {
     }
 
     pub(super) fn complete(&self, request: &Request) -> Result<Given, Refusal> {
-        let reference = request
-            .object("ref")?
-            .ok_or_else(|| Refusal::invalid("`ref` is required"))?;
-        let argument = request
-            .object("argument")?
-            .ok_or_else(|| Refusal::invalid("`argument` is required"))?;
-        let text = |object: &Map<String, Value>, name: &str| {
-            let value = object.get(name).and_then(Value::as_str).map(str::to_owned);
-            value.ok_or_else(|| Refusal::invalid(&format!("`{name}` must be a string")))
-        };
-        let (name, typed) = (text(argument, "name")?, text(argument, "value")?);
-        let values = match text(reference, "type")?.as_str() {
-            "ref/prompt" => {
-                let prompt = self.prompt(request, &text(reference, "name")?)?;
+        let CompleteParams {
+            argument,
+            reference,
+            ..
+        } = request.read()?;
+        let CompletionArgument { name, value, .. } = argument;
+        let values = match (reference.kind.as_str(), &reference.name) {
+            ("ref/prompt", Some(prompt)) => {
+                let prompt = self.prompt(request, prompt)?;
                 let known = prompt.arguments.into_iter().find(|a| a.name == name);
                 known.map(|argument| argument.values).unwrap_or_default()
             }
-            "ref/resource" => Vec::new(),
+            ("ref/prompt", None) => return Err(Refusal::invalid("`ref.name` is required")),
+            ("ref/resource", _) => Vec::new(),
             _ => return Err(Refusal::invalid("`ref.type` is ref/prompt or ref/resource")),
         };
+        let typed = value.to_lowercase();
         let fitting: Vec<String> = values
             .into_iter()
-            .filter(|value| value.to_lowercase().starts_with(&typed.to_lowercase()))
+            .filter(|value| value.to_lowercase().starts_with(&typed))
             .collect();
-        let shown = &fitting[..fitting.len().min(COMPLETIONS_MAX)];
-        Ok(json!({ "completion": {
-            "values": shown,
-            "total": fitting.len(),
-            "hasMore": fitting.len() > shown.len(),
-        } })
-        .into())
+        let (total, mut shown) = (fitting.len(), fitting);
+        shown.truncate(COMPLETIONS_MAX);
+        Ok(Given::of(&CompleteResult {
+            meta: None,
+            completion: Completion {
+                has_more: Some(total > shown.len()),
+                total: u64::try_from(total).ok(),
+                values: shown,
+                extra: Extra::new(),
+            },
+            result_type: request.era.complete(),
+            extra: Extra::new(),
+        }))
     }
 
     /// Calls the tool behind a resource or a prompt.
@@ -246,17 +278,15 @@ impl Server {
         let Some(gate) = self.gate() else {
             return Ok(Asked::Value(Value::Null));
         };
-        let entry = gate
-            .catalog()
-            .find(tool)
-            .cloned()
-            .map_err(|fault| refusal_of(&fault))?;
-        let mut call = self.new_call(gate, request, &entry.tool.name, arguments);
-        call.answers = self.answers(gate, request, &call)?;
+        let mut found = gate.find(tool);
+        let entry = found.entry().map_err(refusal_of)?;
+        let name = entry.tool.name.clone();
+        let mut call = self.new_call(gate, request, name, arguments);
+        call.answers = self.answers(gate, request, &found, &call)?;
         let beat = Beat::new(request);
         call.sink = Some(Arc::clone(&beat) as Arc<dyn Sink>);
         for _ in 0..ROUNDS_MAX {
-            let outcome = beat.while_waiting(gate.call(&call)).await;
+            let outcome = beat.while_waiting(gate.call_found(&call, &found)).await;
             let fault = match outcome.result {
                 Ok(output) => return Ok(Asked::Value(output.json.into_value())),
                 Err(fault) => fault,
@@ -265,19 +295,20 @@ impl Server {
                 result: Err(fault.clone()),
                 ..outcome
             };
-            let end = told(&entry.tool, &call, outcome, request.era.is_modern());
-            let asked = self.ask_meanwhile(gate, request, &entry.tool, call, end);
+            let end = end_of(gate, &found, &call, outcome, request.era.is_modern());
+            let asked = self.ask_meanwhile(gate, request, &found, call, end);
             match beat.while_waiting(asked).await? {
                 Round::Next(next) => call = next,
                 Round::Last(_, Told::Result(_)) => return Ok(Asked::Fault(fault)),
                 Round::Last(call, end) => {
-                    return Ok(match self.finish(request, &call, end)? {
+                    return Ok(match self.finish(request, &found, &call, end)? {
                         // Nobody can be asked, and a tool's result is none of these requests'.
-                        Given::Written(..) => Asked::Fault(fault),
+                        Given::Written(_) => Asked::Fault(fault),
                         asked => Asked::Question(asked),
                     });
                 }
             }
+            found = gate.find(&call.tool);
         }
         Err(Refusal::asked_too_often())
     }
@@ -293,57 +324,115 @@ enum Asked {
     Fault(Fault),
 }
 
-fn shown(resource: &Resource, address: &str) -> Value {
-    let mut shown = json!({
-        address: resource.uri,
-        "name": resource.name,
-        "description": resource.description,
-    });
-    if let Some(title) = &resource.face.title {
-        shown["title"] = title.as_str().into();
-    }
-    if !resource.face.icons.is_empty() {
-        shown["icons"] = resource.face.icons.clone().into();
-    }
-    if let Some(mime_type) = &resource.mime_type {
-        shown["mimeType"] = mime_type.as_str().into();
-    }
-    shown
+/// The result of a resource that was read.
+fn resource_read<C: Serialize>(request: &Request, contents: Vec<C>) -> Given {
+    Given::of(&ReadResourceResult {
+        meta: None,
+        cache_scope: request.era.cache_scope(),
+        contents,
+        result_type: request.era.complete(),
+        ttl_ms: request.era.cache_ttl_ms(),
+        extra: Extra::new(),
+    })
 }
 
-fn shown_prompt(prompt: &Prompt) -> Value {
-    let argument = |argument: &callgate_call::PromptArgument| {
-        json!({
-            "name": argument.name,
-            "description": argument.description,
-            "required": argument.required,
-        })
+fn shown_resource(resource: &Resource) -> ResourceDefinition {
+    ResourceDefinition {
+        description: Some(resource.description.clone()),
+        icons: resource.face.icons.iter().map(RawJson::of).collect(),
+        mime_type: resource.mime_type.clone(),
+        name: resource.name.clone(),
+        title: resource.face.title.clone(),
+        uri: resource.uri.clone(),
+        ..ResourceDefinition::default()
+    }
+}
+
+fn shown_template(template: &Resource) -> ResourceTemplate {
+    ResourceTemplate {
+        description: Some(template.description.clone()),
+        icons: template.face.icons.iter().map(RawJson::of).collect(),
+        mime_type: template.mime_type.clone(),
+        name: template.name.clone(),
+        title: template.face.title.clone(),
+        uri_template: template.uri.clone(),
+        ..ResourceTemplate::default()
+    }
+}
+
+/// The records of calls.
+fn call_template() -> ResourceTemplate {
+    let about = "The chain's records of one of your calls, by the id in its result's _meta";
+    ResourceTemplate {
+        description: Some(about.to_owned()),
+        mime_type: Some("application/json".to_owned()),
+        name: "call".to_owned(),
+        title: Some("What is recorded of a call".to_owned()),
+        uri_template: format!("{CALL_ADDRESS}{{id}}"),
+        ..ResourceTemplate::default()
+    }
+}
+
+fn shown_prompt(prompt: &Prompt) -> PromptDefinition {
+    let argument = |argument: &callgate_call::PromptArgument| PromptArgument {
+        description: Some(argument.description.clone()),
+        name: argument.name.clone(),
+        required: Some(argument.required),
+        ..PromptArgument::default()
     };
-    let arguments: Vec<Value> = prompt.arguments.iter().map(argument).collect();
-    let mut shown = json!({
-        "name": prompt.name,
-        "description": prompt.description,
-        "arguments": arguments,
-    });
-    if let Some(title) = &prompt.face.title {
-        shown["title"] = title.as_str().into();
+    PromptDefinition {
+        arguments: Some(prompt.arguments.iter().map(argument).collect()),
+        description: Some(prompt.description.clone()),
+        icons: prompt.face.icons.iter().map(RawJson::of).collect(),
+        name: prompt.name.clone(),
+        title: prompt.face.title.clone(),
+        ..PromptDefinition::default()
     }
-    if !prompt.face.icons.is_empty() {
-        shown["icons"] = prompt.face.icons.clone().into();
+}
+
+/// The output of a tool behind a prompt: its `messages`, or else they are the whole output.
+#[derive(Deserialize)]
+struct PromptOutput {
+    messages: Value,
+}
+
+fn messages_of(output: Value) -> Value {
+    match wire::read::<PromptOutput>(&output) {
+        Ok(given) => given.messages,
+        Err(_) => output,
     }
-    shown
+}
+
+/// The output of a tool behind a resource, as far as it knows of MCP.
+#[derive(Deserialize)]
+struct ResourceOutput {
+    contents: Option<Value>,
+    text: Option<IgnoredAny>,
+    blob: Option<IgnoredAny>,
 }
 
 /// The contents in the output of a tool: its `contents`, or else the whole output as one.
 fn contents_of(output: Value) -> Value {
-    let is_content = |name: &str| output.get(name).is_some();
-    match output.get("contents") {
-        Some(contents) => contents.clone(),
+    match wire::read::<ResourceOutput>(&output) {
+        Ok(ResourceOutput {
+            contents: Some(contents),
+            ..
+        }) => contents,
         // Plain JSON, as tools that know nothing of MCP give it.
-        None if output.is_object() && !is_content("text") && !is_content("blob") => {
-            json!({ "text": output.to_string() })
-        }
-        None => output,
+        Ok(ResourceOutput {
+            text: None,
+            blob: None,
+            ..
+        }) if output.is_object() => json!({ "text": output.to_string() }),
+        _ => output,
+    }
+}
+
+/// The items of a list that was checked to be one.
+fn items_of(list: Value) -> Vec<Value> {
+    match list {
+        Value::Array(items) => items,
+        _ => Vec::new(),
     }
 }
 

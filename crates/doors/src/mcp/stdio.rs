@@ -6,12 +6,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Cancel, Change, Listener, LogLevel};
-use callgate_gate::Ticket;
+use callgate_call::{Cancel, Change, Listener};
+use callgate_gate::{Attempt, Ticket};
 use callgate_wires::jsonrpc::{self, INTERNAL_ERROR, Id, Message, RpcError};
 use callgate_wires::line::{Line, LineSplitter};
-use callgate_wires::mcp::RequestMeta;
-use serde_json::{Map, Value};
+use callgate_wires::mcp::{self, CancelledParams, Params};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinError, JoinSet};
@@ -301,7 +300,7 @@ impl Pipe {
     }
 
     fn take(&mut self, line: &[u8]) {
-        match jsonrpc::parse(line) {
+        match mcp::parse(line) {
             Err(malformed) => {
                 let error = RpcError::new(malformed.code, malformed.message);
                 self.refuse(malformed.id.as_ref(), &error);
@@ -309,7 +308,7 @@ impl Pipe {
             Ok(Message::Response { id, result }) => self.session.answered(&id, result),
             Ok(Message::Notification { method, params }) => {
                 if method == "notifications/cancelled" {
-                    self.cancelled(params.as_ref());
+                    self.cancelled(&params.unwrap_or_default());
                 }
             }
             Ok(Message::Request {
@@ -320,29 +319,31 @@ impl Pipe {
         }
     }
 
-    fn cancelled(&mut self, params: Option<&Value>) {
-        let id = params
-            .and_then(|params| params.get("requestId"))
-            .and_then(Id::from_value);
+    fn cancelled(&mut self, params: &Params) {
+        let params: Option<CancelledParams> = params.read().ok();
+        let id = params.and_then(|params| params.request());
         if let Some(cancel) = id.and_then(|id| self.in_flight.get(&id)) {
             cancel.cancel();
         }
     }
 
-    fn request(&mut self, id: Id, method: String, params: Option<Value>) {
-        let mut request = match self.prepared(&id, method, params) {
+    fn request(&mut self, id: Id, method: String, params: Option<Params>) {
+        let request = match self.prepared(&id, method, params) {
             Ok(request) => request,
             Err(error) => return self.refuse(Some(&id), &error),
         };
         let start = self.ready.len();
-        if let Some(answered) = self.server.answer_at_once(&mut request, &mut self.ready) {
-            self.ready.push(b'\n');
-            if answered.ticket.is_some() {
-                self.ticket = self.ticket.max(answered.ticket);
-                self.unsettled.push((id, start..self.ready.len()));
+        let mut request = match self.server.attempt(request, &mut self.ready) {
+            Attempt::Done(answered) => {
+                self.ready.push(b'\n');
+                if answered.ticket.is_some() {
+                    self.ticket = self.ticket.max(answered.ticket);
+                    self.unsettled.push((id, start..self.ready.len()));
+                }
+                return;
             }
-            return;
-        }
+            Attempt::Pending(request) => request,
+        };
         if self.in_flight.len() >= IN_FLIGHT_MAX {
             let words = format!("{IN_FLIGHT_MAX} requests are in flight on this pipe");
             return self.refuse(Some(&id), &RpcError::new(INTERNAL_ERROR, words));
@@ -371,33 +372,18 @@ impl Pipe {
         &self,
         id: &Id,
         method: String,
-        params: Option<Value>,
+        params: Option<Params>,
     ) -> Result<Request, RpcError> {
-        let mut meta = RequestMeta::read(params.as_ref())?;
-        let params = match params {
-            None => Map::new(),
-            Some(Value::Object(params)) => params,
-            Some(_) => return Err(callgate_wires::mcp::invalid("`params` must be an object")),
-        };
-        let era = if meta.version.is_some() || method == "server/discover" {
-            meta.check_modern()?;
-            Era::Modern {
-                capabilities: meta.capabilities.take().unwrap_or_default(),
-                log_level: meta.log_level.as_deref().and_then(LogLevel::parse),
-            }
+        let mut asked = self.server.asked(id, method, params)?;
+        let era = if asked.meta.version.is_some() || asked.method == "server/discover" {
+            asked.meta.check_modern()?;
+            Era::modern(&mut asked.meta)
         } else {
             Era::Legacy(Arc::clone(&self.session))
         };
-        Ok(Request {
-            id: id.clone(),
-            method,
-            params,
-            meta,
-            era,
-            peer: self.peer.clone(),
-            out: self.out.clone(),
-            cancel: Arc::clone(&self.server.never),
-        })
+        let mut request = self.server.request(asked, era, self.peer.clone());
+        request.out = self.out.clone();
+        Ok(request)
     }
 
     fn refuse(&mut self, id: Option<&Id>, error: &RpcError) {
@@ -413,7 +399,7 @@ impl Pipe {
         }
         for change in listen::told(&self.session, change) {
             let (method, params) = listen::notification(&change);
-            jsonrpc::write_notification(method, &Value::Object(params), &mut self.ready);
+            jsonrpc::write_notification(method, &params, &mut self.ready);
             self.ready.push(b'\n');
         }
     }
@@ -462,7 +448,7 @@ async fn changed(changes: &mut Option<Listener>) -> Option<Change> {
 mod tests {
     use super::super::rig;
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream, Lines, ReadHalf};
 
     async fn next(answers: &mut Lines<BufReader<ReadHalf<DuplexStream>>>) -> Value {
@@ -558,7 +544,7 @@ mod tests {
         let (out, outgoing) = Outbox::new();
         let mut pipe = Pipe::new(&server, rig::peer(), out, outgoing);
         for id in 0..3 {
-            let params = Some(json!({ "_meta": rig::modern_meta() }));
+            let params = Some(Params::Other(json!({ "_meta": rig::modern_meta() })));
             let method = "subscriptions/listen".to_owned();
             pipe.request(Id::number(id), method, params);
             assert_eq!(pipe.listening.len(), 1);

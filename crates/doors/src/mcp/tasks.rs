@@ -7,14 +7,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use callgate_call::{Answers, Call, Caller, Cancel, Timestamp};
-use callgate_gate::{Entry, Gate};
-use callgate_wires::mcp::{ClientCapabilities, meta};
+use callgate_gate::{FoundTool, Gate};
+use callgate_wires::jsonrpc::{self, INTERNAL_ERROR, RpcError};
+use callgate_wires::mcp::{
+    self as wire, ClientCapabilities, Extra, InputRequest, InputRequests, RawJson, ResultType,
+    TaskParams, TaskStatus, UpdateTaskParams, meta,
+};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, watch};
 
-use super::calls::{Beat, ROUNDS_MAX, again};
+use super::calls::{ROUNDS_MAX, again, end_of};
 use super::dispatch::{Given, Refusal};
-use super::tools::{Told, told, told_fault_as_result};
+use super::progress::Beat;
+use super::rounds::read_questions;
+use super::tools::{Told, told_fault_as_result};
 use super::{Request, Server};
 
 /// Tasks kept at once. At the bound calls are waited for, as if tasks were not known.
@@ -25,7 +31,7 @@ const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 const TTL: Duration = Duration::from_secs(600);
 /// How long a person may take to answer.
 const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(3600);
-/// How often to ask.
+/// The interval at which to ask.
 const POLL: Duration = Duration::from_millis(500);
 
 /// All tasks of a server.
@@ -55,7 +61,7 @@ struct State {
     /// How often it has changed.
     version: u64,
     /// Asked and not answered yet.
-    asked: Map<String, Value>,
+    asked: InputRequests,
     answers: Map<String, Value>,
 }
 
@@ -64,18 +70,19 @@ enum Status {
     InputRequired,
     /// The whole result, as bytes of JSON.
     Completed(Vec<u8>),
-    Failed(Value),
+    Failed(RawJson),
     Cancelled,
 }
 
 impl Status {
-    fn as_str(&self) -> &'static str {
+    /// As clients are told it.
+    fn shown(&self) -> TaskStatus {
         match self {
-            Self::Working => "working",
-            Self::InputRequired => "input_required",
-            Self::Completed(_) => "completed",
-            Self::Failed(_) => "failed",
-            Self::Cancelled => "cancelled",
+            Self::Working => TaskStatus::Working,
+            Self::InputRequired => TaskStatus::InputRequired,
+            Self::Completed(_) => TaskStatus::Completed,
+            Self::Failed(_) => TaskStatus::Failed,
+            Self::Cancelled => TaskStatus::Cancelled,
         }
     }
 
@@ -129,7 +136,7 @@ impl Tasks {
                 status: Status::Working,
                 changed: now,
                 version: 0,
-                asked: Map::new(),
+                asked: InputRequests::new(),
                 answers: Map::new(),
             }),
             answered: Notify::new(),
@@ -178,18 +185,22 @@ impl Tasks {
 
 impl Task {
     /// What is common to all that is told of a task.
-    fn told(&self, state: &State) -> Map<String, Value> {
-        let Value::Object(told) = json!({
-            "taskId": self.id,
-            "status": state.status.as_str(),
-            "createdAt": self.created.rfc3339(),
-            "lastUpdatedAt": state.changed.rfc3339(),
-            "ttlMs": millis(TTL),
-            "pollIntervalMs": millis(POLL),
-        }) else {
-            return Map::new();
-        };
-        told
+    fn told(&self, state: &State) -> wire::Task {
+        wire::Task {
+            meta: None,
+            created_at: self.created.rfc3339(),
+            error: None,
+            input_requests: None,
+            last_updated_at: Some(state.changed.rfc3339()),
+            poll_interval_ms: Some(millis(POLL)),
+            result: None,
+            result_type: None,
+            status: state.status.shown(),
+            status_message: None,
+            task_id: self.id.clone(),
+            ttl_ms: Some(millis(TTL)),
+            extra: Extra::new(),
+        }
     }
 
     /// True if it ended too long ago to be asked after.
@@ -248,9 +259,8 @@ impl Followed {
         followed
     }
 
-    pub(super) fn ids(&self) -> Vec<Value> {
-        let ids = self.versions.iter().map(|(id, _)| id.as_str().into());
-        ids.collect()
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.versions.iter().map(|(id, _)| id.clone()).collect()
     }
 
     /// Ready when there may be something to tell.
@@ -262,7 +272,7 @@ impl Followed {
 
     /// The next task that is not as it was told last. Whoever reads slowly hears of the newest
     /// state alone; what has ended, or is let go of, is followed no longer.
-    pub(super) fn next(&mut self, now: Timestamp) -> Option<Map<String, Value>> {
+    pub(super) fn next(&mut self, now: Timestamp) -> Option<wire::Task> {
         let mut at = 0;
         while let Some((id, told)) = self.versions.get_mut(at) {
             let Some(task) = self.tasks.find(id, &self.caller, now) else {
@@ -290,21 +300,21 @@ impl Server {
         &self,
         gate: &Arc<Gate>,
         request: &Request,
-        entry: &Arc<Entry>,
+        found: FoundTool,
         call: Call,
         beat: &Arc<Beat>,
     ) -> Result<Given, Refusal> {
         // A task of its own from the start, for it may outlive its request.
-        let (work_gate, work_entry) = (Arc::clone(gate), Arc::clone(entry));
+        let (work_gate, work_found) = (Arc::clone(gate), found.clone());
         let cancel = Cancel::clone(&call.cancel);
         let mut work = self.calls.spawn(async move {
-            let outcome = work_gate.call(&call).await;
-            let end = told(&work_entry.tool, &call, outcome, true);
+            let outcome = work_gate.call_found(&call, &work_found).await;
+            let end = end_of(&work_gate, &work_found, &call, outcome, true);
             (call, end)
         });
         let patience = tokio::time::sleep(self.settings.task_after);
         tokio::select! {
-            done = &mut work => return self.ended(request, done),
+            done = &mut work => return self.ended(request, &found, done),
             () = patience => {}
         }
         let now = self.seal.now();
@@ -320,17 +330,17 @@ impl Server {
             .keep(id, request.peer.caller.clone(), cancel, now);
         let Some(task) = kept else {
             let done = beat.while_waiting(work).await;
-            return self.ended(request, done);
+            return self.ended(request, &found, done);
         };
         let created = {
             let state = lock(&task.state);
-            let mut created = task.told(&state);
-            created.insert("resultType".to_owned(), "task".into());
-            created
+            wire::Task {
+                result_type: Some(ResultType::Task),
+                ..task.told(&state)
+            }
         };
         let follow = Follow {
             gate: Arc::clone(gate),
-            entry: Arc::clone(entry),
             tasks: Arc::clone(&self.tasks),
             task,
             seal: self.seal.clone(),
@@ -341,64 +351,76 @@ impl Server {
             if let Ok((call, end)) = work.await {
                 follow.to_the_end(call, end).await;
             } else {
-                let error = json!({ "code": -32603, "message": "the call's task ended early" });
-                follow.end(Status::Failed(error));
+                follow.end(failed(&lost()));
             }
         });
-        Ok(Given::Result(created))
+        Ok(Given::of(&created))
     }
 
     fn ended(
         &self,
         request: &Request,
+        found: &FoundTool,
         done: Result<(Call, Told), tokio::task::JoinError>,
     ) -> Result<Given, Refusal> {
         match done {
-            Ok((call, end)) => self.finish(request, &call, end),
-            Err(_) => Err(callgate_wires::jsonrpc::RpcError::new(
-                callgate_wires::jsonrpc::INTERNAL_ERROR,
-                "the call's task ended early",
-            )
-            .into()),
+            Ok((call, end)) => self.finish(request, found, &call, end),
+            Err(_) => Err(lost().into()),
         }
     }
 
     pub(super) fn task_method(&self, request: &Request) -> Result<Given, Refusal> {
         knows_tasks(request)?;
         let now = self.seal.now();
-        let task = self
-            .tasks
-            .find(request.text("taskId")?, &request.peer.caller, now)
-            .ok_or_else(|| Refusal::invalid("there is no such task, or it is too long ago"))?;
-        match request.method.as_str() {
-            "tasks/get" => {
-                let mut told = detailed(&task, &lock(&task.state));
-                told.insert("resultType".to_owned(), "complete".into());
-                Ok(Given::Result(told))
-            }
-            "tasks/cancel" => {
-                task.cancel.cancel();
-                task.answered.notify_one();
-                Ok(json!({}).into())
-            }
-            _ => {
-                let responses = request
-                    .object("inputResponses")?
-                    .cloned()
-                    .unwrap_or_default();
-                task.change(now, |state| {
-                    for (key, answer) in responses {
-                        // Answers to what was not asked are not for us.
-                        if state.asked.remove(&key).is_some() {
-                            state.answers.insert(key, answer);
-                        }
+        let find = |id: &str| {
+            let found = self.tasks.find(id, &request.peer.caller, now);
+            found.ok_or_else(|| Refusal::invalid("there is no such task, or it is too long ago"))
+        };
+        if request.method == "tasks/update" {
+            let params: UpdateTaskParams = request.read()?;
+            let task = find(&params.task_id)?;
+            task.change(now, |state| {
+                for (key, answer) in params.input_responses.unwrap_or_default() {
+                    // Answers to what was not asked are not for us.
+                    if state.asked.remove(&key).is_some() {
+                        state.answers.insert(key, answer);
                     }
-                });
-                task.answered.notify_one();
-                Ok(json!({}).into())
-            }
+                }
+            });
+            task.answered.notify_one();
+            return Ok(Given::empty(&request.era));
         }
+        let params: TaskParams = request.read()?;
+        let task = find(&params.task_id)?;
+        if request.method == "tasks/cancel" {
+            task.cancel.cancel();
+            task.answered.notify_one();
+            return Ok(Given::empty(&request.era));
+        }
+        let told = detailed(&task, &lock(&task.state));
+        Ok(Given::of(&wire::Task {
+            result_type: request.era.complete(),
+            ..told
+        }))
     }
+}
+
+/// The error of a call whose task ended without an outcome.
+fn lost() -> RpcError {
+    RpcError::new(INTERNAL_ERROR, "the call's task ended early")
+}
+
+/// The status of a task that ended with an error of the protocol.
+fn failed(error: &RpcError) -> Status {
+    let mut written = Vec::new();
+    jsonrpc::write_error_object(error, &mut written);
+    Status::Failed(raw(&written))
+}
+
+/// JSON of our own.
+fn raw(written: &[u8]) -> RawJson {
+    let text = String::from_utf8_lossy(written).into_owned();
+    RawJson::from_text(text).unwrap_or_else(|| RawJson::of(&()))
 }
 
 /// Tasks are for clients that say they know them.
@@ -411,23 +433,13 @@ pub(super) fn knows_tasks(request: &Request) -> Result<(), Refusal> {
 }
 
 /// What `tasks/get` and notifications tell: the task, and its result, error or questions.
-fn detailed(task: &Task, state: &State) -> Map<String, Value> {
+fn detailed(task: &Task, state: &State) -> wire::Task {
     let mut told = task.told(state);
     match &state.status {
         Status::Working | Status::Cancelled => {}
-        Status::InputRequired => {
-            told.insert(
-                "inputRequests".to_owned(),
-                Value::Object(state.asked.clone()),
-            );
-        }
-        Status::Completed(result) => {
-            let result = serde_json::from_slice(result).unwrap_or(Value::Null);
-            told.insert("result".to_owned(), result);
-        }
-        Status::Failed(error) => {
-            told.insert("error".to_owned(), error.clone());
-        }
+        Status::InputRequired => told.input_requests = Some(state.asked.clone()),
+        Status::Completed(result) => told.result = Some(raw(result)),
+        Status::Failed(error) => told.error = Some(error.clone()),
     }
     told
 }
@@ -435,7 +447,6 @@ fn detailed(task: &Task, state: &State) -> Map<String, Value> {
 /// A task's call, round by round, to its end.
 struct Follow {
     gate: Arc<Gate>,
-    entry: Arc<Entry>,
     tasks: Arc<Tasks>,
     task: Arc<Task>,
     seal: super::Seal,
@@ -451,13 +462,7 @@ impl Follow {
             let status = match end {
                 Told::Result(result) => Status::Completed(result),
                 Told::Nothing => Status::Cancelled,
-                Told::Error(error) => {
-                    let mut object = json!({ "code": error.code, "message": error.message });
-                    if let Some(data) = error.data {
-                        object["data"] = data;
-                    }
-                    Status::Failed(object)
-                }
+                Told::Error(error) => failed(&error),
                 Told::Approve(id) => {
                     let words = callgate_call::Fault::NeedsApproval { approval: id }.to_string();
                     let result =
@@ -472,12 +477,14 @@ impl Follow {
                 }
                 Told::Ask { requests, state } => {
                     rounds += 1;
+                    let requests = read_questions(&requests).unwrap_or_default();
                     let Some(responses) = self.ask(requests).await else {
                         return self.end(Status::Cancelled);
                     };
                     call = again(&self.gate, call, Some(Answers { responses, state }));
-                    let outcome = self.gate.call(&call).await;
-                    end = told(&self.entry.tool, &call, outcome, true);
+                    let found = self.gate.find(&call.tool);
+                    let outcome = self.gate.call_found(&call, &found).await;
+                    end = end_of(&self.gate, &found, &call, outcome, true);
                     continue;
                 }
             };
@@ -490,18 +497,17 @@ impl Follow {
     }
 
     fn can_ask(&self, requests: &Map<String, Value>) -> bool {
-        requests.values().any(|question| self.is_askable(question))
+        let questions = read_questions(requests).unwrap_or_default();
+        questions.values().any(|question| self.is_askable(question))
     }
 
-    fn is_askable(&self, question: &Value) -> bool {
-        let method = question.get("method").and_then(Value::as_str);
-        let needed = method.and_then(|method| method.split('/').next());
-        needed.is_some_and(|needed| self.askable.has(needed))
+    fn is_askable(&self, question: &InputRequest) -> bool {
+        self.askable.has(question.capability())
     }
 
     /// Waits until everything that can be asked is answered; `None` if the task is cancelled,
     /// nobody answers for long, or we stop.
-    async fn ask(&self, requests: Map<String, Value>) -> Option<Map<String, Value>> {
+    async fn ask(&self, requests: InputRequests) -> Option<Map<String, Value>> {
         self.task.change(self.seal.now(), |state| {
             state.asked = requests
                 .into_iter()
@@ -628,7 +634,7 @@ mod tests {
         assert_eq!(followed.ids(), ["b", "a", "c"]);
         let told = |followed: &mut Followed, now| {
             let all = std::iter::from_fn(|| followed.next(now));
-            all.map(|task| format!("{} {}", task["taskId"], task["status"]).replace('"', ""))
+            all.map(|task| format!("{} {}", task.task_id, task.status.as_str()))
                 .collect::<Vec<_>>()
         };
         followed.changed().await;

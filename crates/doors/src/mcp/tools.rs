@@ -6,91 +6,91 @@ use callgate_call::{
     Call, ConfinementHint, Enforcement, Fault, Outcome, Output, Tasks, Tier, Tool, Unserved,
     host_name,
 };
+use callgate_gate::FoundTool;
 use callgate_text::write_json_text;
 use callgate_wires::json;
 use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
-use callgate_wires::mcp::meta;
+use callgate_wires::mcp::{
+    Extra, ListToolsResult, RawJson, TaskSupport, ToolAnnotations, ToolDefinition, ToolExecution,
+    asks_for_headers, meta,
+};
 use serde_json::{Value, json};
 
-use crate::content::{Shape, output_schema};
-use crate::enforcement::enforcement_body;
+use crate::reply::{Shape, enforcement_body, is_of_object, output_schema};
 
-use super::dispatch::{Given, Refusal};
-use super::{Behind, Request, Server};
+use super::dispatch::{Given, Page, Refusal};
+use super::{Behind, Peer, Request, Server};
 
 impl Server {
     pub(super) fn list_tools(&self, request: &Request) -> Result<Given, Refusal> {
-        match &self.behind {
-            Behind::Relay(relay) => self.page(request, "tools", relay.tools()),
+        let page = match &self.behind {
+            Behind::Relay(relay) => self.page(request, "tools", relay.tools().iter().cloned())?,
             Behind::Gate(gate) => {
                 let scope = request.peer.scope.as_deref();
-                let tools: Vec<Value> = gate
-                    .visible_tools(&request.peer.caller, scope)
-                    .iter()
-                    .map(|entry| definition(&entry.tool, request.era.is_modern()))
-                    .collect();
-                self.page(request, "tools", &tools)
+                let entries = gate.visible_tools(&request.peer.caller, scope);
+                let Page { items, next_cursor } = self.page(request, "tools", entries)?;
+                let is_modern = request.era.is_modern();
+                let shown = items.iter().map(|entry| definition(&entry.tool, is_modern));
+                Page {
+                    items: shown.collect(),
+                    next_cursor,
+                }
             }
-        }
+        };
+        Ok(Given::of(&ListToolsResult {
+            meta: None,
+            cache_scope: request.era.cache_scope(),
+            next_cursor: page.next_cursor,
+            result_type: request.era.complete(),
+            tools: page.items,
+            ttl_ms: request.era.cache_ttl_ms(),
+            extra: Extra::new(),
+        }))
     }
 }
 
-impl Server {
-    /// The input schema of the tool a `tools/call` names, for headers it may ask for.
-    pub(super) fn schema_of(&self, params: Option<&Value>, peer: &super::Peer) -> Option<Value> {
-        let name = params?.get("name")?.as_str()?;
-        let gate = self.gate()?;
-        // Hardly any asks, and only then does it matter who may know of it.
-        if !asks_for_headers(&gate.catalog().find(name).ok()?.tool.input_schema) {
-            return None;
-        }
-        let entry = gate.visible(name, &peer.caller, peer.scope.as_deref());
-        Some(entry.ok()?.tool.input_schema.clone())
+/// The input schema of the tool that a call names, if it asks for headers of its own and the caller
+/// may know of it.
+pub(super) fn schema_with_headers<'a>(found: &'a FoundTool, peer: &Peer) -> Option<&'a Value> {
+    // Hardly any asks, and only then does it matter who may know of it.
+    if !asks_for_headers(&found.tool()?.input_schema) {
+        return None;
     }
+    let visible = found.tool_visible_to(&peer.caller, peer.scope.as_deref());
+    visible.map(|tool| &tool.input_schema)
 }
 
-fn asks_for_headers(schema: &Value) -> bool {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    properties.is_some_and(|properties| {
-        properties
-            .values()
-            .any(|property| property.get("x-mcp-header").is_some())
-    })
-}
-
-fn definition(tool: &Tool, modern: bool) -> Value {
+fn definition(tool: &Tool, modern: bool) -> ToolDefinition {
     let writes = tool.tier >= Tier::Write;
-    let mut shown = json!({
-        "name": host_name(&tool.name),
-        "description": tool.description,
-        "inputSchema": input_schema(&tool.input_schema),
-        "annotations": {
-            "readOnlyHint": !writes,
-            "destructiveHint": writes && !only_adds(tool),
-            "idempotentHint": tool.idempotent,
-            "openWorldHint": tool.tier >= Tier::System,
-        },
-        "_meta": {
-            "callgate/name": tool.name,
-            "callgate/aid": tool.aid,
-            "callgate/tier": tool.tier.number(),
-            "callgate/tags": tool.tags,
-        },
+    let about = json!({
+        "callgate/name": tool.name,
+        "callgate/aid": tool.aid,
+        "callgate/tier": tool.tier.number(),
+        "callgate/tags": tool.tags,
     });
-    if let Some(title) = &tool.face.title {
-        shown["title"] = title.as_str().into();
-    }
-    if !tool.face.icons.is_empty() {
-        shown["icons"] = tool.face.icons.clone().into();
-    }
-    if let Some(schema) = output_schema(tool) {
-        shown["outputSchema"] = schema.clone();
-    }
     // A legacy client would not call what it can not have as a task, and there it has none.
-    if tool.tasks == Tasks::Required && modern {
-        shown["execution"] = json!({ "taskSupport": "required" });
+    let needs_task = tool.tasks == Tasks::Required && modern;
+    ToolDefinition {
+        meta: about.as_object().cloned(),
+        annotations: Some(ToolAnnotations {
+            destructive_hint: Some(writes && !only_adds(tool)),
+            idempotent_hint: Some(tool.idempotent),
+            open_world_hint: Some(tool.tier >= Tier::System),
+            read_only_hint: Some(!writes),
+            ..ToolAnnotations::default()
+        }),
+        description: Some(tool.description.clone()),
+        execution: needs_task.then(|| ToolExecution {
+            task_support: Some(TaskSupport::Required),
+            extra: Extra::new(),
+        }),
+        icons: tool.face.icons.iter().map(RawJson::of).collect(),
+        input_schema: RawJson::of(&input_schema(&tool.input_schema)),
+        name: host_name(&tool.name),
+        output_schema: output_schema(tool).map(RawJson::of),
+        title: tool.face.title.clone(),
+        extra: Extra::new(),
     }
-    shown
 }
 
 /// True if all that a tool says it does is to add to what is there.
@@ -102,7 +102,7 @@ fn only_adds(tool: &Tool) -> bool {
 /// The protocol wants an object that says so; a schema that takes anything is made one.
 pub(crate) fn input_schema(schema: &Value) -> Value {
     match schema {
-        Value::Object(members) if members.get("type") == Some(&json!("object")) => schema.clone(),
+        Value::Object(_) if is_of_object(schema) => schema.clone(),
         Value::Object(members) if !members.contains_key("type") => {
             let mut members = members.clone();
             members.insert("type".to_owned(), "object".into());
@@ -250,7 +250,7 @@ impl Tail<'_> {
         // A tool without a child is held to nothing, and costs no words.
         if let Some(enforcement) = self.enforcement.filter(|e| e.detail.is_some()) {
             out.extend_from_slice(b",\"enforcement\":");
-            json::write_value(&enforcement_body(enforcement), out);
+            json::write(&enforcement_body(enforcement), out);
         }
         if let Some(hint) = self.hint {
             out.extend_from_slice(b",\"hint\":");

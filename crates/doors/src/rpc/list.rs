@@ -5,14 +5,15 @@ use std::sync::LazyLock;
 use axum::http::HeaderValue;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use callgate_call::{Tool, natural_number};
+use callgate_call::Tool;
 use callgate_gate::{Gate, Schema};
 use callgate_wires::jsonrpc::RpcError;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Peer, Reached, bad_params, error_of};
 
-const LIMIT_DEFAULT: u64 = 50;
+const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: u64 = 200;
 /// Of a tool that has none of its own: the version that is called by `X.v1`..
 const VERSION_DEFAULT: &str = "1.0.0";
@@ -139,7 +140,24 @@ fn endpoint(host: &HeaderValue) -> Option<String> {
 /// The schema that params are checked by, which is the one that is shown.
 static INPUT: LazyLock<Schema> = LazyLock::new(|| Schema::builtin(&schemas()[0]));
 
-/// The params.
+/// The params, which fit their schema.
+#[derive(Deserialize)]
+struct ListParams {
+    #[serde(default)]
+    filter: Filter,
+    cursor: Option<String>,
+    /// A whole number, which may be written with a point.
+    limit: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+struct Filter {
+    names: Option<Vec<String>>,
+    tags: Option<Vec<String>>,
+    enabled: Option<bool>,
+}
+
+/// What is asked for.
 struct Asked {
     names: Option<Vec<String>>,
     tags: Option<Vec<String>>,
@@ -154,14 +172,17 @@ impl Asked {
         INPUT
             .check_input(&params)
             .map_err(|fault| error_of(&fault))?;
-        let filter = &params["filter"];
-        let limit = natural_number(&params["limit"]).unwrap_or(LIMIT_DEFAULT);
+        let ListParams {
+            filter,
+            cursor,
+            limit,
+        } = serde_json::from_value(params).map_err(|_| bad_params("", "are malformed"))?;
         Ok(Self {
-            names: texts(&filter["names"]),
-            tags: texts(&filter["tags"]),
-            enabled: filter["enabled"].as_bool(),
-            after: params["cursor"].as_str().map(after).transpose()?,
-            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            names: filter.names,
+            tags: filter.tags,
+            enabled: filter.enabled,
+            after: cursor.as_deref().map(after).transpose()?,
+            limit: limit.map_or(LIMIT_DEFAULT, |limit| limit as usize),
         })
     }
 
@@ -184,11 +205,6 @@ fn after(cursor: &str) -> Result<String, RpcError> {
         .and_then(|text| text.strip_prefix(CURSOR))
         .map(str::to_owned)
         .ok_or_else(|| bad_params("cursor", "is none of ours"))
-}
-
-fn texts(given: &Value) -> Option<Vec<String>> {
-    let text = |item: &Value| item.as_str().map(str::to_owned);
-    given.as_array()?.iter().map(text).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `call_tool`, the one request there is.
 
+use std::collections::BTreeSet;
+
 use callgate_text::write_json_text;
 use serde::de::MapAccess;
 use serde_json::{Map, Value};
@@ -8,6 +10,8 @@ use super::answer::{IPC_ERROR, Said, VALUE_ERROR};
 use super::frame::{FrameError, close_frame, open_frame};
 use crate::json::quick::Quick;
 use crate::json::{self, Key, Members, ObjectOr, Strict};
+use crate::jsonrpc::RpcError;
+use crate::mcp::{self, RequestMeta, read_meta};
 
 /// One call, as a bridge asks for it.
 #[derive(Debug, PartialEq)]
@@ -16,8 +20,9 @@ pub struct CallTool {
     pub name: String,
     /// `params.arguments`; an empty object where there are none.
     pub arguments: Map<String, Value>,
-    /// The params without these two, where a Callgate finds its `_meta`.
-    pub rest: Value,
+    /// `params._meta`, if there is some, for a parent that is a Callgate; or why it can not be
+    /// read, which is no concern of other parents.
+    pub meta: Option<Result<RequestMeta, RpcError>>,
 }
 
 impl CallTool {
@@ -33,7 +38,8 @@ impl CallTool {
     fn quickly(payload: &[u8]) -> Option<Self> {
         const INSIDE: usize = json::DEPTH_MAX - 2;
         let (mut has_method, mut has_params) = (false, false);
-        let (mut name, mut arguments, mut rest) = (None, None, Map::new());
+        let (mut name, mut arguments, mut meta) = (None, None, None);
+        let mut others = BTreeSet::new();
         let mut quick = Quick::new(payload)?;
         quick.members(|quick, member| match member {
             "method" if !std::mem::replace(&mut has_method, true) => {
@@ -44,9 +50,10 @@ impl CallTool {
                     let is_first = match member {
                         "name" => name.replace(quick.plain()?).is_none(),
                         "arguments" => arguments.replace(quick.value(INSIDE)?).is_none(),
-                        _ => {
-                            let value = quick.value(INSIDE)?;
-                            rest.insert(member.to_owned(), value).is_none()
+                        "_meta" => meta.replace(Ok(read_meta(quick, INSIDE)?)).is_none(),
+                        other => {
+                            quick.raw_value(INSIDE)?;
+                            others.insert(other)
                         }
                     };
                     is_first.then_some(())
@@ -63,7 +70,7 @@ impl CallTool {
         Some(Self {
             name: name.filter(|_| has_method)?.to_owned(),
             arguments,
-            rest: Value::Object(rest),
+            meta,
         })
     }
 
@@ -79,7 +86,7 @@ impl CallTool {
             None | Some(Value::Null) => return Err(unknown_method("None")),
             Some(other) => return Err(unknown_method(&other.to_string())),
         }
-        let Some(Ok((name, arguments, rest))) = params else {
+        let Some(Ok((name, arguments, meta))) = params else {
             return Err(Said::new(VALUE_ERROR, "Invalid params: expected dict"));
         };
         let Some(Value::String(name)) = name else {
@@ -90,11 +97,14 @@ impl CallTool {
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return Err(Said::new(VALUE_ERROR, "Invalid arguments: expected dict")),
         };
-        let rest = Value::Object(rest);
+        let meta = meta.map(|meta| match meta {
+            Value::Object(members) => RequestMeta::of(members),
+            _ => Err(mcp::invalid("_meta must be an object")),
+        });
         Ok(Self {
             name,
             arguments,
-            rest,
+            meta,
         })
     }
 }
@@ -139,30 +149,32 @@ impl<'de> Members<'de> for Message {
     }
 }
 
-/// `name`, `arguments` and what else there is.
+/// `name`, `arguments` and `_meta`.
 struct Params;
 
 impl<'de> Members<'de> for Params {
-    type Out = (Option<Value>, Option<Value>, Map<String, Value>);
+    type Out = (Option<Value>, Option<Value>, Option<Value>);
 
     fn read<A: MapAccess<'de>>(
         self,
         mut members: A,
         inside: Strict,
     ) -> Result<Self::Out, A::Error> {
-        let (mut name, mut arguments, mut rest) = (None, None, Map::new());
+        let (mut name, mut arguments, mut meta) = (None, None, None);
+        let mut others = Map::new();
         while let Some(key) = members.next_key_seed(Key)? {
             let value = members.next_value_seed(inside)?;
             let before = match key.as_ref() {
                 "name" => name.replace(value),
                 "arguments" => arguments.replace(value),
-                other => rest.insert(other.to_owned(), value),
+                "_meta" => meta.replace(value),
+                other => others.insert(other.to_owned(), Value::Null),
             };
             if before.is_some() {
                 return Err(json::duplicate(&key));
             }
         }
-        Ok((name, arguments, rest))
+        Ok((name, arguments, meta))
     }
 }
 
@@ -209,7 +221,7 @@ mod tests {
         let wanted = CallTool {
             name: "files_read".to_owned(),
             arguments: arguments.clone(),
-            rest: json!({ "_meta": meta }),
+            meta: Some(RequestMeta::of(meta)),
         };
         assert_eq!(CallTool::parse(&out[4..]), Ok(wanted));
         out.clear();
@@ -232,6 +244,7 @@ mod tests {
         let payloads = [
             r#"{"method":"call_tool","params":{"name":"t","arguments":{"a":1}}}"#,
             r#"{"params":{"_meta":{"k":"v"},"name":"t"},"method":"call_tool"}"#,
+            r#"{"method":"call_tool","params":{"name":"t","_meta":{"callgate/idempotencyKey":"k"},"x":{"y":1}}}"#,
         ];
         for payload in payloads {
             assert!(CallTool::quickly(payload.as_bytes()).is_some(), "{payload}");

@@ -99,7 +99,7 @@ pub(super) struct Envelope<'a> {
 }
 
 impl Envelope<'_> {
-    /// Where the value of a member goes, if that is known and not kept as it came.
+    /// The place for the value of a member that is known and not kept as it came.
     fn place(&mut self, name: &str) -> Option<&mut Option<Value>> {
         Some(match name {
             "method" => &mut self.method,

@@ -1,6 +1,7 @@
 //! What is said by JSON-RPC: results, errors, notifications and requests, as bytes.
 
 use callgate_text::write_json_text;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Id;
@@ -83,22 +84,22 @@ pub fn write_error_object(error: &RpcError, out: &mut Vec<u8>) {
 }
 
 /// Appends a notification.
-pub fn write_notification(method: &str, params: &Value, out: &mut Vec<u8>) {
+pub fn write_notification<P: Serialize + ?Sized>(method: &str, params: &P, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
     write_json_text(method, out);
     out.extend_from_slice(b",\"params\":");
-    json::write_value(params, out);
+    json::write(params, out);
     out.push(b'}');
 }
 
 /// Appends a request of ours.
-pub fn write_request(id: &Id, method: &str, params: &Value, out: &mut Vec<u8>) {
+pub fn write_request<P: Serialize + ?Sized>(id: &Id, method: &str, params: &P, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id.as_json().as_bytes());
     out.extend_from_slice(b",\"method\":");
     write_json_text(method, out);
     out.extend_from_slice(b",\"params\":");
-    json::write_value(params, out);
+    json::write(params, out);
     out.push(b'}');
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Extra;
 
-/// What a client can do for a server.
+/// The capabilities of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientCapabilities {
@@ -51,7 +51,7 @@ impl ClientCapabilities {
     }
 }
 
-/// How a client can ask its user. With neither member it shows forms.
+/// The ways in which a client asks its user. A client with neither member shows forms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ElicitationCapability {
     /// Shows forms.
@@ -65,7 +65,7 @@ pub struct ElicitationCapability {
     pub extra: Extra,
 }
 
-/// How a client names its roots.
+/// Details of the `roots` capability.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RootsCapability {
@@ -77,7 +77,7 @@ pub struct RootsCapability {
     pub extra: Extra,
 }
 
-/// What a server offers.
+/// The capabilities of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerCapabilities {
@@ -107,7 +107,7 @@ pub struct ServerCapabilities {
     pub extra: Extra,
 }
 
-/// What a server does beside listing.
+/// Details of a capability that has a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListCapability {

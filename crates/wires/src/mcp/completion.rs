@@ -19,10 +19,10 @@ pub struct CompleteParams {
     pub meta: RequestMeta,
     /// The argument, as far as it was typed.
     pub argument: CompletionArgument,
-    /// What the other arguments are.
+    /// The values of the other arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<CompletionContext>,
-    /// What it is an argument of.
+    /// The prompt or the resource that has the argument.
     #[serde(rename = "ref")]
     pub reference: CompletionReference,
     /// Members of later revisions.
@@ -35,7 +35,7 @@ pub struct CompleteParams {
 pub struct CompletionArgument {
     /// Its name.
     pub name: String,
-    /// What was typed.
+    /// The text that was typed so far.
     pub value: String,
     /// Members of later revisions.
     #[serde(flatten)]
@@ -53,7 +53,7 @@ pub struct CompletionContext {
     pub extra: Extra,
 }
 
-/// What has the argument: `ref/prompt` with a name, or `ref/resource` with an address.
+/// The owner of an argument: `ref/prompt` with a name, or `ref/resource` with an address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CompletionReference {
     /// The name of a prompt.
@@ -97,7 +97,7 @@ pub struct Completion {
     /// There are more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_more: Option<bool>,
-    /// How many there are.
+    /// The number of all values that fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// At most 100 of them.

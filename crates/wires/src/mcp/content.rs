@@ -5,9 +5,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::identity::Icon;
 use super::resources::ResourceContents;
-use super::{Extra, fields};
+use super::{Extra, RawJson, fields};
 
 /// One block.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -137,9 +136,9 @@ pub struct ResourceLink {
     /// For models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Pictures.
+    /// Pictures, each an [`Icon`](super::Icon).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub icons: Vec<Icon>,
+    pub icons: Vec<RawJson>,
     /// Its type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,

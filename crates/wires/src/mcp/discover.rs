@@ -12,13 +12,13 @@ use super::results::{CacheScope, ResultType};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoverResult {
-    /// Who the server is, among other metadata.
+    /// The identity of the server, among other metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<DiscoverMeta>,
-    /// Who may keep it.
+    /// The scope within which the result may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_scope: Option<CacheScope>,
-    /// What the server offers.
+    /// The capabilities of the server.
     pub capabilities: ServerCapabilities,
     /// Words for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub struct DiscoverResult {
     pub result_type: Option<ResultType>,
     /// The revisions that the server speaks.
     pub supported_versions: Vec<String>,
-    /// How long it may be kept.
+    /// The `ttlMs` of results that may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Members of later revisions.
@@ -39,7 +39,7 @@ pub struct DiscoverResult {
 /// Metadata of that result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiscoverMeta {
-    /// Who the server is.
+    /// The identity of the server.
     #[serde(
         rename = "io.modelcontextprotocol/serverInfo",
         default,

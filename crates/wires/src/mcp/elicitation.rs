@@ -37,7 +37,7 @@ pub struct ElicitParams {
 }
 
 words! {
-    /// How a question is put.
+    /// The way in which a question is put.
     ElicitationMode {
         /// As a form.
         "form" => Form,
@@ -52,7 +52,7 @@ pub struct ElicitResult<T = serde_json::Map<String, Value>> {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// What the user did.
+    /// The user's action.
     pub action: ElicitAction,
     /// The fields of a form that was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub struct ElicitResult<T = serde_json::Map<String, Value>> {
 }
 
 words! {
-    /// What a user did with a question.
+    /// A user's action on a question.
     ElicitAction {
         /// Answered it.
         "accept" => Accept,

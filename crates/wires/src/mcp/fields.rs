@@ -1,7 +1,7 @@
 //! Params and results read into their types, with errors that name the field.
 //!
 //! The derived readers of serde know the field only where it is missing. The reader here keeps the
-//! path, so that a malformed field is told by its name: `` `ref.type` must be a string ``.
+//! path, so that an error names the malformed field: `` `ref.type` must be a string ``.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub fn read<'de, T: Deserialize<'de>>(value: &'de Value) -> Result<T, FieldError
 }
 
 /// Returns the value of a field that may be any JSON, `null` among it, if the field is there.
-pub(super) fn present<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+pub fn present<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: Deserialize<'de>,
     D: Deserializer<'de>,

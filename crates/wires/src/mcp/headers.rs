@@ -35,7 +35,7 @@ pub fn check_headers<'a>(
     };
     required("mcp-protocol-version", version)?;
     required("mcp-method", method)?;
-    // A body without it is refused for that, by whoever reads it.
+    // A body without it is refused for that where it is read.
     if let Some(name) = params.mirrored_name(method) {
         required("mcp-name", name)?;
     }
@@ -43,6 +43,14 @@ pub fn check_headers<'a>(
         Some(schema) => check_params(header, schema, params),
         None => Ok(()),
     }
+}
+
+/// Returns whether a schema marks a property with `x-mcp-header`.
+#[must_use]
+pub fn asks_for_headers(schema: &Value) -> bool {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let marked = |property: &Value| property.get("x-mcp-header").is_some();
+    properties.is_some_and(|properties| properties.values().any(marked))
 }
 
 /// Checks `Mcp-Param-*` for the properties a schema marks with `x-mcp-header`.

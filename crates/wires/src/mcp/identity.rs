@@ -1,4 +1,4 @@
-//! Who a program is and what it looks like: implementations and icons. Both eras have them.
+//! The identity of a program: implementations and icons. Both eras have them.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Implementation {
     /// Of the program. Clients that leave it out are not refused.
     #[serde(default)]
     pub version: String,
-    /// Where there is more about it.
+    /// The address of its web site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub website_url: Option<String>,
     /// Members of later revisions.

@@ -17,10 +17,10 @@ pub struct InitializeParams {
         skip_serializing_if = "RequestMeta::is_empty"
     )]
     pub meta: RequestMeta,
-    /// What the client can do. The protocol requires it; clients without are not refused.
+    /// The capabilities of the client. The protocol requires them; clients without are not refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<ClientCapabilities>,
-    /// Who the client is. The protocol requires it; clients without are not refused.
+    /// The identity of the client. The protocol requires it; clients without are not refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_info: Option<Implementation>,
     /// The revision that the client wants.
@@ -37,14 +37,14 @@ pub struct InitializeResult {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// What the server offers.
+    /// The capabilities of the server.
     pub capabilities: ServerCapabilities,
     /// Words for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
     /// The revision that both will speak.
     pub protocol_version: String,
-    /// Who the server is.
+    /// The identity of the server.
     pub server_info: Implementation,
     /// Members of later revisions.
     #[serde(flatten)]

@@ -12,13 +12,13 @@ use crate::jsonrpc::RpcError;
 
 /// The revision a modern request is written in.
 pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// What its client can do.
+/// Name of the client's capabilities.
 pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// Who its client is.
+/// Name of the client's identity.
 pub const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 /// The lowest level of log messages it wants.
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// Who we are.
+/// Name of the server's identity.
 pub const SERVER: &str = "io.modelcontextprotocol/serverInfo";
 /// Which `subscriptions/listen` a notification belongs to.
 pub const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -38,16 +38,16 @@ const PROGRESS_TOKEN: &str = "progressToken";
 /// The prefix of our own names.
 const OURS: &str = "callgate/";
 
-/// What a request says about itself.
+/// The metadata of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestMeta {
     /// Names the request in progress notifications: a string or a number, sent back as it came.
     pub progress_token: Option<Value>,
     /// The revision; present in the modern era only.
     pub version: Option<String>,
-    /// What the client can do; present in the modern era only.
+    /// The capabilities of the client; present in the modern era only.
     pub capabilities: Option<Box<ClientCapabilities>>,
-    /// Who the client is, as it says; never refused.
+    /// The identity of the client as it came; never refused.
     pub client: Option<RawJson>,
     /// The lowest level of log messages that are wanted.
     pub log_level: Option<String>,
@@ -115,7 +115,7 @@ impl RequestMeta {
         Ok(())
     }
 
-    /// Where the value of a member goes that is a string.
+    /// The place for the value of a member that is a string.
     pub(super) fn place_of(&mut self, name: &str) -> Option<&mut Option<String>> {
         Some(match name {
             VERSION => &mut self.version,

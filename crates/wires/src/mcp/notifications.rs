@@ -18,11 +18,11 @@ pub struct ProgressParams {
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// How far it is; grows with each notification.
+    /// The progress so far; grows with each notification.
     pub progress: f64,
     /// Names the request: a string or a number, as the request had it.
     pub progress_token: Value,
-    /// What it grows to, if that is known.
+    /// The final value of the progress, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<f64>,
     /// Members of later revisions.
@@ -65,7 +65,7 @@ pub struct LogParams {
     pub data: RawJson,
     /// One of the eight levels of syslog.
     pub level: String,
-    /// Who says it.
+    /// The name of the logger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logger: Option<String>,
     /// Members of later revisions.

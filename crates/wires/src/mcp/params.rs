@@ -9,10 +9,10 @@ use super::capabilities::ClientCapabilities;
 use super::fields::{self, FieldError};
 use super::meta::{CAPABILITIES, CLIENT, KEY};
 use super::tools::CallToolParams;
-use super::{RawJson, RequestMeta};
+use super::{RawJson, RequestMeta, invalid};
 use crate::json;
 use crate::json::quick::Quick;
-use crate::jsonrpc::{self, Malformed, ReadParams};
+use crate::jsonrpc::{self, Malformed, ReadParams, RpcError};
 
 /// A message of a client.
 pub type Message = jsonrpc::Message<Params>;
@@ -44,6 +44,30 @@ impl Params {
             Self::Other(params) => fields::read(params),
             // Nobody else asks for those.
             Self::CallTool(params) => fields::read(&serde_json::json!(params)),
+        }
+    }
+
+    /// Returns whether they are an object.
+    #[must_use]
+    pub fn is_object(&self) -> bool {
+        match self {
+            Self::CallTool(_) => true,
+            Self::Other(params) => params.is_object(),
+        }
+    }
+
+    /// Takes the metadata out.
+    pub fn take_meta(&mut self) -> Result<RequestMeta, RpcError> {
+        match self {
+            Self::CallTool(params) => Ok(std::mem::take(&mut params.meta)),
+            Self::Other(params) => {
+                let members = params.as_object_mut();
+                match members.and_then(|members| members.remove("_meta")) {
+                    None => Ok(RequestMeta::default()),
+                    Some(Value::Object(members)) => RequestMeta::of(members),
+                    Some(_) => Err(invalid("_meta must be an object")),
+                }
+            }
         }
     }
 
@@ -86,7 +110,7 @@ impl ReadParams for Params {
         if method != "tools/call" || !params.is_object() {
             return Self::Other(params);
         }
-        // Whoever reads malformed ones again is told what is wrong with them.
+        // The reader of malformed params gets the error when it reads them again.
         match CallToolParams::of(params) {
             Ok(params) => Self::CallTool(Box::new(params)),
             Err(params) => Self::Other(params),
@@ -115,7 +139,7 @@ fn call_tool(quick: &mut Quick<'_>) -> Option<CallToolParams> {
                 params.arguments.replace(arguments).is_none()
             }
             "_meta" => {
-                meta(quick, &mut params.meta)?;
+                params.meta = read_meta(quick, INSIDE - 1)?;
                 !std::mem::replace(&mut has_meta, true)
             }
             "requestState" => params
@@ -144,8 +168,9 @@ fn object(quick: &mut Quick<'_>, depth_left: usize) -> Option<Map<String, Value>
     }
 }
 
-/// The members of `_meta`, each where it belongs.
-fn meta(quick: &mut Quick<'_>, meta: &mut RequestMeta) -> Option<()> {
+/// Metadata with nothing unusual to it, nested at most `depth_left` deep.
+pub(crate) fn read_meta(quick: &mut Quick<'_>, depth_left: usize) -> Option<RequestMeta> {
+    let (mut meta, inside) = (RequestMeta::default(), depth_left.checked_sub(1)?);
     quick.members(|quick, name| {
         let is_first = match name {
             "progressToken" => {
@@ -153,9 +178,12 @@ fn meta(quick: &mut Quick<'_>, meta: &mut RequestMeta) -> Option<()> {
                 let is_token = token.is_string() || token.is_number();
                 meta.progress_token.replace(token).is_none() && is_token
             }
-            CAPABILITIES => meta.capabilities.replace(capabilities(quick)?).is_none(),
+            CAPABILITIES => meta
+                .capabilities
+                .replace(capabilities(quick, inside)?)
+                .is_none(),
             CLIENT => {
-                let client = RawJson::from_text(quick.raw_value(INSIDE - 2)?.to_owned())?;
+                let client = RawJson::from_text(quick.raw_value(inside)?.to_owned())?;
                 meta.client.replace(client).is_none()
             }
             _ => match meta.place_of(name) {
@@ -165,26 +193,28 @@ fn meta(quick: &mut Quick<'_>, meta: &mut RequestMeta) -> Option<()> {
                     place.replace(text.into_owned()).is_none() && is_good
                 }
                 None => {
-                    let value = quick.value(INSIDE - 2)?;
+                    let value = quick.value(inside)?;
                     meta.others.insert(name.to_owned(), value).is_none()
                 }
             },
         };
         is_first.then_some(())
-    })
+    })?;
+    Some(meta)
 }
 
-fn capabilities(quick: &mut Quick<'_>) -> Option<Box<ClientCapabilities>> {
+fn capabilities(quick: &mut Quick<'_>, depth_left: usize) -> Option<Box<ClientCapabilities>> {
     let mut capabilities = Box::<ClientCapabilities>::default();
+    let inside = depth_left.checked_sub(1)?;
     quick.members(|quick, name| {
         let is_first = match name {
-            "elicitation" => settings(quick, &mut capabilities.elicitation)?,
-            "experimental" => settings(quick, &mut capabilities.experimental)?,
-            "extensions" => settings(quick, &mut capabilities.extensions)?,
-            "roots" => settings(quick, &mut capabilities.roots)?,
-            "sampling" => settings(quick, &mut capabilities.sampling)?,
+            "elicitation" => settings(quick, inside, &mut capabilities.elicitation)?,
+            "experimental" => settings(quick, inside, &mut capabilities.experimental)?,
+            "extensions" => settings(quick, inside, &mut capabilities.extensions)?,
+            "roots" => settings(quick, inside, &mut capabilities.roots)?,
+            "sampling" => settings(quick, inside, &mut capabilities.sampling)?,
             other => {
-                let value = quick.value(INSIDE - 3)?;
+                let value = quick.value(inside)?;
                 capabilities.extra.insert(other.to_owned(), value).is_none()
             }
         };
@@ -196,9 +226,10 @@ fn capabilities(quick: &mut Quick<'_>) -> Option<Box<ClientCapabilities>> {
 /// The settings of one capability, most often none; false if there were some before.
 fn settings<T: DeserializeOwned + Default>(
     quick: &mut Quick<'_>,
+    depth_left: usize,
     place: &mut Option<T>,
 ) -> Option<bool> {
-    let text = quick.raw_value(INSIDE - 3)?;
+    let text = quick.raw_value(depth_left)?;
     let settings = match text {
         "{}" => T::default(),
         _ => serde_json::from_str(text).ok()?,

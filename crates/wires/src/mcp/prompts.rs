@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::content::ContentBlock;
-use super::identity::Icon;
 use super::results::{CacheScope, ResultType};
-use super::{Extra, RequestMeta};
+use super::{Extra, RawJson, RequestMeta};
 
 /// A prompt as servers list it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,15 +15,15 @@ pub struct PromptDefinition {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// What it takes.
+    /// The arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Vec<PromptArgument>>,
     /// For models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Pictures.
+    /// Pictures, each an [`Icon`](super::Icon).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub icons: Vec<Icon>,
+    pub icons: Vec<RawJson>,
     /// For programs.
     pub name: String,
     /// For people.
@@ -61,10 +60,10 @@ pub struct ListPromptsResult {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// Who may keep it.
+    /// The scope within which the result may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_scope: Option<CacheScope>,
-    /// Where the next page begins, if there is one.
+    /// The cursor of the next page, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     /// The prompts.
@@ -72,7 +71,7 @@ pub struct ListPromptsResult {
     /// `complete` in the modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_type: Option<ResultType>,
-    /// How long it may be kept.
+    /// The `ttlMs` of results that may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Members of later revisions.
@@ -99,7 +98,7 @@ pub struct GetPromptParams {
     pub input_responses: Option<Map<String, Value>>,
     /// The name of the prompt.
     pub name: String,
-    /// What the round before gave the client to keep. Modern era.
+    /// The state that the round before gave the client to keep. Modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_state: Option<String>,
     /// Members of later revisions.
@@ -107,10 +106,10 @@ pub struct GetPromptParams {
     pub extra: Extra,
 }
 
-/// Result of `prompts/get`.
+/// Result of `prompts/get`. `M` are messages, or what is passed on as such.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GetPromptResult {
+pub struct GetPromptResult<M = PromptMessage> {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
@@ -118,7 +117,7 @@ pub struct GetPromptResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The messages for the model.
-    pub messages: Vec<PromptMessage>,
+    pub messages: Vec<M>,
     /// `complete` in the modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_type: Option<ResultType>,

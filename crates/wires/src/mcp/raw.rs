@@ -27,6 +27,12 @@ impl RawJson {
     }
 }
 
+impl Default for RawJson {
+    fn default() -> Self {
+        Self(RawValue::NULL.to_owned())
+    }
+}
+
 impl PartialEq for RawJson {
     fn eq(&self, other: &Self) -> bool {
         self.get() == other.get()

@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::content::Annotations;
-use super::identity::Icon;
 use super::results::{CacheScope, ResultType};
-use super::{Extra, RequestMeta};
+use super::{Extra, RawJson, RequestMeta};
 
 /// A resource as servers list it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,9 +21,9 @@ pub struct ResourceDefinition {
     /// For models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Pictures.
+    /// Pictures, each an [`Icon`](super::Icon).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub icons: Vec<Icon>,
+    pub icons: Vec<RawJson>,
     /// Its type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
@@ -56,9 +55,9 @@ pub struct ResourceTemplate {
     /// For models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Pictures.
+    /// Pictures, each an [`Icon`](super::Icon).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub icons: Vec<Icon>,
+    pub icons: Vec<RawJson>,
     /// The type of all of them, if they have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
@@ -81,10 +80,10 @@ pub struct ListResourcesResult {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// Who may keep it.
+    /// The scope within which the result may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_scope: Option<CacheScope>,
-    /// Where the next page begins, if there is one.
+    /// The cursor of the next page, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     /// The resources.
@@ -92,7 +91,7 @@ pub struct ListResourcesResult {
     /// `complete` in the modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_type: Option<ResultType>,
-    /// How long it may be kept.
+    /// The `ttlMs` of results that may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Members of later revisions.
@@ -107,10 +106,10 @@ pub struct ListResourceTemplatesResult {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// Who may keep it.
+    /// The scope within which the result may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_scope: Option<CacheScope>,
-    /// Where the next page begins, if there is one.
+    /// The cursor of the next page, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     /// The templates.
@@ -118,7 +117,7 @@ pub struct ListResourceTemplatesResult {
     /// `complete` in the modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_type: Option<ResultType>,
-    /// How long it may be kept.
+    /// The `ttlMs` of results that may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Members of later revisions.
@@ -140,7 +139,7 @@ pub struct ReadResourceParams {
     /// Answers to the questions of the round before. Modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_responses: Option<Map<String, Value>>,
-    /// What the round before gave the client to keep. Modern era.
+    /// The state that the round before gave the client to keep. Modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_state: Option<String>,
     /// The address of the resource.
@@ -150,22 +149,22 @@ pub struct ReadResourceParams {
     pub extra: Extra,
 }
 
-/// Result of `resources/read`.
+/// Result of `resources/read`. `C` are [`ResourceContents`], or what is passed on as such.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ReadResourceResult {
+pub struct ReadResourceResult<C = ResourceContents> {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// Who may keep it.
+    /// The scope within which the result may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_scope: Option<CacheScope>,
     /// The resource, or several that it consists of.
-    pub contents: Vec<ResourceContents>,
+    pub contents: Vec<C>,
     /// `complete` in the modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_type: Option<ResultType>,
-    /// How long it may be kept.
+    /// The `ttlMs` of results that may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Members of later revisions.

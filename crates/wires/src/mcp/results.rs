@@ -6,7 +6,7 @@ use super::words::words;
 use super::{Extra, RequestMeta};
 
 words! {
-    /// What a result of the modern era is.
+    /// The kind of a result of the modern era.
     ResultType {
         /// The whole result of the method.
         "complete" => Complete,
@@ -18,7 +18,7 @@ words! {
 }
 
 words! {
-    /// Who may keep a result that can be kept.
+    /// The scope within which a result may be cached.
     CacheScope {
         /// Anybody.
         "public" => Public,
@@ -67,7 +67,7 @@ pub struct ListParams {
         skip_serializing_if = "RequestMeta::is_empty"
     )]
     pub meta: RequestMeta,
-    /// Where the next page begins, as the page before said it.
+    /// The cursor of a page, from the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Members of later revisions.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Extra;
 use super::results::ResultType;
-use super::{Extra, RawJson};
 
 /// Questions by their keys.
 pub type InputRequests = BTreeMap<String, InputRequest>;
@@ -16,10 +16,21 @@ pub type InputRequests = BTreeMap<String, InputRequest>;
 pub struct InputRequest {
     /// The method.
     pub method: String,
-    /// Its params, as they came.
+    /// Its params.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<RawJson>,
+    pub params: Option<QuestionParams>,
     /// Members of later revisions.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Params of a question: what a person is shown, and all else as it came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QuestionParams {
+    /// For the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The other members.
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -42,7 +53,7 @@ pub struct InputRequiredResult {
     /// The questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_requests: Option<InputRequests>,
-    /// What the client keeps until its next round.
+    /// The state that the client keeps until its next round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_state: Option<String>,
     /// Always `input_required`.

@@ -36,7 +36,7 @@ pub struct CreateMessageParams {
     /// The system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// How much chance there is.
+    /// The temperature of sampling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// Whether the model must use a tool, may or may not.
@@ -69,16 +69,16 @@ pub struct SamplingMessage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelPreferences {
-    /// How much costs matter.
+    /// The weight of costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_priority: Option<f64>,
     /// Names or families of models, the best first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<Vec<ModelHint>>,
-    /// How much the model's ability matters.
+    /// The weight of the model's ability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intelligence_priority: Option<f64>,
-    /// How much its speed matters.
+    /// The weight of its speed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_priority: Option<f64>,
     /// Members of later revisions.

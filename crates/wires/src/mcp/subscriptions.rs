@@ -1,4 +1,4 @@
-//! `subscriptions/listen`, the stream on which a modern client is told what changes.
+//! `subscriptions/listen`, the stream of changes for modern clients.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct ListenParams {
         skip_serializing_if = "RequestMeta::is_empty"
     )]
     pub meta: RequestMeta,
-    /// What the client wants to be told.
+    /// The notifications that the client wants.
     pub notifications: ListenFilter,
     /// Members of later revisions.
     #[serde(flatten)]
@@ -51,14 +51,14 @@ pub struct AcknowledgedParams {
     /// Names the stream.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<SubscriptionMeta>,
-    /// What the client will be told.
+    /// The notifications that the client will get.
     pub notifications: ListenFilter,
     /// Members of later revisions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// Metadata of everything that is told on a stream.
+/// Metadata of each notification on a stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SubscriptionMeta {
     /// The id of the request that opened the stream, as a string.

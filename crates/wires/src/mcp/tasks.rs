@@ -50,7 +50,7 @@ pub struct UpdateTaskParams {
 }
 
 words! {
-    /// How a task stands.
+    /// The status of a task.
     TaskStatus {
         /// Not over.
         "working" => Working,
@@ -88,7 +88,7 @@ pub struct Task {
     /// When its status changed last, as RFC 3339 has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated_at: Option<String>,
-    /// How often to ask.
+    /// The interval at which to ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_interval_ms: Option<u64>,
     /// The result of a task that is completed.
@@ -101,14 +101,14 @@ pub struct Task {
     /// `task` where a request became one, `complete` in the result of `tasks/get`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_type: Option<ResultType>,
-    /// How it stands.
+    /// Its status.
     pub status: TaskStatus,
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<String>,
     /// Its name, which only its server understands.
     pub task_id: String,
-    /// How long it is kept, if not for ever.
+    /// Its time to live, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Members of later revisions.
@@ -142,17 +142,17 @@ pub struct LegacyTask {
     /// When its status changed last, as RFC 3339 has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated_at: Option<String>,
-    /// How often to ask, in milliseconds.
+    /// The interval at which to ask, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_interval: Option<u64>,
-    /// How it stands.
+    /// Its status.
     pub status: TaskStatus,
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<String>,
     /// Its name, which only its server understands.
     pub task_id: String,
-    /// How long it is kept, in milliseconds; `null` for ever.
+    /// Its time to live in milliseconds, or `null`.
     pub ttl: Option<u64>,
     /// Members of later revisions.
     #[serde(flatten)]
@@ -166,7 +166,7 @@ pub struct LegacyListTasksResult {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// Where the next page begins, if there is one.
+    /// The cursor of the next page, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     /// The tasks.

@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 
 use super::content::ContentBlock;
 use super::fields;
-use super::identity::Icon;
 use super::results::{CacheScope, ResultType};
 use super::words::words;
 use super::{Extra, RawJson, RequestMeta};
@@ -23,12 +22,12 @@ pub struct ToolDefinition {
     /// For models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// How it is called.
+    /// Rules for its calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<ToolExecution>,
-    /// Pictures.
+    /// Pictures, each an [`Icon`](super::Icon).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub icons: Vec<Icon>,
+    pub icons: Vec<RawJson>,
     /// JSON Schema of its arguments, an object's.
     pub input_schema: RawJson,
     /// For programs.
@@ -68,7 +67,7 @@ pub struct ToolAnnotations {
     pub extra: Extra,
 }
 
-/// How a tool is called.
+/// Rules for calls of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolExecution {
@@ -99,10 +98,10 @@ pub struct ListToolsResult {
     /// Metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Extra>,
-    /// Who may keep it.
+    /// The scope within which the result may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_scope: Option<CacheScope>,
-    /// Where the next page begins, if there is one.
+    /// The cursor of the next page, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     /// `complete` in the modern era.
@@ -110,7 +109,7 @@ pub struct ListToolsResult {
     pub result_type: Option<ResultType>,
     /// The tools.
     pub tools: Vec<ToolDefinition>,
-    /// How long it may be kept.
+    /// The `ttlMs` of results that may be cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Members of later revisions.
@@ -129,7 +128,7 @@ pub struct CallToolParams {
         skip_serializing_if = "RequestMeta::is_empty"
     )]
     pub meta: RequestMeta,
-    /// What the tool is called with; the same as an empty object where there are none.
+    /// The arguments; none are the same as an empty object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Map<String, Value>>,
     /// Answers to the questions of the round before. Modern era.
@@ -137,7 +136,7 @@ pub struct CallToolParams {
     pub input_responses: Option<Map<String, Value>>,
     /// The name of the tool.
     pub name: String,
-    /// What the round before gave the client to keep. Modern era.
+    /// The state that the round before gave the client to keep. Modern era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_state: Option<String>,
     /// Members of later revisions.

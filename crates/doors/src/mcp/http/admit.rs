@@ -17,7 +17,7 @@ impl HttpDoor {
     }
 
     /// Whoever may not is counted for the chain.
-    fn refused(&self, refused: Refused) -> Response {
+    pub(super) fn refused(&self, refused: Refused) -> Response {
         if let Some(gate) = self.server.gate() {
             gate.refused_stranger(refused.reason);
         }

@@ -7,14 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderName};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::Response;
 use callgate_call::{Caller, Cancel, Timestamp};
+use callgate_listener::web::empty;
 use callgate_wires::jsonrpc::Id;
-use callgate_wires::mcp::{HANDSHAKE, negotiate};
-use serde_json::{Value, json};
+use callgate_wires::mcp::{CancelledParams, ClientCapabilities, HANDSHAKE, Params, negotiate};
+use serde::{Deserialize, Serialize};
 
+use super::super::eventlog::{EventLog, GRACE};
 use super::super::{Peer, Server, Session};
-use super::{EventLog, GRACE, Stream};
+use super::{Door, invalid};
+
+/// What a stream keeps of its events.
+type Stream = Arc<EventLog>;
 
 /// The header that names a session.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -42,6 +49,17 @@ pub(super) struct Sessions {
     swept: AtomicU64,
 }
 
+/// What the name of a session says.
+#[derive(Serialize, Deserialize)]
+struct SealedSession {
+    #[serde(rename = "c")]
+    capabilities: ClientCapabilities,
+    #[serde(rename = "n")]
+    nonce: String,
+    #[serde(rename = "v")]
+    version: String,
+}
+
 /// One session.
 pub(super) struct Held {
     pub session: Arc<Session>,
@@ -63,11 +81,11 @@ impl Sessions {
     /// Holds a session from now on; gives its name.
     pub fn keep(&self, server: &Server, held: Arc<Held>) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let said = json!({
-            "n": server.seal.nonce(number),
-            "v": held.session.version(),
-            "c": held.session.capabilities(),
-        });
+        let said = SealedSession {
+            capabilities: held.session.capabilities(),
+            nonce: server.seal.nonce(number),
+            version: held.session.version().to_owned(),
+        };
         let name = server.seal.close(&purpose(&held.caller), &said, LIFE);
         self.insert(server, name.clone(), held);
         name
@@ -123,15 +141,11 @@ impl Sessions {
         if lock(&self.ended).iter().any(|ended| ended == name) {
             return None;
         }
-        let said = server.seal.open(&purpose(&peer.caller), name).ok()?;
+        let sealed = server.seal.open(&purpose(&peer.caller), name);
+        let said: SealedSession = sealed.ok()?;
         let held = Arc::new(Held::new(peer));
-        let version = said
-            .get("v")
-            .and_then(Value::as_str)
-            .map_or(HANDSHAKE[0], negotiate);
-        let capabilities = said.get("c").and_then(Value::as_object).cloned();
-        held.session
-            .begin(version, capabilities.unwrap_or_default());
+        let version = negotiate(&said.version);
+        held.session.begin(version, said.capabilities);
         self.insert(server, name.to_owned(), Arc::clone(&held));
         Some(held)
     }
@@ -199,10 +213,9 @@ impl Held {
         })
     }
 
-    pub fn cancelled(&self, params: Option<&Value>) {
-        let id = params
-            .and_then(|params| params.get("requestId"))
-            .and_then(Id::from_value);
+    pub fn cancelled(&self, params: &Params) {
+        let id = params.read().ok();
+        let id = id.and_then(|params: CancelledParams| params.request());
         if let Some(cancel) = id.and_then(|id| lock(&self.in_flight).get(&id).cloned()) {
             cancel.cancel();
         }
@@ -252,6 +265,22 @@ impl Drop for Running {
     }
 }
 
+/// `DELETE`: a legacy client says goodbye.
+pub(super) async fn end_session(State(door): Door, headers: HeaderMap) -> Response {
+    let identity = match door.admit(&headers).await {
+        Ok(identity) => identity,
+        Err(response) => return *response,
+    };
+    let peer = door.peer(identity);
+    match door.sessions.find(&door.server, &headers, &peer) {
+        Some(held) => {
+            door.sessions.end(&headers, &held);
+            empty(StatusCode::NO_CONTENT)
+        }
+        None => invalid(StatusCode::NOT_FOUND, "there is no such session"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::super::rig;
@@ -289,7 +318,8 @@ mod tests {
             // The clock of a gate moves; seconds less than until the next sweep.
             clock.advance(Duration::from_millis(1));
             let held = Arc::new(Held::new(&peer));
-            held.session.begin(HANDSHAKE[0], serde_json::Map::new());
+            held.session
+                .begin(HANDSHAKE[0], ClientCapabilities::default());
             (sessions.keep(&server, Arc::clone(&held)), held)
         };
         let is_held = |name: &str| lock(&sessions.held).contains_key(name.as_bytes());
