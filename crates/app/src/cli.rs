@@ -11,6 +11,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use serde_json::{Value, json};
 
 use crate::commands;
+use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
 
 /// The tool runtime that can prove what happened.
@@ -189,6 +191,12 @@ impl From<String> for Failure {
     }
 }
 
+impl<E: Into<CommandError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::from(chain(&error.into()))
+    }
+}
+
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         Self {
@@ -266,9 +274,9 @@ pub fn init_log(environment: &Environment) {
 }
 
 /// A single-threaded runtime: two cores serve tools better than each other.
-pub fn runtime() -> Result<tokio::runtime::Runtime, String> {
+pub fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| format!("start the runtime: {error}"))
+        .map_err(CommandError::system("start the runtime"))
 }

@@ -1,5 +1,6 @@
 //! Asking a running gate over its socket.
 
+use std::error::Error;
 use std::path::Path;
 
 use http_body_util::{BodyExt as _, Full};
@@ -30,15 +31,15 @@ impl Client {
     }
 
     /// One request, one answer.
-    pub async fn ask(self, method: Method, path: &str, body: String) -> Result<Value, String> {
+    pub async fn ask(self, method: Method, path: &str, body: String) -> Result<Value, ClientError> {
         self.talk().await?.ask(method, path, body).await
     }
 
     /// Requests one after the other.
-    pub async fn talk(self) -> Result<Talk, String> {
+    pub async fn talk(self) -> Result<Talk, ClientError> {
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(self.stream))
             .await
-            .map_err(|error| failed("handshake", &error))?;
+            .map_err(failed("handshake"))?;
         // It must be driven while we wait, and ends with us.
         let connection = tokio::spawn(async move { drop(connection.await) });
         Ok(Talk { sender, connection })
@@ -53,11 +54,16 @@ pub struct Talk {
 
 impl Talk {
     /// One request, and its whole answer as JSON.
-    pub async fn ask(&mut self, method: Method, path: &str, body: String) -> Result<Value, String> {
+    pub async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> Result<Value, ClientError> {
         let body = self.open(method, path, body).await?.into_body();
         // bound: the gate's own, which bounds what it answers
-        let body = body.collect().await.map_err(|e| failed("read", &e))?;
-        serde_json::from_slice(&body.to_bytes()).map_err(|e| failed("body", &e))
+        let body = body.collect().await.map_err(failed("read"))?;
+        serde_json::from_slice(&body.to_bytes()).map_err(failed("body"))
     }
 
     /// One request, and an answer that is still to be read.
@@ -66,16 +72,16 @@ impl Talk {
         method: Method,
         path: &str,
         body: String,
-    ) -> Result<Response<Incoming>, String> {
+    ) -> Result<Response<Incoming>, ClientError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "gate")
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| failed("request", &error))?;
+            .map_err(failed("request"))?;
         let sent = self.sender.send_request(request).await;
-        sent.map_err(|error| failed("send", &error))
+        sent.map_err(failed("send"))
     }
 }
 
@@ -85,6 +91,18 @@ impl Drop for Talk {
     }
 }
 
-fn failed(what: &str, error: &dyn std::error::Error) -> String {
-    format!("the gate did not answer ({what}: {error}); is `callgate serve` well?")
+/// A gate that did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the gate did not answer ({step}: {error}); is `callgate serve` well?")]
+pub struct ClientError {
+    /// How far the conversation came.
+    step: &'static str,
+    error: Box<dyn Error + Send + Sync>,
+}
+
+fn failed<E: Error + Send + Sync + 'static>(step: &'static str) -> impl FnOnce(E) -> ClientError {
+    move |error| ClientError {
+        step,
+        error: Box::new(error),
+    }
 }

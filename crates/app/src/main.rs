@@ -8,6 +8,7 @@ mod clock;
 mod commands;
 mod compose;
 mod environment;
+mod error;
 mod freshness;
 mod issuer;
 mod mcp;

@@ -15,6 +15,7 @@ use callgate_registry::setup::Parts;
 
 use crate::commands::StopSignals;
 use crate::commands::relay::say_given_up;
+use crate::error::CommandError;
 
 /// A call that takes longer becomes a task, where its client knows tasks.
 pub const TASK_AFTER: Duration = Duration::from_secs(3);
@@ -45,11 +46,11 @@ pub async fn serve_stdio(
     uid: u32,
     only: &[String],
     stop: &Cancel,
-) -> Result<(), String> {
+) -> Result<(), CommandError> {
     let stdin = PipeReader::new(io::stdin().as_fd())
-        .map_err(|error| format!("read standard input: {error}"))?;
+        .map_err(CommandError::system("read standard input"))?;
     let stdout = PipeWriter::new(io::stdout().as_fd())
-        .map_err(|error| format!("write standard output: {error}"))?;
+        .map_err(CommandError::system("write standard output"))?;
     let left = serve_ends(server, uid, only, Stdio { stdin, stdout }, stop).await?;
     say_given_up(left, GRACE);
     Ok(())
@@ -62,7 +63,7 @@ pub async fn serve_ends(
     only: &[String],
     ends: impl Ends,
     stop: &Cancel,
-) -> Result<usize, String> {
+) -> Result<usize, CommandError> {
     let mut signals = StopSignals::watch()?;
     let peer = Peer::new(Caller::uid(uid), Wire::Mcp, None, only);
     // Running calls end, and their ends are recorded.
@@ -79,7 +80,7 @@ pub async fn serve_ends(
     match ended {
         // A client that went away is how this ends.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("serve MCP: {error}"))
+            Err(CommandError::system("serve MCP")(error))
         }
         Err(_) => Ok(0),
         Ok(left) => Ok(left),

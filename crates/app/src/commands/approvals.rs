@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Done, Failure, Place};
 use crate::compose;
+use crate::error::ArgumentError;
 use crate::show;
 
 /// List calls that wait for a person, and decide.
@@ -55,8 +56,8 @@ struct Decision {
     displayed: Option<Digest>,
 }
 
-fn digest(text: &str) -> Result<Digest, String> {
-    Digest::from_hex(text).ok_or_else(|| "a digest is 64 hex digits".to_owned())
+fn digest(text: &str) -> Result<Digest, ArgumentError> {
+    Digest::from_hex(text).ok_or(ArgumentError::Digest)
 }
 
 pub fn run(environment: &Environment, place: &Place, approvals: &Approvals) -> Done {

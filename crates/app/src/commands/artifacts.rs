@@ -128,7 +128,7 @@ fn each(store: &Store, mut more: impl FnMut(KeptArtifact) -> bool) -> Result<(),
     let mut after: Option<RunCursor> = None;
     loop {
         let runs = store.runs(&RunFilter::default(), PAGE, after);
-        let runs = runs.map_err(|error| chain(&error))?;
+        let runs = runs?;
         let Some(last) = runs.last() else {
             return Ok(());
         };
@@ -159,7 +159,7 @@ fn one(store: &Store, name: &str, run: Option<&str>) -> Result<KeptArtifact, Fai
             }
         }
         None => {
-            let by_digest = store.artifacts_by(hex).map_err(|error| chain(&error))?;
+            let by_digest = store.artifacts_by(hex)?;
             found.extend(by_digest.into_iter().take(1));
             if found.is_empty() && !hex.is_empty() {
                 each(store, |it| {
@@ -190,14 +190,13 @@ fn get(store: &Store, artifact: &KeptArtifact, out: &Path) -> Done {
         let given = store.give_artifact(artifact, &mut stdout);
         still_read(given.and_then(|()| stdout.flush()))?;
     } else {
-        give_file_with(out, 0o644, |file| store.give_artifact(artifact, file))
-            .map_err(|error| chain(&error))?;
+        give_file_with(out, 0o644, |file| store.give_artifact(artifact, file))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn verify(store: &Store, place: &Place) -> Done {
-    let checked = store.verify_artifacts().map_err(|error| chain(&error))?;
+    let checked = store.verify_artifacts()?;
     let word = |problem: ArtifactProblem| match problem {
         ArtifactProblem::Missing => "missing",
         ArtifactProblem::Changed => "changed",
@@ -240,7 +239,7 @@ fn verify(store: &Store, place: &Place) -> Done {
 /// S-17.
 fn collect(store: &Store, place: &Place, older_than: Duration, dry_run: bool) -> Done {
     let collected = store.collect_artifacts(older_than, dry_run);
-    let collected = collected.map_err(|error| chain(&error))?;
+    let collected = collected?;
     let (incoming, unrecorded, bytes) = (collected.incoming, collected.unrecorded, collected.bytes);
     if place.json {
         show::json(&json!({

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use callgate_call::{Digest, bounded, canonical_json};
 use callgate_registry::environment::Environment;
+use callgate_store::StoreError;
 use callgate_store::{Filter, Head, Verdict, give_file_with};
 use callgate_text::encode_hex;
 use callgate_wires::json::{self, DEPTH_MAX};
@@ -15,7 +16,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place};
-use crate::compose::chain;
+use crate::error::{ArgumentError, CommandError};
 use crate::show;
 
 /// Show, verify and export the chain of what happened.
@@ -104,7 +105,7 @@ pub fn run(environment: &Environment, place: &Place, audit: &Audit) -> Done {
     let store = &parts.store;
     match &audit.command {
         AuditCommand::Verify { .. } => {
-            let verdict = store.verify().map_err(|error| chain(&error))?;
+            let verdict = store.verify()?;
             return Ok(report(place, &verdict));
         }
         AuditCommand::Show {
@@ -115,12 +116,10 @@ pub fn run(environment: &Environment, place: &Place, audit: &Audit) -> Done {
             call,
         } => {
             let mut bodies = Vec::new();
-            store
-                .show(&filter(*last, kind, tool, call), &mut |record| {
-                    bodies.push(record.body.to_owned());
-                    true
-                })
-                .map_err(|error| chain(&error))?;
+            store.show(&filter(*last, kind, tool, call), &mut |record| {
+                bodies.push(record.body.to_owned());
+                true
+            })?;
             show_records(place, bodies.iter().map(String::as_str));
         }
         AuditCommand::Digest { .. } => unreachable!("done without the state"),
@@ -130,7 +129,7 @@ pub fn run(environment: &Environment, place: &Place, audit: &Audit) -> Done {
                 None => "the chain is empty".to_owned(),
             });
         }
-        AuditCommand::Head => match store.sign_head().map_err(|error| chain(&error))? {
+        AuditCommand::Head => match store.sign_head()? {
             Some(head) => show::json(&head_json(&head)),
             None => show::say("the chain is empty"),
         },
@@ -166,15 +165,17 @@ fn show_records<'a>(place: &Place, bodies: impl Iterator<Item = &'a str>) {
 }
 
 /// `audit digest`.
-fn digest(place: &Place, input: &str, canonical: bool) -> Result<ExitCode, String> {
+fn digest(place: &Place, input: &str, canonical: bool) -> Result<ExitCode, CommandError> {
     const INPUT_BYTES_MAX: u64 = 16 * 1024 * 1024;
     let bytes = match input {
         "-" => bounded::read_all(std::io::stdin().lock(), INPUT_BYTES_MAX)
-            .map_err(|error| format!("read standard input: {error}"))?,
+            .map_err(CommandError::system("read standard input"))?,
         text => text.as_bytes().to_vec(),
     };
-    let value = json::parse(&bytes, DEPTH_MAX)
-        .map_err(|error| format!("the input is not JSON: {error}"))?;
+    let value = json::parse(&bytes, DEPTH_MAX).map_err(|source| ArgumentError::Json {
+        name: "the input".to_owned(),
+        source,
+    })?;
     let mut form = Vec::new();
     canonical_json(&value, &mut form);
     let form = String::from_utf8_lossy(&form);
@@ -200,11 +201,9 @@ fn digest(place: &Place, input: &str, canonical: bool) -> Result<ExitCode, Strin
 }
 
 /// Whole or not at all.
-fn export(store: &callgate_store::Store, file: &Path) -> Result<Option<Head>, String> {
+fn export(store: &callgate_store::Store, file: &Path) -> Result<Option<Head>, StoreError> {
     if file.as_os_str() == "-" {
-        return store
-            .export(&mut std::io::stdout().lock())
-            .map_err(|error| chain(&error));
+        return store.export(&mut std::io::stdout().lock());
     }
     let mut head = Ok(None);
     let given = give_file_with(file, 0o644, |out| {
@@ -215,15 +214,15 @@ fn export(store: &callgate_store::Store, file: &Path) -> Result<Option<Head>, St
             Err(_) => Err(std::io::ErrorKind::Other.into()),
         }
     });
-    let head = head.map_err(|error| chain(&error))?;
-    given.map_err(|error| chain(&error))?;
+    let head = head?;
+    given?;
     Ok(head)
 }
 
-fn read_key(text: &str) -> Result<[u8; 32], String> {
+fn read_key(text: &str) -> Result<[u8; 32], ArgumentError> {
     Digest::from_hex(text)
         .map(|digest| digest.0)
-        .ok_or_else(|| "a public key is 64 hex digits".to_owned())
+        .ok_or(ArgumentError::PublicKey)
 }
 
 fn verdict_json(verdict: &Verdict) -> Value {

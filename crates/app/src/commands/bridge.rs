@@ -15,6 +15,8 @@ use callgate_registry::environment::Environment;
 use crate::bridge::read_schema_file;
 use crate::cli::{init_log, runtime};
 use crate::clock::SystemClock;
+use crate::compose::chain;
+use crate::error::CommandError;
 use crate::mcp::{TASK_AFTER, serve_stdio};
 use crate::show;
 
@@ -32,16 +34,19 @@ pub fn main(environment: &Environment, words: &[OsString]) -> ExitCode {
     init_log(environment);
     match run(environment, Path::new(socket), Path::new(schema)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(words) => {
-            show::complain(&words);
+        Err(error) => {
+            show::complain(&chain(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(environment: &Environment, socket: &Path, schema: &Path) -> Result<(), String> {
-    let tools = read_schema_file(schema, environment.uid)
-        .map_err(|error| format!("schema file {}: {error}", schema.display()))?;
+fn run(environment: &Environment, socket: &Path, schema: &Path) -> Result<(), CommandError> {
+    let tools =
+        read_schema_file(schema, environment.uid).map_err(|source| CommandError::Schemas {
+            path: schema.to_owned(),
+            source,
+        })?;
     let pool = Pool::new(socket, environment.uid, &tools);
     let settings = Settings {
         name: "callgate".to_owned(),
@@ -50,7 +55,7 @@ fn run(environment: &Environment, socket: &Path, schema: &Path) -> Result<(), St
         task_after: TASK_AFTER,
     };
     let mut key = [0; 32];
-    getrandom::fill(&mut key).map_err(|error| format!("no randomness: {error}"))?;
+    getrandom::fill(&mut key).map_err(CommandError::Random)?;
     let seal = Seal::new(key, Arc::new(SystemClock::new(environment)));
     let server = Arc::new(Server::new(Behind::Relay(Arc::new(pool)), settings, seal));
     runtime()?.block_on(serve_stdio(&server, environment.uid, &[], &Cancel::new()))

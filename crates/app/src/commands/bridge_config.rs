@@ -14,7 +14,8 @@ use serde_json::json;
 
 use crate::bridge::{self, List, in_order, write_schema_file};
 use crate::cli::{Done, Place};
-use crate::compose::{self, chain};
+use crate::compose;
+use crate::error::CommandError;
 use crate::show;
 
 /// Print the entry of an MCP client that reaches this workspace's tools by a bridge.
@@ -29,7 +30,7 @@ pub struct BridgeConfig {
 }
 
 pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Done {
-    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    let paths = place.paths(environment)?;
     let served = BridgePaths::beside(&paths.socket);
     if !served.schema.exists() && args.schema.is_none() {
         show::say("`callgate serve` must run for this entry to work: it lists the tools");
@@ -44,7 +45,7 @@ pub fn run(environment: &Environment, place: &Place, args: &BridgeConfig) -> Don
         None => {
             let listed = listed(environment, place, args)?;
             let list = List::new(&args.tools);
-            list.keep(&paths.state).map_err(|error| chain(&error))?;
+            list.keep(&paths.state)?;
             let path = bridge::schema_of(&served, &list);
             // Who serves next writes it. Looked at only now: whoever has begun to serve since
             // then may have read the lists before this one was kept.
@@ -74,18 +75,18 @@ fn listed(
     environment: &Environment,
     place: &Place,
     args: &BridgeConfig,
-) -> Result<Vec<ToolSchema>, String> {
+) -> Result<Vec<ToolSchema>, CommandError> {
     let environment = &environment.of_no_tool();
     let parts = super::open(environment, place)?;
-    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let setup = parts.setup()?;
     let gate = compose::gate(&parts, setup);
     let caller = Caller::uid(environment.uid);
-    let listed: Result<Vec<ToolSchema>, String> = if args.tools.is_empty() {
+    let listed: Result<Vec<ToolSchema>, CommandError> = if args.tools.is_empty() {
         Ok(schemas(&gate, &caller))
     } else {
         let one = |name: &String| match gate.visible(name, &caller, None) {
             Ok(entry) => Ok(schema_of(&entry.tool)),
-            Err(fault) => Err(format!("{fault}; `callgate tools` lists what there is")),
+            Err(fault) => Err(CommandError::NoTool(fault)),
         };
         args.tools.iter().map(one).collect()
     };
@@ -93,6 +94,6 @@ fn listed(
     listed.map(in_order)
 }
 
-fn write(path: &Path, listed: &[ToolSchema]) -> Result<(), String> {
-    write_schema_file(path, listed).map_err(|error| format!("write {}: {error}", path.display()))
+fn write(path: &Path, listed: &[ToolSchema]) -> Result<(), CommandError> {
+    write_schema_file(path, listed).map_err(CommandError::file("write", path))
 }

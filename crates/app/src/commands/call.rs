@@ -15,7 +15,8 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::{Done, Failure, Place, runtime};
 use crate::client::Client;
-use crate::compose::{self, chain};
+use crate::compose;
+use crate::error::{ArgumentError, CommandError};
 use crate::show;
 
 /// Call a tool and print its output.
@@ -69,21 +70,24 @@ Exit codes:
 const USAGE: u8 = 2;
 
 /// A word that can be input at all.
-fn word(text: &str) -> Result<String, String> {
+fn word(text: &str) -> Result<String, ArgumentError> {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     if is_json(text) {
         parse("input", text)?;
     } else if let Some(name) = name.strip_suffix(':') {
         parse(&format!("`{name}`"), value)?;
     } else if text != "-" && !text.contains('=') {
-        return Err("neither JSON nor key=value".to_owned());
+        return Err(ArgumentError::Input);
     }
     Ok(text.to_owned())
 }
 
 /// Reads JSON that is called `name`.
-fn parse(name: &str, text: &str) -> Result<Value, String> {
-    json::parse(text.as_bytes(), DEPTH_MAX).map_err(|error| format!("{name} is not JSON: {error}"))
+fn parse(name: &str, text: &str) -> Result<Value, ArgumentError> {
+    json::parse(text.as_bytes(), DEPTH_MAX).map_err(|source| ArgumentError::Json {
+        name: name.to_owned(),
+        source,
+    })
 }
 
 /// True of a word that is meant to be the whole input.
@@ -95,11 +99,9 @@ fn is_json(word: &str) -> bool {
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Reads a timeout.
-pub fn timeout(text: &str) -> Result<Duration, String> {
+pub fn timeout(text: &str) -> Result<Duration, ArgumentError> {
     match super::duration(text)? {
-        timeout if timeout.is_zero() || timeout > TIMEOUT_MAX => {
-            Err("a timeout is 1ms to 24h".to_owned())
-        }
+        timeout if timeout.is_zero() || timeout > TIMEOUT_MAX => Err(ArgumentError::Timeout),
         timeout => Ok(timeout),
     }
 }
@@ -121,7 +123,7 @@ pub fn output(
     place: &Place,
     tool: &str,
     input: Value,
-) -> Result<Result<Value, ExitCode>, String> {
+) -> Result<Result<Value, ExitCode>, CommandError> {
     let body = asked(environment, place, tool, input)?;
     Ok(output_of(place, body, tool))
 }
@@ -140,7 +142,7 @@ pub fn asked(
     place: &Place,
     tool: &str,
     input: Value,
-) -> Result<Value, String> {
+) -> Result<Value, CommandError> {
     let call = CallTool {
         tool: tool.to_owned(),
         input: Vec::new(),
@@ -159,8 +161,8 @@ fn carry(
     place: &Place,
     call: &CallTool,
     input: Value,
-) -> Result<Value, String> {
-    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+) -> Result<Value, CommandError> {
+    let paths = place.paths(environment)?;
     runtime()?.block_on(async {
         let gate = match call.standalone {
             true => None,
@@ -178,7 +180,7 @@ fn known_tools(
     environment: &Environment,
     place: &Place,
     call: &CallTool,
-) -> Result<Vec<Value>, String> {
+) -> Result<Vec<Value>, CommandError> {
     let (tools, _) = match call.standalone {
         true => super::tools::own(environment, place)?,
         false => super::tools::all(environment, place)?,
@@ -187,7 +189,7 @@ fn known_tools(
 }
 
 /// Through the running gate.
-async fn ask(client: Client, call: &CallTool, input: Value) -> Result<Value, String> {
+async fn ask(client: Client, call: &CallTool, input: Value) -> Result<Value, CommandError> {
     let mut body = json!({ "tool": call.tool, "input": input });
     let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
@@ -209,7 +211,7 @@ async fn ask(client: Client, call: &CallTool, input: Value) -> Result<Value, Str
             Some(_) => "the same call with the same --key runs it once at most",
             None => "look at what it did before you call again; with --key a retry is safe",
         };
-        format!("{lost} Whether the tool ran is not known: {next}")
+        CommandError::CallLost { lost, next }
     })
 }
 
@@ -219,7 +221,7 @@ async fn alone(
     place: &Place,
     asked: &CallTool,
     input: Value,
-) -> Result<Value, String> {
+) -> Result<Value, CommandError> {
     let parts = super::open(environment, place)?;
     let setup = super::setup(&parts)?;
     let (note, doubted) = (setup.note.clone(), setup.doubt.is_some());
@@ -336,10 +338,10 @@ fn read_input(environment: &Environment, place: &Place, call: &CallTool) -> Resu
     }
 }
 
-fn read_pair(pair: &str, schema: &Value) -> Result<(String, Value), String> {
+fn read_pair(pair: &str, schema: &Value) -> Result<(String, Value), ArgumentError> {
     let (name, text) = pair
         .split_once('=')
-        .ok_or_else(|| format!("`{pair}` is neither JSON nor key=value"))?;
+        .ok_or_else(|| ArgumentError::Pair(pair.to_owned()))?;
     if let Some(name) = name.strip_suffix(':') {
         return Ok((name.to_owned(), parse(&format!("`{name}`"), text)?));
     }
@@ -356,7 +358,11 @@ fn read_pair(pair: &str, schema: &Value) -> Result<(String, Value), String> {
         _ => {
             let wanted: Vec<&str> = kinds.iter().map(|kind| in_words(kind)).collect();
             let text: String = text.chars().take(VALUE_CHARS_MAX).collect();
-            Err(format!("{name}: {text:?} is not {}", wanted.join(" or ")))
+            Err(ArgumentError::Value {
+                name: name.to_owned(),
+                text,
+                wanted: wanted.join(" or "),
+            })
         }
     }
 }
@@ -412,7 +418,7 @@ mod tests {
             "n": {"type": "integer"}, "x": {"type": ["number", "null"]}, "b": {"type": "boolean"},
             "l": {"type": "array"}, "o": {"type": "object"},
         }});
-        let refused = |text| read_pair(text, &schema).unwrap_err();
+        let refused = |text| read_pair(text, &schema).unwrap_err().to_string();
         assert_eq!(refused("n=abc"), "n: \"abc\" is not an integer");
         assert_eq!(refused("n=1.5"), "n: \"1.5\" is not an integer");
         assert_eq!(refused("n="), "n: \"\" is not an integer");

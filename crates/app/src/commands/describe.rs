@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{self, chain};
+use crate::error::CommandError;
 use crate::show;
 
 /// What is asked, inside the package that ships.
@@ -68,9 +69,12 @@ pub fn run(environment: &Environment, place: &Place, describe: &Describe) -> Don
     let input = json!({ "target": describe.target, "specs": describe.toml });
     let answer = ask(&parts, tool, input);
     super::close(&parts);
-    let answer = answer.map_err(|reason| match reason.contains("code = [") {
-        true => format!("{reason}; here: `--code` with the same words"),
-        false => reason,
+    let answer = answer.map_err(|error| {
+        let reason = chain(&error);
+        CommandError::Described(match reason.contains("code = [") {
+            true => format!("{reason}; here: `--code` with the same words"),
+            false => reason,
+        })
     })?;
     if !describe.toml {
         show::json(&answer["manifest"]);
@@ -109,12 +113,16 @@ pub fn declarations(parts: &Parts, source: &Source) -> (Declarations, Vec<String
                     all.add(root, entry, spec);
                 }
             }
-            // A plain function declares nothing.
-            Err(reason) if reason.contains("is not declared with @tool") => {}
-            Err(reason) => doubts.push(format!(
-                "tool `{}`: what {entry} declares cannot be read: {reason}",
-                tool.name
-            )),
+            Err(error) => {
+                let reason = chain(&error);
+                // A plain function declares nothing.
+                if !reason.contains("is not declared with @tool") {
+                    doubts.push(format!(
+                        "tool `{}`: what {entry} declares cannot be read: {reason}",
+                        tool.name
+                    ));
+                }
+            }
         }
     }
     (all, doubts)
@@ -146,12 +154,10 @@ fn described(parts: &Parts, target: &str, code: &[String], python: Option<String
 }
 
 /// One call of such a tool, through a gate that has nothing else.
-fn ask(parts: &Parts, tool: ToolConfig, input: Value) -> Result<Map<String, Value>, String> {
-    let tool = parts
-        .tool_alone(&Config::default(), tool)
-        .map_err(|error| chain(&error))?;
+fn ask(parts: &Parts, tool: ToolConfig, input: Value) -> Result<Map<String, Value>, CommandError> {
+    let tool = parts.tool_alone(&Config::default(), tool)?;
     let mut catalog = Catalog::default();
-    catalog.add(tool).map_err(|error| error.to_string())?;
+    catalog.add(tool)?;
     let gate = compose::gate(
         parts,
         Setup {
@@ -173,16 +179,14 @@ fn ask(parts: &Parts, tool: ToolConfig, input: Value) -> Result<Map<String, Valu
     let outcome = runtime()?.block_on(gate.call(&call));
     let mut body = outcome_body(outcome);
     if body["ok"] != true {
-        return Err(body["fault"]["message"]
-            .as_str()
-            .unwrap_or("no answer")
-            .to_owned());
+        let message = body["fault"]["message"].as_str().unwrap_or("no answer");
+        return Err(CommandError::Described(message.to_owned()));
     }
     match body["output"].take() {
         Value::Object(answer) => match answer.get("error").and_then(Value::as_str) {
-            Some(error) => Err(error.to_owned()),
+            Some(error) => Err(CommandError::Described(error.to_owned())),
             None => Ok(answer),
         },
-        _ => Err(format!("{NAME}: no answer")),
+        _ => Err(CommandError::Described(format!("{NAME}: no answer"))),
     }
 }

@@ -16,6 +16,7 @@ use callgate_sandbox::{
     Cgroup, Facts, SYSCALL_PROFILES, SyscallVerdict, hosts_held, limits_held, outlook,
     syscall_verdicts,
 };
+use callgate_store::StoreError;
 use clap::Args;
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
@@ -80,11 +81,11 @@ pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
     );
     let (ok, finding) = state(&parts.paths.state);
     check("state", ok, finding);
-    let in_force = parts.in_force().map_err(|error| chain(&error))?;
+    let in_force = parts.in_force()?;
     let asked = Asked::by(&in_force);
     checks.extend(configuration(&parts, in_force));
     let mut check = |name, ok, finding: String| checks.push(Check { name, ok, finding });
-    let verdict = parts.store.verify().map_err(|error| chain(&error))?;
+    let verdict = parts.store.verify()?;
     match &verdict.bad {
         None => check(
             "chain",
@@ -173,8 +174,8 @@ pub fn run(environment: &Environment, place: &Place, doctor: &Doctor) -> Done {
 }
 
 /// The folders of toolchains that programs of callers may read by the configuration in force. R-42.
-fn toolchains(parts: &Parts) -> Result<Vec<ToolchainFolder>, String> {
-    let in_force = parts.in_force().map_err(|error| chain(&error))?;
+fn toolchains(parts: &Parts) -> Result<Vec<ToolchainFolder>, StoreError> {
+    let in_force = parts.in_force()?;
     if matches!(in_force.basis, Basis::Nothing(_)) {
         return Ok(Vec::new());
     }

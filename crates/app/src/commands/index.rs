@@ -15,6 +15,7 @@ use serde_json::json;
 use super::model;
 use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
 
 /// Pieces whose vectors are made and put together.
@@ -40,7 +41,7 @@ pub struct Index {
 
 pub fn run(environment: &Environment, place: &Place, index: &Index) -> Done {
     let parts = super::open(environment, place)?;
-    let (files, secrets) = parts.workspace_files().map_err(|error| chain(&error))?;
+    let (files, secrets) = parts.workspace_files()?;
     let state = &parts.paths.state;
     let began = parts.clock.micros();
     let mut progress = Progress::new(place.json);
@@ -51,7 +52,7 @@ pub fn run(environment: &Environment, place: &Place, index: &Index) -> Done {
     if progress.wanted {
         // A look at the folders before the one at the files, for those who watch.
         let count = vector::count(&files, scope);
-        progress.total = count.map_err(|error| chain(&error))?;
+        progress.total = count?;
     }
     let (of, cancel) = ((&files, &secrets), Cancel::new());
     let done = vector::index(of, state, scope, &cancel, &mut |report| {
@@ -77,11 +78,16 @@ pub fn run(environment: &Environment, place: &Place, index: &Index) -> Done {
 }
 
 /// Makes vectors of what has none yet, and hands them to whoever keeps the index.
-fn embed(environment: &Environment, parts: &Parts, progress: &mut Progress) -> Result<(), String> {
+fn embed(
+    environment: &Environment,
+    parts: &Parts,
+    progress: &mut Progress,
+) -> Result<(), CommandError> {
     if !parts.engine.has_model() {
         progress.clear();
         show::say("search by meaning needs a model, once; --lexical does without");
-        if let Err(reason) = model::install(environment, None) {
+        if let Err(error) = model::install(environment, None) {
+            let reason = chain(&error);
             // What has been done is worth something without it.
             show::say(&format!(
                 "words only: the model was not installed: {reason}; `callgate model install` \
@@ -91,26 +97,24 @@ fn embed(environment: &Environment, parts: &Parts, progress: &mut Progress) -> R
         }
     }
     let mut done = 0;
-    progress.total = parts.engine.unembedded().map_err(|error| chain(&error))?;
+    progress.total = parts.engine.unembedded()?;
     loop {
         progress.show(done, "vectors");
         let more = parts.engine.embed_some(EMBEDDED_AT_ONCE, &Cancel::new());
-        match more.map_err(|error| chain(&error))? {
+        match more? {
             0 => break,
             more => done += more as u64,
         }
     }
-    let store = parts.vector_store().map_err(|error| chain(&error))?;
-    store
-        .take_over(true, &Cancel::new())
-        .map(drop)
-        .map_err(|e| chain(&e))
+    let store = parts.vector_store()?;
+    store.take_over(true, &Cancel::new())?;
+    Ok(())
 }
 
 fn tell(place: &Place, state: &Path, report: &Report, took_ms: u64) -> Result<(), Failure> {
-    let db = SearchDb::open(state).map_err(|error| chain(&error))?;
+    let db = SearchDb::open(state)?;
     let counts = db.map(|db| db.counts()).transpose();
-    let counts = counts.map_err(|error| chain(&error))?.unwrap_or_default();
+    let counts = counts?.unwrap_or_default();
     if place.json {
         show::json(&json!({
             "seen": report.seen,

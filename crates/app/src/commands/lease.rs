@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::toolhost::{ToolhostPlace, load_plugin};
 use crate::cli::{Done, Failure, Place};
-use crate::compose::{self, chain};
+use crate::compose;
+use crate::error::ArgumentError;
 use crate::show;
 
 /// Grant, list and revoke single-use leases.
@@ -57,11 +58,11 @@ enum LeaseCommand {
 }
 
 /// Reads a tier.
-pub fn tier(text: &str) -> Result<Tier, String> {
+pub fn tier(text: &str) -> Result<Tier, ArgumentError> {
     let number = text.parse().ok();
     number
         .and_then(Tier::from_number)
-        .ok_or_else(|| "a tier is a number from 0 to 3".to_owned())
+        .ok_or(ArgumentError::Tier)
 }
 
 pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
@@ -80,7 +81,7 @@ pub fn run(environment: &Environment, place: &Place, lease: &Lease) -> Done {
         }
         LeaseCommand::Grant { .. } => {
             let parts = super::open(environment, place)?;
-            let setup = parts.setup().map_err(|error| chain(&error))?;
+            let setup = parts.setup()?;
             (parts, setup)
         }
         // Nothing of the configuration is needed.

@@ -92,10 +92,21 @@ impl fmt::Display for Issue {
     }
 }
 
-fn read(path: &Path, what: &str) -> Result<Vec<u8>, String> {
+/// Why a pack is not read.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    /// It is too large.
+    #[error("the {0} is larger than 10 MiB")]
+    TooLarge(&'static str),
+    /// The error of the system.
+    #[error(transparent)]
+    Io(std::io::Error),
+}
+
+fn read(path: &Path, what: &'static str) -> Result<Vec<u8>, ReadError> {
     read_path(path, MAX_STDIN_BYTES as u64).map_err(|error| match error.kind() {
-        ErrorKind::FileTooLarge => format!("the {what} is larger than 10 MiB"),
-        _ => error.to_string(),
+        ErrorKind::FileTooLarge => ReadError::TooLarge(what),
+        _ => ReadError::Io(error),
     })
 }
 
@@ -107,7 +118,7 @@ fn toolpack_issues(path: &Path) -> (Vec<Issue>, HashSet<String>) {
     };
     let bytes = match read(path, "pack") {
         Ok(bytes) => bytes,
-        Err(reason) => return not_loadable("TP-01", reason),
+        Err(error) => return not_loadable("TP-01", error.to_string()),
     };
     let pack = match Manifest::parse(&bytes) {
         Ok(pack) => pack,

@@ -13,6 +13,9 @@ use callgate_call::{Cancel, idle_only_words, names_tool};
 use callgate_doors::mcp::Server;
 use callgate_doors::mcp::http::{NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL};
 use callgate_doors::mcp::stdio::Socket;
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
+use callgate_registry::trust::Basis;
 use clap::Args;
 use hyper::Method;
 use serde_json::Value;
@@ -20,14 +23,12 @@ use serde_json::Value;
 use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use super::serve::http::PORT_DEFAULT;
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{self, chain};
+use crate::compose;
+use crate::error::{ArgumentError, CommandError};
 use crate::mcp;
 use crate::show;
 use crate::watch::Watched;
 use book::Book;
-use callgate_registry::environment::Environment;
-use callgate_registry::setup::Parts;
-use callgate_registry::trust::Basis;
 use hosts::{Host, Way};
 
 /// Where a running gate has this conversation.
@@ -69,13 +70,13 @@ pub struct Mcp {
 const PATTERN_BYTES_MAX: usize = 128;
 
 /// Reads a pattern of `--only`.
-fn pattern(text: &str) -> Result<String, String> {
+fn pattern(text: &str) -> Result<String, ArgumentError> {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./*".contains(&byte);
     match text.len() {
         1..=PATTERN_BYTES_MAX if text.bytes().all(is_known) => Ok(text.to_owned()),
-        _ => Err(format!(
-            "a pattern is a tool's name with * for anything, of at most {PATTERN_BYTES_MAX} bytes"
-        )),
+        _ => Err(ArgumentError::Pattern {
+            bytes_max: PATTERN_BYTES_MAX,
+        }),
     }
 }
 
@@ -87,7 +88,6 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     let mut relay = None;
     if !args.standalone {
         let socket = || place.paths(environment).map(|paths| paths.socket);
-        let socket = || socket().map_err(|error| chain(&error));
         if !args.only.is_empty() {
             runtime.block_on(warn_of_idle(environment, place, &args.only));
         }
@@ -100,14 +100,12 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     }
     let parts = Arc::new(super::open(environment, place)?);
     let served = runtime.block_on(async {
-        let watched = Watched::now(&parts).map_err(|error| chain(&error))?;
-        let in_force = parts.in_force().map_err(|error| chain(&error))?;
+        let watched = Watched::now(&parts)?;
+        let in_force = parts.in_force()?;
         let setup = match in_force.basis {
             // A host shows what a server says of itself, and seldom why one has ended.
             Basis::Nothing(_) => Parts::closed(&in_force),
-            _ => parts
-                .setup_in_force(in_force)
-                .map_err(|error| chain(&error))?,
+            _ => parts.setup_in_force(in_force)?,
         };
         super::warn_of_doubt(&setup);
         warn_of_patterns(setup.catalog.idle_patterns(&args.only));
@@ -118,7 +116,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
         let work = alone(&server, environment.uid, &args.only, relay, &stop);
         let (served, ended) = services.while_running(work, |_| stop.cancel()).await;
         services.stop().await;
-        served.and(ended.map_or(Ok(()), |ended| Err(chain(&ended))))
+        served.and(ended.map_or(Ok(()), |ended| Err(ended.into())))
     });
     super::close(&parts);
     served?;
@@ -162,7 +160,7 @@ async fn alone(
     only: &[String],
     relay: Option<Box<Relay<Book>>>,
     stop: &Cancel,
-) -> Result<(), String> {
+) -> Result<(), CommandError> {
     let Some(mut relay) = relay else {
         return mcp::serve_stdio(server, uid, only, stop).await;
     };
@@ -178,7 +176,7 @@ async fn alone(
 /// The settings on stdout, the words on stderr: what is printed can be piped into a file.
 fn print_config(environment: &Environment, place: &Place, args: &Mcp, host: Host) -> Done {
     let way = if args.http {
-        let paths = place.paths(environment).map_err(|error| chain(&error))?;
+        let paths = place.paths(environment)?;
         let running = paths.gate.and_then(|gate| gate.port);
         let port = args.port.or(running).unwrap_or(PORT_DEFAULT);
         Way::Http {
@@ -199,14 +197,14 @@ fn print_config(environment: &Environment, place: &Place, args: &Mcp, host: Host
 }
 
 /// This program, with everything said that a host does not hand on.
-fn stdio(environment: &Environment, place: &Place, only: &[String]) -> Result<Way, String> {
+fn stdio(environment: &Environment, place: &Place, only: &[String]) -> Result<Way, CommandError> {
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
-        None => Err(format!("{} is not UTF-8, and JSON is", path.display())),
+        None => Err(CommandError::NotUtf8(path.to_owned())),
     };
-    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    let paths = place.paths(environment)?;
     let program = std::fs::read_link(&environment.program)
-        .map_err(|error| format!("find this program: {error}"))?;
+        .map_err(CommandError::system("find this program"))?;
     let mut args = vec!["mcp".to_owned(), "--workspace".to_owned()];
     args.push(text(&paths.workspace)?);
     // A host starts its servers without most of this environment.

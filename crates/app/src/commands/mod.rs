@@ -49,20 +49,21 @@ use tokio::time::MissedTickBehavior;
 use crate::cli::Place;
 use crate::client::Client;
 use crate::compose::{self, NoState, chain};
+use crate::error::{ArgumentError, CommandError};
 use crate::services::Services;
 use crate::show;
 use crate::watch::Watched;
 
 /// Opens the workspace a command is about.
-pub fn open(environment: &Environment, place: &Place) -> Result<Parts, String> {
-    let paths = place.paths(environment).map_err(|error| chain(&error))?;
-    compose::open(environment, paths, NoState::Refused).map_err(|error| chain(&error))
+pub fn open(environment: &Environment, place: &Place) -> Result<Parts, CommandError> {
+    let paths = place.paths(environment)?;
+    Ok(compose::open(environment, paths, NoState::Refused)?)
 }
 
 /// The setup of a command that runs without the gate. Where the workspace's files are not what is
 /// in force, stderr says what is.
-pub fn setup(parts: &Parts) -> Result<Setup, String> {
-    let setup = parts.setup().map_err(|error| chain(&error))?;
+pub fn setup(parts: &Parts) -> Result<Setup, CommandError> {
+    let setup = parts.setup()?;
     warn_of_doubt(&setup);
     Ok(setup)
 }
@@ -75,13 +76,9 @@ fn warn_of_doubt(setup: &Setup) {
 
 /// The running gate. The usual one may be absent; one that was named must be there, because
 /// doing without it would use another state than was meant.
-pub async fn running_gate(place: &Place, paths: &Paths) -> Result<Option<Client>, String> {
+pub async fn running_gate(place: &Place, paths: &Paths) -> Result<Option<Client>, CommandError> {
     match (Client::connect(&paths.socket).await, &place.socket) {
-        (None, Some(named)) => Err(format!(
-            "no gate of yours answers at {socket}: start it with `callgate serve --socket {socket}`, \
-             or leave out --socket",
-            socket = named.display()
-        )),
+        (None, Some(named)) => Err(CommandError::NoGate(named.clone())),
         (client, _) => Ok(client),
     }
 }
@@ -174,8 +171,8 @@ pub struct StopSignals {
 
 impl StopSignals {
     /// Watches from now on, so that an early one is not missed.
-    pub fn watch() -> Result<Self, String> {
-        let watch = |kind| signal(kind).map_err(|error| format!("watch for signals: {error}"));
+    pub fn watch() -> Result<Self, CommandError> {
+        let watch = |kind| signal(kind).map_err(CommandError::system("watch for signals"));
         Ok(Self {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
@@ -202,21 +199,19 @@ impl StopSignals {
 }
 
 /// Reads `60`, `60s`, `500ms`, `5m`, `1h` or `30d`.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, ArgumentError> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number
-        .parse()
-        .map_err(|_| "a duration is a number with ms, s, m, h or d".to_owned())?;
+    let number: u64 = number.parse().map_err(|_| ArgumentError::Duration)?;
     let ms = match unit {
         "ms" => 1,
         "" | "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(format!("unknown unit `{unit}`: use ms, s, m, h or d")),
+        _ => return Err(ArgumentError::Unit(unit.to_owned())),
     };
     Ok(Duration::from_millis(number.saturating_mul(ms)))
 }

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place};
-use crate::compose::chain;
+use crate::error::{ArgumentError, CommandError};
 use crate::show;
 
 /// Make, check, sign, verify, install, list and remove packs of tools.
@@ -121,7 +121,7 @@ impl At<'_> {
 }
 
 pub fn run(environment: &Environment, place: &Place, pack: &Pack) -> Done {
-    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    let paths = place.paths(environment)?;
     let at = At {
         environment,
         place,
@@ -144,17 +144,18 @@ pub fn run(environment: &Environment, place: &Place, pack: &Pack) -> Done {
 }
 
 /// Reads a pack, or says where it is wrong.
-fn read(folder: &Path) -> Result<Folder, String> {
-    Folder::read(folder).map_err(|error| format!("{}: {error}", folder.display()))
+fn read(folder: &Path) -> Result<Folder, CommandError> {
+    Folder::read(folder).map_err(|error| CommandError::Pack {
+        path: folder.to_owned(),
+        error: Box::new(error),
+    })
 }
 
 /// A name for a key, which becomes the name of a file.
-fn key_name(name: &str) -> Result<&str, String> {
+fn key_name(name: &str) -> Result<&str, ArgumentError> {
     match is_pack_id(name) {
         true => Ok(name),
-        false => Err(format!(
-            "`{name}`: a key's name is at most 64 letters, digits, `_`, `-` and `.`"
-        )),
+        false => Err(ArgumentError::KeyName(name.to_owned())),
     }
 }
 

@@ -17,6 +17,7 @@ use clap::Args;
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose;
+use crate::error::CommandError;
 use crate::pilot::pilot_settings;
 use crate::show;
 
@@ -81,9 +82,9 @@ pub fn run(environment: &Environment, place: &Place, command: &PilotCommand) -> 
             ended = one(environment, &pilot, wanted) => ended,
         }
     });
-    let (progress, end, known) = ended.map_err(|error| error.to_string())?;
+    let (progress, end, known) = ended.map_err(|error| CommandError::Work(Box::new(error)))?;
     let log = keep_log(&parts.store, &parts.paths.state, &progress.header.run_id);
-    let log = log.map_err(|error| error.to_string())?;
+    let log = log.map_err(|error| CommandError::Work(Box::new(error)))?;
     report(place, &progress, &end, known, &log);
     super::close(&parts);
     Ok(exit_code(&end))
@@ -97,7 +98,7 @@ enum Wanted {
 
 /// The gate of the workspace, and what runs need beside it. A run stands alone, as all of its
 /// contract does (TH-3).
-pub fn gate_and_pilot(parts: &Parts) -> Result<(callgate_gate::Gate, PilotSettings), String> {
+pub fn gate_and_pilot(parts: &Parts) -> Result<(callgate_gate::Gate, PilotSettings), CommandError> {
     let setup = super::setup(parts)?;
     Ok((compose::gate(parts, setup), pilot_settings(parts)?))
 }
@@ -137,8 +138,11 @@ fn run_id(environment: &Environment, pilot: &Pilot<'_>) -> Result<String, PilotE
 }
 
 /// Reads a request's file.
-pub fn read(path: &Path) -> Result<RunRequest, String> {
-    let about = |reason: String| format!("{}: {reason}", path.display());
+pub fn read(path: &Path) -> Result<RunRequest, CommandError> {
+    let about = |reason: String| CommandError::Request {
+        path: path.to_owned(),
+        reason,
+    };
     let bytes = read_path(path, MAX_STDIN_BYTES as u64).map_err(|error| match error.kind() {
         ErrorKind::FileTooLarge => about("a request is 10 MiB at most".to_owned()),
         _ => about(error.to_string()),

@@ -8,6 +8,8 @@ use callgate_call::{Caller, Cancel};
 use callgate_pilot::queue_http::QueueHttp;
 use callgate_pilot::queue_work::QueueWork;
 use callgate_pilot::queue_worker::QueueWorker;
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use callgate_store::{Job, Queue};
 use serde_json::Value;
 
@@ -15,10 +17,8 @@ use super::pilot::gate_and_pilot;
 use super::serve::http;
 use super::{StopSignals, tend};
 use crate::cli::{Done, Place, runtime};
-use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
-use callgate_registry::environment::Environment;
-use callgate_registry::setup::Parts;
 
 pub fn run(
     environment: &Environment,
@@ -27,7 +27,7 @@ pub fn run(
     once: bool,
     port: Option<u16>,
 ) -> Done {
-    let queue = Arc::new(Queue::open(dir).map_err(|error| chain(&error))?);
+    let queue = Arc::new(Queue::open(dir)?);
     let parts = super::open(environment, place)?;
     if port.is_some() {
         let no_auth = false;
@@ -55,7 +55,8 @@ pub fn run(
         let stopped = stop.then(|| cancel.cancel());
         // Whichever of the two ends has the other end.
         let working = async {
-            let worked = worker.work(once).await.map_err(|error| error.to_string());
+            let worked = worker.work(once).await;
+            let worked = worked.map_err(|error| CommandError::Work(Box::new(error)));
             cancel.cancel();
             worked
         };
@@ -82,15 +83,15 @@ pub fn run(
 }
 
 /// Serves the HTTP endpoints of the queue at `port` of this machine until the work is cancelled.
-async fn serve(parts: &Parts, port: u16, work: QueueWork) -> Result<(), String> {
+async fn serve(parts: &Parts, port: u16, work: QueueWork) -> Result<(), CommandError> {
     let asked = http::Asked {
         port: Some(port),
         no_auth: false,
     };
     let (gate, owner) = (Arc::clone(&work.gate), work.caller.clone());
     let opened = http::open(parts, &gate, owner.clone(), asked).await?;
-    let tcp = opened.into_port().ok_or("no port")?;
-    let (token, _) = parts.store.owner_token().map_err(|error| chain(&error))?;
+    let tcp = opened.into_port().ok_or(CommandError::NoPort)?;
+    let (token, _) = parts.store.owner_token()?;
     let stop = Cancel::clone(&work.cancel);
     let endpoints = QueueHttp::new(gate, tcp.entrance(), owner, token.reveal(), Arc::new(work));
     show::say(&format!(

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::call;
 use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
 
 /// List the plans of this workspace, show them, tick tasks off.
@@ -76,7 +77,7 @@ fn look(
 }
 
 fn list(store: &Store, place: &Place) -> Result<(), Failure> {
-    let (heads, _) = store.plans(None, PLANS_MAX).map_err(|e| chain(&e))?;
+    let (heads, _) = store.plans(None, PLANS_MAX)?;
     if place.json {
         let plans: Vec<Value> = heads.iter().map(shown_head).collect();
         show::json(&json!({ "plans": plans }));
@@ -84,7 +85,7 @@ fn list(store: &Store, place: &Place) -> Result<(), Failure> {
     }
     let mut rows = Vec::new();
     for head in heads {
-        let tasks = store.plan(head.id).map_err(|e| chain(&e))?;
+        let tasks = store.plan(head.id)?;
         let tasks = tasks.map(|plan| plan.tasks).unwrap_or_default();
         let done = tasks.iter().filter(|task| task.status == TaskStatus::Done);
         rows.push(vec![
@@ -207,7 +208,7 @@ impl Calls<'_> {
         }
     }
 
-    fn call(&self, tool: &str, input: Value) -> Result<Result<Value, ExitCode>, String> {
+    fn call(&self, tool: &str, input: Value) -> Result<Result<Value, ExitCode>, CommandError> {
         call::output(self.environment, self.place, tool, input)
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use callgate_doors::mcp::stdio::LINE_BYTES_MAX;
 use callgate_doors::pipe::{PipeReader, PipeWriter};
+use callgate_registry::paths::PathsError;
 use callgate_wires::line::{Line, LineSplitter};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -18,6 +19,7 @@ use tokio::sync::Notify;
 use super::StopSignals;
 use crate::cli::Place;
 use crate::client::Client;
+use crate::error::CommandError;
 use crate::show;
 
 /// Longest line of a gate, which is no stranger: all that fits into its own bounds.
@@ -133,22 +135,22 @@ pub fn say_given_up(count: usize, after: Duration) {
 /// Serves by the running gate, and when that is gone by the next one. `socket` says where to look,
 /// each time anew: the next gate may be elsewhere.
 pub async fn attached<B: Book>(
-    socket: &dyn Fn() -> Result<PathBuf, String>,
+    socket: &dyn Fn() -> Result<PathBuf, PathsError>,
     pipe: &Pipe,
-) -> Result<Attached<B>, String> {
+) -> Result<Attached<B>, CommandError> {
     let Some(gate) = attach(&socket()?, pipe).await else {
         return Ok(Attached::Never);
     };
     let mut signals = StopSignals::watch()?;
     tokio::select! {
-        left = follow(gate, socket, pipe) => left.map_err(|error| format!("relay: {error}")),
+        left = follow(gate, socket, pipe) => left.map_err(CommandError::system("relay")),
         () = signals.next() => Ok(Attached::Over),
     }
 }
 
 async fn follow<B: Book>(
     mut gate: UnixStream,
-    socket: &dyn Fn() -> Result<PathBuf, String>,
+    socket: &dyn Fn() -> Result<PathBuf, PathsError>,
     pipe: &Pipe,
 ) -> io::Result<Attached<B>> {
     let mut relay = Relay::<B>::new()?;

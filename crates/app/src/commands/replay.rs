@@ -18,7 +18,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Done, Failure, Place, runtime};
-use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
 
 /// Replay a run of the pilot and name the first difference.
@@ -169,22 +169,23 @@ fn named(parts: &Parts, name: &str) -> Result<String, Failure> {
 }
 
 /// The events of a run of this workspace, or of a log. The inner error: the log was changed.
-fn events(parts: &Parts, run: &str) -> Result<Result<Vec<PilotEvent>, String>, String> {
+fn events(parts: &Parts, run: &str) -> Result<Result<Vec<PilotEvent>, String>, CommandError> {
     if is_run_id(run) {
-        let events = parts
-            .store
-            .pilot_events(run)
-            .map_err(|error| chain(&error))?;
+        let events = parts.store.pilot_events(run)?;
         return match events.is_empty() {
-            true => Err(format!("run {run} not found")),
+            true => Err(CommandError::NoRun(run.to_owned())),
             false => Ok(Ok(events)),
         };
     }
-    let about = |error: std::io::Error| format!("{run}: {error}");
     match read_path_text(run, LOG_BYTES_MAX) {
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-            Err(format!("{run}: a log is {LOG_BYTES_MAX} bytes at most"))
-        }
-        text => Ok(log::read(&text.map_err(about)?)),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => Err(CommandError::LongLog {
+            name: run.to_owned(),
+            bytes_max: LOG_BYTES_MAX,
+        }),
+        Err(source) => Err(CommandError::Log {
+            name: run.to_owned(),
+            source,
+        }),
+        Ok(text) => Ok(log::read(&text)),
     }
 }

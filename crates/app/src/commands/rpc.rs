@@ -16,17 +16,18 @@ use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_doors::rpc::http::PIPE_PROTOCOL;
 use callgate_doors::rpc::stdio::Stdio;
 use callgate_doors::rpc::{self, Peer, Rpc as Methods};
+use callgate_registry::environment::Environment;
+use callgate_registry::setup::Parts;
 use clap::Args;
 use tokio_util::task::TaskTracker;
 
 use super::StopSignals;
 use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
 use crate::cli::{Done, Place, runtime};
-use crate::compose::{self, chain};
+use crate::compose;
+use crate::error::CommandError;
 use crate::watch::Watched;
 use book::Book;
-use callgate_registry::environment::Environment;
-use callgate_registry::setup::Parts;
 
 /// Where a running gate has this conversation.
 const PIPE: Pipe = Pipe {
@@ -48,7 +49,6 @@ pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
     let mut relay = None;
     if !args.standalone {
         let socket = || place.paths(environment).map(|paths| paths.socket);
-        let socket = || socket().map_err(|error| chain(&error));
         let attached = runtime.block_on(relay::attached::<Book>(&socket, &PIPE));
         match attached? {
             Attached::Never => relay::say_alone(place),
@@ -67,9 +67,9 @@ async fn serve(
     environment: &Environment,
     parts: &Arc<Parts>,
     relay: Option<Box<Relay<Book>>>,
-) -> Result<(), String> {
+) -> Result<(), CommandError> {
     let mut signals = StopSignals::watch()?;
-    let watched = Watched::now(parts).map_err(|error| chain(&error))?;
+    let watched = Watched::now(parts)?;
     let setup = super::setup(parts)?;
     let gate = Arc::new(compose::gate(parts, setup));
     let mut services = super::services_of(parts, &gate, watched, |_| {});
@@ -101,12 +101,12 @@ async fn serve(
     calls.wait().await;
     services.stop().await;
     if let Some(ended) = ended {
-        return Err(chain(&ended));
+        return Err(ended.into());
     }
     match talked {
         // A client that went away is how this ends.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("serve JSON-RPC: {error}"))
+            Err(CommandError::system("serve JSON-RPC")(error))
         }
         _ => Ok(()),
     }

@@ -16,13 +16,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use callgate_exporters::webhook::Notifier;
+use callgate_registry::environment::Environment;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use crate::cli::{Done, Failure, Place, runtime};
 use crate::compose::{self, chain};
-use callgate_exporters::webhook::Notifier;
-use callgate_registry::environment::Environment;
+use crate::error::{ArgumentError, CommandError};
 use conduct::Conductor;
 use live::Live;
 
@@ -154,19 +155,28 @@ Exit codes, those of the first run:
 With --dry-run: 0 it would begin, 1 it would be refused or wait for an approval, 2 the command
 line is wrong.";
 
+/// The command line is wrong.
+fn usage(error: ArgumentError) -> Failure {
+    Failure::from(error).exiting(USAGE)
+}
+
+/// Nothing was run.
+fn refused(error: CommandError) -> Failure {
+    Failure::from(error).exiting(REFUSED)
+}
+
 pub fn run(environment: &Environment, place: &Place, asked: &Run) -> Done {
-    let usage = |words: String| Failure::from(words).exiting(USAGE);
-    let refused = |words: String| Failure::from(words).exiting(REFUSED);
     let order = ask::order(environment, asked).map_err(usage)?;
     tell::check_place(asked).map_err(usage)?;
     let mut parts = super::open(environment, place).map_err(refused)?;
     let notifier = Notifier::of(asked.notify.as_deref(), asked.notify_secret_env.as_deref());
     let notifier = match notifier
         .named(environment)
-        .map_err(|error| usage(chain(&error)))?
+        .map_err(|error| Failure::from(chain(&error)).exiting(USAGE))?
     {
         Some(notifier) => Some(notifier),
-        None => Notifier::configured(&parts).map_err(|error| refused(chain(&error)))?,
+        None => Notifier::configured(&parts)
+            .map_err(|error| Failure::from(chain(&error)).exiting(REFUSED))?,
     };
     let live = Arc::new(Live::new(fan::Bounds {
         depth: asked.depth,

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::run::{plain, size, summary};
 use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
 
 /// List runs, streamed ones and those of the pilot; show them, follow and export their events.
@@ -155,8 +156,7 @@ pub fn run(environment: &Environment, place: &Place, runs: &Runs) -> Done {
                     let mut file = io::BufWriter::new(file);
                     export(&mut file)?;
                     file.flush()
-                })
-                .map_err(|error| chain(&error))?;
+                })?;
             }
         }
     }
@@ -165,14 +165,14 @@ pub fn run(environment: &Environment, place: &Place, runs: &Runs) -> Done {
 }
 
 /// A reader that went away is no error of ours.
-pub fn still_read(written: io::Result<()>) -> Result<(), String> {
+pub fn still_read(written: io::Result<()>) -> Result<(), CommandError> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CommandError::Io(error)),
         _ => Ok(()),
     }
 }
 
-fn list(store: &Store, place: &Place, ls: &Ls) -> Result<(), String> {
+fn list(store: &Store, place: &Place, ls: &Ls) -> Result<(), StoreError> {
     let filter = RunFilter {
         job_id: ls.job_id.clone(),
         state: ls
@@ -188,7 +188,7 @@ fn list(store: &Store, place: &Place, ls: &Ls) -> Result<(), String> {
         Kind::Stream => RunKind::Stream,
         Kind::Pilot => RunKind::Pilot,
     });
-    let runs = kept::page(store, kind, &filter, limit, None).map_err(|e| chain(&e))?;
+    let runs = kept::page(store, kind, &filter, limit, None)?;
     if place.json {
         let lines: String = runs
             .iter()
@@ -268,10 +268,9 @@ pub fn find(store: &Store, kind: Option<RunKind>, name: &str) -> Result<KeptRun,
     }
 }
 
-fn show_run(store: &Store, place: &Place, run: &Run) -> Result<(), String> {
-    let failed = |error: StoreError| chain(&error);
-    let artifacts = store.run_artifacts(&run.run_id).map_err(failed)?;
-    let report = store.run_report(&run.run_id).map_err(failed)?;
+fn show_run(store: &Store, place: &Place, run: &Run) -> Result<(), CommandError> {
+    let artifacts = store.run_artifacts(&run.run_id)?;
+    let report = store.run_report(&run.run_id)?;
     let report: Option<Value> = report.and_then(|text| serde_json::from_slice(&text).ok());
     // An end says how many; of a run without one they are counted.
     let events = match &run.state {
@@ -339,12 +338,12 @@ fn about(run: &Run) -> String {
     text
 }
 
-fn count_events(store: &Store, run: &Run) -> Result<u64, String> {
+fn count_events(store: &Store, run: &Run) -> Result<u64, CommandError> {
     let mut count = 0;
-    let Some(mut events) = store.run_events(&run.run_id).map_err(|e| chain(&e))? else {
+    let Some(mut events) = store.run_events(&run.run_id)? else {
         return Ok(count);
     };
-    while events.next_line().map_err(|e| e.to_string())?.is_some() {
+    while events.next_line().map_err(CommandError::Io)?.is_some() {
         count += 1;
     }
     Ok(count)

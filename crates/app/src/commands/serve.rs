@@ -15,6 +15,7 @@ use std::time::Duration;
 use callgate_call::{Caller, Changes};
 use callgate_dial::Dialer;
 use callgate_exporters::otlp;
+use callgate_gate::CatalogError;
 use callgate_gate::{Catalog, Gate, Setup, Spans};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::{Parts, warnings};
@@ -24,6 +25,7 @@ use serde_json::json;
 
 use crate::cli::{Done, Place, runtime};
 use crate::compose::{self, chain};
+use crate::error::CommandError;
 use crate::freshness;
 use crate::issuer;
 use crate::mcp;
@@ -54,7 +56,7 @@ pub struct Serve {
 
 pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
     if serve.print_socket {
-        let paths = place.paths(environment).map_err(|error| chain(&error))?;
+        let paths = place.paths(environment)?;
         match place.json {
             true => show::json(&json!({ "socket": paths.socket })),
             false => show::data(&format!("{}\n", paths.socket.display())),
@@ -63,11 +65,7 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
     }
     let parts = Arc::new(super::open(environment, place)?);
     let held = hold(&parts.paths, place.socket.is_some())?;
-    let socket = parts
-        .paths
-        .usable_socket()
-        .map_err(|error| chain(&error))?
-        .to_owned();
+    let socket = parts.paths.usable_socket()?.to_owned();
     let _lock = lock(&socket)?;
     let on = (&*socket, held.as_ref());
     let ended = runtime()?.block_on(until_stopped(environment, place, serve, &parts, on))?;
@@ -75,7 +73,7 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
     super::close(&parts);
     match ended {
         None => Ok(ExitCode::SUCCESS),
-        Some(ended) => Err(chain(&ended).into()),
+        Some(ended) => Err(ended.into()),
     }
 }
 
@@ -86,10 +84,10 @@ async fn until_stopped(
     serve: &Serve,
     parts: &Arc<Parts>,
     (socket, held): (&Path, Option<&GateLock>),
-) -> Result<Option<ServiceEnded>, String> {
+) -> Result<Option<ServiceEnded>, CommandError> {
     // Before the socket is there: whoever sees it may tell us to stop.
     let mut signals = super::StopSignals::watch()?;
-    let watched = Watched::now(parts).map_err(|error| chain(&error))?;
+    let watched = Watched::now(parts)?;
     let changes = Changes::default();
     let asked = http::Asked {
         port: serve.port,
@@ -99,16 +97,14 @@ async fn until_stopped(
     let (setup, task_after) = if serve.conformance {
         (fixture(&changes)?, FIXTURE_TASK_AFTER)
     } else {
-        let setup = parts.setup().map_err(|error| chain(&error))?;
+        let setup = parts.setup()?;
         (setup, mcp::TASK_AFTER)
     };
     let doubts = warnings(&setup);
     parts.containers.begin_sweep();
     let telemetry = &http::configured(parts)?.telemetry;
     let dialer = Dialer::new(issuer::roots);
-    let (spans, exporter) = otlp::exporter(telemetry, environment, dialer)
-        .map_err(|error| chain(&error))?
-        .unzip();
+    let (spans, exporter) = otlp::exporter(telemetry, environment, dialer)?.unzip();
     let spans = spans.map(|queue| queue as Arc<dyn Spans>);
     let gate = compose::gate(parts, setup);
     let gate = Arc::new(gate.with_changes(changes).with_spans(spans));
@@ -154,7 +150,7 @@ async fn until_stopped(
     };
     let (served, ended) = services.while_running(work, stop).await;
     services.stop().await;
-    served.map_err(|error| format!("serve {}: {error}", socket.display()))?;
+    served.map_err(CommandError::file("serve", socket))?;
     Ok(ended)
 }
 
@@ -183,11 +179,11 @@ async fn collect_orphans(parts: Arc<Parts>) -> Infallible {
 const FIXTURE_TASK_AFTER: Duration = Duration::from_millis(150);
 
 /// The tools the conformance suite asks for, behind the same gate and doors as all others.
-fn fixture(changes: &Changes) -> Result<Setup, String> {
+fn fixture(changes: &Changes) -> Result<Setup, CatalogError> {
     let (tools, shelf) = callgate_tools::conformance::fixture(changes);
     let mut catalog = Catalog::default();
     for tool in tools {
-        catalog.add(tool).map_err(|error| chain(&error))?;
+        catalog.add(tool)?;
     }
     Ok(Setup {
         catalog,

@@ -7,17 +7,17 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use callgate_call::Fault;
+use callgate_registry::environment::Environment;
+use callgate_registry::paths::Paths;
 use clap::{Args, Subcommand, ValueEnum};
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Failure, Place, runtime};
+use crate::client::ClientError;
 use crate::client::{Client, Talk};
-use crate::compose::chain;
 use crate::show;
 use attach::{DetachKey, attach};
-use callgate_registry::environment::Environment;
-use callgate_registry::paths::Paths;
 
 /// List, start, attach and end terminal sessions of the running gate.
 #[derive(Args)]
@@ -85,7 +85,7 @@ impl Signal {
 }
 
 pub fn run(environment: &Environment, place: &Place, term: &Term) -> Done {
-    let paths = place.paths(environment).map_err(|error| chain(&error))?;
+    let paths = place.paths(environment)?;
     runtime()?.block_on(async {
         match &term.command {
             TermCommand::Ls => list(place, &paths).await,
@@ -130,7 +130,7 @@ async fn call(talk: &mut Talk, tool: &str, input: Value) -> Result<Value, Failur
 }
 
 /// A call of a tool, and what the gate says of it.
-async fn ask(talk: &mut Talk, tool: &str, input: Value) -> Result<Value, String> {
+async fn ask(talk: &mut Talk, tool: &str, input: Value) -> Result<Value, ClientError> {
     let body = json!({ "tool": tool, "input": input }).to_string();
     talk.ask(Method::POST, "/v1/call", body).await
 }

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place};
-use crate::compose::chain;
+use crate::error::ArgumentError;
 use crate::show;
 
 /// Make, list and revoke tokens for callers over HTTP.
@@ -51,8 +51,8 @@ enum TokenCommand {
 }
 
 /// Reads `5/s` or `0.5/s,20`. Without a burst it is a second's worth, at least one.
-fn rate(text: &str) -> Result<RateLimit, String> {
-    let wrong = || "a rate is such as 5/s, or 5/s,20 with a burst".to_owned();
+fn rate(text: &str) -> Result<RateLimit, ArgumentError> {
+    let wrong = || ArgumentError::Rate;
     let (rate, burst) = match text.split_once(',') {
         Some((rate, burst)) => (rate, Some(burst)),
         None => (text, None),
@@ -96,7 +96,7 @@ pub fn run(environment: &Environment, place: &Place, token: &Token) -> Done {
                 scope: &scope,
                 life: *expires,
             };
-            let secret = store.create_token(grant).map_err(|error| chain(&error))?;
+            let secret = store.create_token(grant)?;
             if place.json {
                 show::json(&json!({
                     "name": name,
@@ -114,7 +114,7 @@ pub fn run(environment: &Environment, place: &Place, token: &Token) -> Done {
             }
         }
         TokenCommand::List => {
-            let tokens = store.tokens().map_err(|error| chain(&error))?;
+            let tokens = store.tokens()?;
             if place.json {
                 let all: Vec<Value> = tokens.iter().map(token_json).collect();
                 show::json(&json!({ "tokens": all }));
@@ -129,7 +129,7 @@ pub fn run(environment: &Environment, place: &Place, token: &Token) -> Done {
             }
         }
         TokenCommand::Revoke { name } => {
-            let revoked = store.revoke_token(name).map_err(|error| chain(&error))?;
+            let revoked = store.revoke_token(name)?;
             if place.json {
                 show::json(&token_json(&revoked));
             } else {
@@ -137,7 +137,7 @@ pub fn run(environment: &Environment, place: &Place, token: &Token) -> Done {
             }
         }
         TokenCommand::Owner => {
-            let (secret, _) = store.owner_token().map_err(|error| chain(&error))?;
+            let (secret, _) = store.owner_token()?;
             if place.json {
                 show::json(&json!({ "token": secret.reveal() }));
             } else {

@@ -20,7 +20,8 @@ use callgate_wires::tool_protocol::{LocalRequest, REQUEST_BYTES_MAX, RequestErro
 use clap::Args;
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose;
+use crate::compose::{self, chain};
+use crate::error::CommandError;
 
 /// Run one request of the tool protocol: request on stdin, reply on stdout.
 ///
@@ -52,7 +53,8 @@ pub fn run(environment: &Environment, place: &Place, _: &Tool) -> Done {
     };
     match carry_out(environment, place, request) {
         Ok(reply) => Ok(print(&reply, ExitCode::SUCCESS)),
-        Err(message) => {
+        Err(error) => {
+            let message = chain(&error);
             let fault = Fault::Internal { message };
             Ok(print(&tool::refuse_with(&fault), ExitCode::FAILURE))
         }
@@ -77,7 +79,7 @@ fn carry_out(
     environment: &Environment,
     place: &Place,
     request: LocalRequest,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, CommandError> {
     let parts = super::open(environment, place)?;
     let roots = match roots(&parts.paths.workspace, &request) {
         Ok(roots) => roots,
@@ -104,7 +106,7 @@ fn carry_out(
         // The call ends, and its end is recorded.
         let stopped = signals.then(|| cancel.cancel());
         tokio::select! {
-            reply = tool::answer(&gate, owner, request) => Ok::<_, String>(reply),
+            reply = tool::answer(&gate, owner, request) => Ok::<_, CommandError>(reply),
             never = stopped => match never {},
         }
     })?;

@@ -15,14 +15,16 @@ use callgate_gate::Gate;
 use callgate_registry::config::Config;
 use callgate_registry::environment::Environment;
 use callgate_registry::paths::Paths;
+use callgate_registry::paths::PathsError;
 use callgate_registry::setup::{Builtins, Parts};
-use callgate_registry::workspace::{Source, SourceError};
+use callgate_registry::workspace::Source;
 use callgate_wires::toolhost::{
     CLIENT_TIMEOUT_MS_DEFAULT, Entry, Reply, TIMEOUT_MARGIN_MS, TIMEOUT_SECONDS_DEFAULT,
 };
 
 use crate::cli::{init_log, runtime};
 use crate::compose::{self, NoState, chain};
+use crate::error::CommandError;
 use crate::show;
 
 const USAGE: &str = "\
@@ -65,7 +67,7 @@ pub fn main(environment: &Environment, words: &[OsString]) -> ExitCode {
     };
     let (parts, setup, options) = match load_plugin(loading, &place, plugin) {
         Ok(loaded) => loaded,
-        Err(error) => return refuse(Entry::Run, &error, EXIT_PLUGIN),
+        Err(error) => return refuse(Entry::Run, &chain(&error), EXIT_PLUGIN),
     };
     let gate = compose::gate(&parts, setup);
     let host = host(environment, options);
@@ -102,17 +104,9 @@ pub fn tool_exec(environment: &Environment, words: &[OsString]) -> ExitCode {
     if let (None, Some(root)) = (&place.workspace, environment.os("MACHINA_ROOT")) {
         place.workspace = Some(PathBuf::from(root));
     }
-    let loaded = place.paths(environment, None).and_then(|paths| {
-        let parts =
-            compose::open(environment, paths, NoState::Borne).map_err(|error| chain(&error))?;
-        let in_force = parts.in_force().map_err(|error| chain(&error))?;
-        let options = in_force.source().map(Options::of).unwrap_or_default();
-        let setup = super::setup(&parts)?;
-        Ok((parts, setup, options))
-    });
-    let (parts, setup, options) = match loaded {
+    let (parts, setup, options) = match load_workspace(environment, &place) {
         Ok(loaded) => loaded,
-        Err(error) => return refuse(Entry::ToolExec, &error, EXIT_PLUGIN),
+        Err(error) => return refuse(Entry::ToolExec, &chain(&error), EXIT_PLUGIN),
     };
     let gate = compose::gate(&parts, setup);
     let host = for_tool_exec(environment, host(environment, options));
@@ -166,12 +160,15 @@ impl Words {
 }
 
 impl ToolhostPlace {
-    fn paths(&self, environment: &Environment, workspace: Option<&Path>) -> Result<Paths, String> {
+    fn paths(
+        &self,
+        environment: &Environment,
+        workspace: Option<&Path>,
+    ) -> Result<Paths, PathsError> {
         let workspace = workspace
             .or(self.workspace.as_deref())
             .unwrap_or_else(|| Path::new("."));
         Paths::new(environment, workspace, self.state.as_deref(), None)
-            .map_err(|error| chain(&error))
     }
 }
 
@@ -191,28 +188,40 @@ impl Options {
     }
 }
 
+/// Loads the workspace of `tool_exec`.
+fn load_workspace(
+    environment: &Environment,
+    place: &ToolhostPlace,
+) -> Result<(Parts, callgate_gate::Setup, Options), CommandError> {
+    let paths = place.paths(environment, None)?;
+    let parts = compose::open(environment, paths, NoState::Borne)?;
+    let options = parts.in_force()?.source().map(Options::of);
+    let setup = super::setup(&parts)?;
+    Ok((parts, setup, options.unwrap_or_default()))
+}
+
 /// Loads what the plugin argument names; naming it on the command line is trust. T-11, T-21.
 pub fn load_plugin(
     environment: &Environment,
     place: &ToolhostPlace,
     plugin: &OsStr,
-) -> Result<(Parts, callgate_gate::Setup, Options), String> {
+) -> Result<(Parts, callgate_gate::Setup, Options), CommandError> {
     let open = |paths: Paths, config: &Config| {
         compose::open_for(environment, paths, config, NoState::Borne)
-            .map_err(|error| format!("plugin not loadable: {}", chain(&error)))
+            .map_err(|error| CommandError::Plugin(Box::new(error)))
     };
     if plugin == "builtin" {
         let parts = open(place.paths(environment, None)?, &Config::default())?;
-        let setup = parts.builtins().map_err(|error| chain(&error))?;
+        let setup = parts.builtins()?;
         return Ok((parts, setup, Options::default()));
     }
     let path = environment.current_dir.join(plugin);
     if !path.exists() {
-        return Err(format!("plugin not found: {}", plugin.to_string_lossy()));
+        return Err(CommandError::NoPlugin(
+            plugin.to_string_lossy().into_owned(),
+        ));
     }
-    let not_loadable =
-        |error: &dyn std::error::Error| format!("plugin not loadable: {}", chain(error));
-    let source = Source::of_plugin(&path).map_err(|error: SourceError| not_loadable(&error))?;
+    let source = Source::of_plugin(&path).map_err(|error| CommandError::Plugin(Box::new(error)))?;
     let root = if path.is_dir() {
         path.as_path()
     } else {
@@ -222,7 +231,7 @@ pub fn load_plugin(
     let options = Options::of(&source);
     let setup = parts
         .setup_of(source, Builtins::Without, String::new())
-        .map_err(|error| not_loadable(&error))?;
+        .map_err(|error| CommandError::Plugin(Box::new(error)))?;
     Ok((parts, setup, options))
 }
 
@@ -284,11 +293,11 @@ fn once(gate: &Gate, host: &Host, entry: Entry, aid: &str) -> ExitCode {
     let answered = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let mut stdin = PipeReader::new(std::io::stdin().as_fd())
-                .map_err(|error| format!("open standard input: {error}"))?;
+                .map_err(CommandError::system("open standard input"))?;
             let stopping = stop_on_signal(host.stop.clone());
             tokio::select! {
                 answered = toolhost::run_once(gate, host, entry, aid, &mut stdin) => {
-                    answered.map_err(|error| format!("read standard input: {error}"))
+                    answered.map_err(CommandError::system("read standard input"))
                 }
                 never = stopping => match never {},
             }
@@ -296,7 +305,7 @@ fn once(gate: &Gate, host: &Host, entry: Entry, aid: &str) -> ExitCode {
     });
     match answered {
         Ok(Answered { bytes, code }) => print_reply(entry, bytes, code),
-        Err(error) => refuse(entry, &error, EXIT_PLUGIN),
+        Err(error) => refuse(entry, &chain(&error), EXIT_PLUGIN),
     }
 }
 
@@ -304,13 +313,13 @@ fn serve(parts: &Parts, gate: &Gate, host: &Host) -> ExitCode {
     let served = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let mut stdin = PipeReader::new(std::io::stdin().as_fd())
-                .map_err(|error| format!("open standard input: {error}"))?;
+                .map_err(CommandError::system("open standard input"))?;
             let stdout = PipeWriter::new(std::io::stdout().as_fd())
-                .map_err(|error| format!("open standard output: {error}"))?;
+                .map_err(CommandError::system("open standard output"))?;
             let stopping = stop_on_signal(host.stop.clone());
             tokio::select! {
                 served = toolhost::serve(gate, host, &mut stdin, &stdout) => {
-                    served.map_err(|error| format!("serve: {error}"))
+                    served.map_err(CommandError::system("serve"))
                 }
                 never = stopping => match never {},
                 never = super::tend(&parts.store) => match never {},
@@ -320,7 +329,7 @@ fn serve(parts: &Parts, gate: &Gate, host: &Host) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            show::complain(&error);
+            show::complain(&chain(&error));
             ExitCode::FAILURE
         }
     }

@@ -11,7 +11,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Place, runtime};
-use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
 
 /// List the tools, or show one.
@@ -61,15 +61,15 @@ pub fn run(environment: &Environment, place: &Place, tools: &Tools) -> Done {
 }
 
 /// The tools of the running gate, or else of the workspace; and the line about them.
-pub fn all(environment: &Environment, place: &Place) -> Result<(Vec<Value>, String), String> {
-    let paths = place.paths(environment).map_err(|error| chain(&error))?;
-    let asked: Result<Option<Value>, String> = runtime()?.block_on(async {
+pub fn all(environment: &Environment, place: &Place) -> Result<(Vec<Value>, String), CommandError> {
+    let paths = place.paths(environment)?;
+    let asked: Result<Option<Value>, CommandError> = runtime()?.block_on(async {
         match super::running_gate(place, &paths).await? {
             None => Ok(None),
-            Some(client) => client
-                .ask(Method::GET, "/v1/tools", String::new())
-                .await
-                .map(Some),
+            Some(client) => {
+                let asked = client.ask(Method::GET, "/v1/tools", String::new());
+                Ok(Some(asked.await?))
+            }
         }
     });
     if let Some(Value::Object(mut body)) = asked? {
@@ -86,10 +86,10 @@ pub fn all(environment: &Environment, place: &Place) -> Result<(Vec<Value>, Stri
 }
 
 /// The tools of the workspace, whether a gate runs or not; and the line about them.
-pub fn own(environment: &Environment, place: &Place) -> Result<(Vec<Value>, String), String> {
+pub fn own(environment: &Environment, place: &Place) -> Result<(Vec<Value>, String), CommandError> {
     let environment = environment.of_no_tool();
     let parts = super::open(&environment, place)?;
-    let setup = parts.setup().map_err(|error| chain(&error))?;
+    let setup = parts.setup()?;
     let tools = setup.catalog.tools().map(tool_body).collect();
     Ok((tools, setup.note))
 }

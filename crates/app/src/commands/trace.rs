@@ -4,14 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use callgate_call::Fault;
-use callgate_gate::{Found, find_trace, recent_traces};
+use callgate_gate::{Found, TraceError, find_trace, recent_traces};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
 use crate::cli::{Done, Place};
-use crate::compose::chain;
 use crate::show;
 
 /// Show what is known of a call: stages, enforcement, facts, last words.
@@ -110,8 +109,12 @@ pub fn run(environment: &Environment, place: &Place, trace: &Trace) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn recent(parts: &Parts, max: usize, keep: impl Fn(&Value) -> bool) -> Result<Vec<Value>, String> {
-    recent_traces(&parts.store, max, keep).map_err(|error| chain(&error))
+fn recent(
+    parts: &Parts,
+    max: usize,
+    keep: impl Fn(&Value) -> bool,
+) -> Result<Vec<Value>, TraceError> {
+    recent_traces(&parts.store, max, keep)
 }
 
 /// The call that is meant.
@@ -122,7 +125,7 @@ fn one(parts: &Parts, trace: &Trace) -> Result<Value, crate::cli::Failure> {
         let newest = recent(parts, 1, fits)?.into_iter().next();
         return newest.ok_or_else(|| missing("no such call yet".to_owned()));
     };
-    match find_trace(&parts.store, prefix).map_err(|error| chain(&error))? {
+    match find_trace(&parts.store, prefix)? {
         Found::One(trace) => Ok(*trace),
         Found::Nothing => Err(missing(format!(
             "nothing is known of a call {prefix}; `callgate trace list` has the newest"

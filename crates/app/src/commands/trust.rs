@@ -43,7 +43,7 @@ pub struct Trust {
 pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     let parts = super::open(environment, place)?;
     if trust.revoke {
-        let was = revoke(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+        let was = revoke(&parts.paths, &parts.store)?;
         let words = match was {
             true => "no longer trusted",
             false => "it was not trusted",
@@ -55,14 +55,12 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     let read = Source::to_copy(environment, root, Declarations::default());
     let (source, files) = match read {
         Ok(read) => read,
-        Err(SourceError::Missing(_))
-            if is_trusted(&parts.paths, &parts.store).map_err(|error| chain(&error))? =>
-        {
+        Err(SourceError::Missing(_)) if is_trusted(&parts.paths, &parts.store)? => {
             if trust.show {
-                let in_force = parts.in_force().map_err(|error| chain(&error))?;
+                let in_force = parts.in_force()?;
                 show::say(&in_force.note());
             } else {
-                let was = revoke(&parts.paths, &parts.store).map_err(|error| chain(&error))?;
+                let was = revoke(&parts.paths, &parts.store)?;
                 let words = "recorded that the configuration is removed: only built-in tools are \
                              served";
                 untrusted(place, &parts, was, words);
@@ -75,7 +73,7 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     doubts.iter().for_each(|doubt| show::warn(doubt));
     let (source, files) = match declared.is_empty() {
         true => (source, files),
-        false => Source::to_copy(environment, root, declared).map_err(|error| chain(&error))?,
+        false => Source::to_copy(environment, root, declared)?,
     };
     let unlisted = unlisted_code(root, &source.config);
     if !unlisted.is_empty() && !trust.show {
@@ -102,7 +100,7 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         show::warn(warning);
     }
     let trusted = if trust.show {
-        let in_force = parts.in_force().map_err(|error| chain(&error))?;
+        let in_force = parts.in_force()?;
         show::say(&in_force.note());
         matches!(in_force.basis, Basis::Files(_))
     } else {

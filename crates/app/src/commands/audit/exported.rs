@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::{head_json, show_records, verdict_json};
 use crate::cli::Place;
+use crate::error::CommandError;
 use crate::show;
 
 /// Whose key signed an export.
@@ -76,8 +77,8 @@ pub fn verify(
     place: &Place,
     file: &Path,
     key: Option<&[u8; 32]>,
-) -> Result<ExitCode, String> {
-    let verdict = verify_file(&mut open(file)?, None).map_err(|error| unreadable(file, &error))?;
+) -> Result<ExitCode, CommandError> {
+    let verdict = verify_file(&mut open(file)?, None).map_err(CommandError::file("read", file))?;
     let own = place.paths(environment).ok();
     let own = own.and_then(|paths| public_key_of(&paths.state));
     let Some(head) = verdict.head.as_ref().filter(|_| verdict.is_good()) else {
@@ -143,7 +144,7 @@ fn tell(verdict: &Verdict, seq: u64, key: &str, signer: Signer) {
 }
 
 /// `audit show FILE`: the records that follow one from the other; where that ends is said.
-pub fn show(place: &Place, file: &Path, filter: &Filter) -> Result<ExitCode, String> {
+pub fn show(place: &Place, file: &Path, filter: &Filter) -> Result<ExitCode, CommandError> {
     let last = filter.last.unwrap_or(usize::MAX);
     let mut newest: VecDeque<String> = VecDeque::new();
     let verdict = show_file(&mut open(file)?, None, &mut |record| {
@@ -155,7 +156,7 @@ pub fn show(place: &Place, file: &Path, filter: &Filter) -> Result<ExitCode, Str
         }
         newest.push_back(record.body.to_owned());
     });
-    let verdict = verdict.map_err(|error| unreadable(file, &error))?;
+    let verdict = verdict.map_err(CommandError::file("read", file))?;
     show_records(place, newest.iter().map(String::as_str));
     if verdict.is_good() {
         return Ok(ExitCode::SUCCESS);
@@ -173,11 +174,7 @@ fn complain(verdict: &Verdict) {
     }
 }
 
-fn open(file: &Path) -> Result<BufReader<File>, String> {
-    let opened = File::open(file).map_err(|error| format!("open {}: {error}", file.display()))?;
+fn open(file: &Path) -> Result<BufReader<File>, CommandError> {
+    let opened = File::open(file).map_err(CommandError::file("open", file))?;
     Ok(BufReader::new(opened))
-}
-
-fn unreadable(file: &Path, error: &std::io::Error) -> String {
-    format!("read {}: {error}", file.display())
 }

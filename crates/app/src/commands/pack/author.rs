@@ -15,7 +15,6 @@ use serde_json::json;
 use super::{At, DONE, about, key_name, needs, read};
 use crate::cli::Done;
 use crate::clock::SystemClock;
-use crate::compose::chain;
 use crate::show;
 
 const TOOL: &str = r#"def run(payload):
@@ -70,7 +69,7 @@ pub fn init(at: &At<'_>, folder: &Path, id: Option<&str>, tool: &str) -> Done {
         (code.as_str(), TOOL.to_owned()),
     ];
     let made = NewFolder::fill(parent, name, &files).and_then(|new| new.put(false));
-    made.map_err(|error| chain(&error))?;
+    made?;
     read(&whole)?;
     at.show(
         &json!({ "folder": whole, "id": id, "tool": tool }),
@@ -117,7 +116,7 @@ pub fn check(at: &At<'_>, folder: &Path) -> Done {
 
 pub fn keygen(at: &At<'_>, name: &str) -> Done {
     let made = at.owner.make_key(key_name(name)?);
-    let (path, signer) = made.map_err(|error| chain(&error))?;
+    let (path, signer) = made?;
     let public = signer.public().to_string();
     if at.place.json {
         show::json(&json!({ "name": name, "key": public, "file": path }));
@@ -136,11 +135,11 @@ pub fn sign(at: &At<'_>, folder: &Path, key: &str) -> Done {
     let whole = at.path(folder);
     let pack = read(&whole)?;
     let signer = at.owner.signer(key_name(key)?);
-    let signer = signer.map_err(|error| chain(&error))?;
+    let signer = signer?;
     let now = SystemClock::new(at.environment).now();
     let seal = Seal::sign(&pack, &signer, now.rfc3339());
     let written = write_file(&whole.join(SEAL_FILE), &seal.to_text(), 0o644);
-    written.map_err(|error| chain(&error))?;
+    written?;
     at.show(
         &json!({
             "id": seal.pack,

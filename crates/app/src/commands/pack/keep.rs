@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use callgate_call::OriginSource;
+use callgate_registry::pack::OwnerError;
 use callgate_registry::pack::{
     INSTALLED, LOCAL, OwnerFile, Pack, Policy, PublicKey, Standing, judge, standing,
 };
@@ -15,10 +16,11 @@ use serde_json::{Value, json};
 use super::{At, DONE, about, key_name, read};
 use crate::cli::Done;
 use crate::compose::chain;
+use crate::error::KeepError;
 use crate::show;
 
-fn owners(at: &At<'_>) -> Result<OwnerFile, String> {
-    at.owner.read().map_err(|error| chain(&error))
+fn owners(at: &At<'_>) -> Result<OwnerFile, OwnerError> {
+    at.owner.read()
 }
 
 pub fn verify(at: &At<'_>, named: &Path) -> Done {
@@ -49,7 +51,7 @@ pub fn verify(at: &At<'_>, named: &Path) -> Done {
 }
 
 /// A folder, or the id of a pack of the workspace.
-fn find(at: &At<'_>, named: &Path) -> Result<PathBuf, String> {
+fn find(at: &At<'_>, named: &Path) -> Result<PathBuf, KeepError> {
     let folder = at.path(named);
     let id = named.to_str().filter(|id| is_pack_id(id));
     if folder.is_dir() {
@@ -60,12 +62,7 @@ fn find(at: &At<'_>, named: &Path) -> Result<PathBuf, String> {
         let mut places = places.map(|place| at.workspace.join(place).join(id));
         places.find(|place| place.is_dir())
     });
-    found.ok_or_else(|| {
-        format!(
-            "{}: neither a folder nor a pack of the workspace: `callgate pack list` lists them",
-            named.display()
-        )
-    })
+    found.ok_or_else(|| KeepError::NotFound(named.to_owned()))
 }
 
 pub fn trust(at: &At<'_>, name: &str, key: PublicKey) -> Done {
@@ -84,7 +81,7 @@ pub fn trust(at: &At<'_>, name: &str, key: PublicKey) -> Done {
         }
     }
     let written = at.owner.write_keys(&keys);
-    let path = written.map_err(|error| chain(&error))?;
+    let path = written?;
     at.show(
         &json!({ "name": name, "key": key.to_string(), "file": path }),
         &format!("packs signed by {name} count now, in every workspace of yours"),
@@ -98,7 +95,7 @@ pub fn untrust(at: &At<'_>, name: &str) -> Done {
         return Err(format!("no key is called {name}: `callgate pack keys` lists them").into());
     }
     let written = at.owner.write_keys(&keys);
-    written.map_err(|error| chain(&error))?;
+    written?;
     at.show(
         &json!({ "name": name, "trusted": false }),
         &format!("packs signed by {name} no longer count"),
@@ -132,13 +129,12 @@ pub fn keys(at: &At<'_>) -> Done {
 
 /// The folder of installed packs, which must be one: a checkout may bring a link that leads
 /// elsewhere.
-fn packs_folder(at: &At<'_>) -> Result<PathBuf, String> {
+fn packs_folder(at: &At<'_>) -> Result<PathBuf, KeepError> {
     let folder = at.workspace.join(INSTALLED);
     let inside = folder.ancestors().take_while(|part| *part != at.workspace);
     let is_link = |part: &&Path| part.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
     if let Some(link) = inside.into_iter().find(is_link) {
-        let words = "is a link: packs are installed in folders of the workspace itself";
-        return Err(format!("{}: {words}", link.display()));
+        return Err(KeepError::Link(link.to_owned()));
     }
     sweep_folders(&folder);
     Ok(folder)
@@ -148,21 +144,21 @@ pub fn install(at: &At<'_>, folder: &Path, replace: bool) -> Done {
     let parent = packs_folder(at)?;
     let pack = read(&at.path(folder))?;
     let owner = at.owner.read_for(&at.workspace);
-    let owner = owner.map_err(|error| chain(&error))?;
+    let owner = owner?;
     let allowed = may_install(&pack, &owner)?;
     let id = &pack.manifest.id;
     if !replace && parent.join(id).exists() {
         let words = format!("{id} is installed already: --replace puts this one in its place");
         return Err(words.into());
     }
-    let new = NewFolder::fill(&parent, id, &pack.files.all()).map_err(|error| chain(&error))?;
+    let new = NewFolder::fill(&parent, id, &pack.files.all())?;
     // What stands on the disk is looked at again, and not what was meant to be written.
     let copy = read(new.path())?;
     let same = copy.files.digest() == pack.files.digest();
     if !same || may_install(&copy, &owner)? != allowed {
         return Err(format!("{id}: the copy is not what was read: nothing was installed").into());
     }
-    new.put(replace).map_err(|error| chain(&error))?;
+    new.put(replace)?;
     let mut body = about(&pack);
     body["standing"] = json!(allowed.word());
     body["reason"] = json!(allowed.reason());
@@ -179,27 +175,30 @@ pub fn install(at: &At<'_>, folder: &Path, replace: bool) -> Done {
     DONE
 }
 
-fn may_install(pack: &Pack, owner: &OwnerFile) -> Result<Standing, String> {
+fn may_install(pack: &Pack, owner: &OwnerFile) -> Result<Standing, KeepError> {
     let standing = standing(pack, &owner.keys);
     let allowed = owner.policy.allow_unverified_installs;
     let none = Policy::default();
     let source = OriginSource::InstalledPack;
     match judge(pack, source, &standing, allowed, &owner.policy, &none) {
         Ok(()) => Ok(standing),
-        Err(refusal) => Err(format!("{} not installed: {refusal}", pack.manifest.id)),
+        Err(refusal) => Err(KeepError::Refused {
+            pack: pack.manifest.id.clone(),
+            refusal: Box::new(refusal),
+        }),
     }
 }
 
 pub fn list(at: &At<'_>) -> Done {
-    let settings = project::settings(&at.workspace).map_err(|error| chain(&error))?;
-    let policy = project::policy(&at.workspace).map_err(|error| chain(&error))?;
+    let settings = project::settings(&at.workspace)?;
+    let policy = project::policy(&at.workspace)?;
     let owner = owners(at)?;
     let mut rows = Vec::new();
     for (parent, source) in [
         (INSTALLED, OriginSource::InstalledPack),
         (LOCAL, OriginSource::LocalPack),
     ] {
-        let names = project::folders(&at.workspace, parent).map_err(|error| chain(&error))?;
+        let names = project::folders(&at.workspace, parent)?;
         for name in names {
             let folder = at.workspace.join(parent).join(&name);
             let mut row = row(&folder, &name, source, &owner, &policy);
@@ -266,7 +265,7 @@ fn row(
 
 pub fn remove(at: &At<'_>, id: &str) -> Done {
     let parent = packs_folder(at)?;
-    let there = is_pack_id(id) && remove_folder(&parent, id).map_err(|error| chain(&error))?;
+    let there = is_pack_id(id) && remove_folder(&parent, id)?;
     if !there {
         let words = format!("{id} is not installed: `callgate pack list` lists what is");
         return Err(words.into());

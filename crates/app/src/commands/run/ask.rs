@@ -12,14 +12,15 @@ use serde_json::{Value, json};
 
 use super::{Run, proxy};
 
+use crate::error::ArgumentError;
+
 /// The longest a run takes that says nothing: a day.
 const TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The first run's input, or what is wrong with the command line.
-pub fn order(environment: &Environment, asked: &Run) -> Result<Value, String> {
+pub fn order(environment: &Environment, asked: &Run) -> Result<Value, ArgumentError> {
     if asked.parent_run_id.is_some() != (asked.attempt > 1) {
-        let words = "--parent-run-id goes with --attempt 2 and later, and with no other";
-        return Err(words.to_owned());
+        return Err(ArgumentError::Attempt);
     }
     let timeout = asked.timeout.map(|timeout| timeout.as_millis());
     let mut input = json!({
@@ -51,7 +52,7 @@ pub fn order(environment: &Environment, asked: &Run) -> Result<Value, String> {
 }
 
 /// Nothing if nothing is said of it. ST-84, ST-85.
-fn policy(asked: &Run) -> Result<Option<Value>, String> {
+fn policy(asked: &Run) -> Result<Option<Value>, ArgumentError> {
     let (buffer, flush) = (
         (asked.buffer_events, asked.buffer_bytes),
         (asked.flush_count, asked.flush_interval),
@@ -59,14 +60,12 @@ fn policy(asked: &Run) -> Result<Option<Value>, String> {
     let Some(name) = &asked.policy else {
         return match (buffer, flush) {
             ((None, None), (None, None)) => Ok(None),
-            _ => Err("bounds go with --policy buffered or --policy streaming".to_owned()),
+            _ => Err(ArgumentError::Bounds),
         };
     };
-    RunPolicy::named(name, buffer, flush).map_err(|reason| {
-        format!(
-            "--policy {name}: {reason} (--buffer-events, --buffer-bytes; --flush-count, \
-             --flush-interval)"
-        )
+    RunPolicy::named(name, buffer, flush).map_err(|reason| ArgumentError::RunPolicy {
+        name: name.clone(),
+        reason,
     })?;
     let interval = flush
         .1
@@ -87,7 +86,7 @@ fn policy(asked: &Run) -> Result<Option<Value>, String> {
     Ok(Some(policy))
 }
 
-fn job(environment: &Environment, asked: Option<&str>) -> Result<Value, String> {
+fn job(environment: &Environment, asked: Option<&str>) -> Result<Value, ArgumentError> {
     let Some(text) = asked else {
         return Ok(Value::Null);
     };
@@ -95,7 +94,10 @@ fn job(environment: &Environment, asked: Option<&str>) -> Result<Value, String> 
         Some(file) => read_file(environment, file, REQUEST_BYTES_MAX, "--job")?,
         None => text.to_owned(),
     };
-    json::parse(text.as_bytes(), DEPTH_MAX).map_err(|error| format!("--job is not JSON: {error}"))
+    json::parse(text.as_bytes(), DEPTH_MAX).map_err(|source| ArgumentError::Json {
+        name: "--job".to_owned(),
+        source,
+    })
 }
 
 /// A file that an option names, which is no longer than `max`.
@@ -103,20 +105,26 @@ pub fn read_file(
     environment: &Environment,
     file: &str,
     max: usize,
-    option: &str,
-) -> Result<String, String> {
+    option: &'static str,
+) -> Result<String, ArgumentError> {
     let path = environment.current_dir.join(Path::new(file));
-    let failed = |error: std::io::Error| format!("{option}: read {}: {error}", path.display());
     match read_path_text(&path, max as u64) {
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-            Err(format!("{option}: {} exceeds {max} bytes", path.display()))
-        }
-        text => text.map_err(failed),
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => Err(ArgumentError::LongFile {
+            option,
+            path,
+            bytes_max: max,
+        }),
+        Err(source) => Err(ArgumentError::File {
+            option,
+            path,
+            source,
+        }),
     }
 }
 
 /// Reads the name of a run, as `runs/start` takes it.
-pub fn run_id(text: &str) -> Result<String, String> {
+pub fn run_id(text: &str) -> Result<String, ArgumentError> {
     let is_first = |c: char| c.is_ascii_alphanumeric();
     let is_known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if text.len() <= 128
@@ -126,13 +134,11 @@ pub fn run_id(text: &str) -> Result<String, String> {
     {
         return Ok(text.to_owned());
     }
-    let wrong = "a run's name has up to 128 letters, digits and . _ -, begins with a letter or \
-                 digit, and is not `last`";
-    Err(wrong.to_owned())
+    Err(ArgumentError::RunName)
 }
 
 /// Reads the address of a browser.
-pub fn browser(text: &str) -> Result<String, String> {
+pub fn browser(text: &str) -> Result<String, ArgumentError> {
     let rest = text.strip_prefix("ws://");
     let rest = rest
         .or_else(|| text.strip_prefix("wss://"))
@@ -142,11 +148,11 @@ pub fn browser(text: &str) -> Result<String, String> {
     if is_address && text.chars().count() <= 2048 {
         return Ok(text.to_owned());
     }
-    Err("a browser's address is ws://HOST:PORT/… or wss://…, of at most 2048 characters".to_owned())
+    Err(ArgumentError::Browser)
 }
 
 /// Reads `4096`, `64K`, `8M`, `8G` or `1T`.
-pub fn bytes(text: &str) -> Result<u64, String> {
+pub fn bytes(text: &str) -> Result<u64, ArgumentError> {
     let (number, unit) = match text.strip_suffix(['K', 'M', 'G', 'T']) {
         Some(number) => (number, text.chars().next_back()),
         None => (text, None),
@@ -158,12 +164,11 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         Some('T') => 40,
         _ => 0,
     };
-    let wrong = "a size is a number, with K, M, G or T if it is large; from 1 to 1T";
-    let number: u64 = number.parse().map_err(|_| wrong.to_owned())?;
+    let number: u64 = number.parse().map_err(|_| ArgumentError::Size)?;
     let bytes = number.checked_mul(1 << shift);
     bytes
         .filter(|bytes| (1..=1 << 40).contains(bytes))
-        .ok_or_else(|| wrong.to_owned())
+        .ok_or(ArgumentError::Size)
 }
 
 #[cfg(test)]
@@ -172,9 +177,9 @@ mod tests {
 
     #[test]
     fn sizes() {
-        assert_eq!(bytes("4096"), Ok(4096));
-        assert_eq!(bytes("8G"), Ok(8 << 30));
-        assert_eq!(bytes("1T"), Ok(1 << 40));
+        assert_eq!(bytes("4096").ok(), Some(4096));
+        assert_eq!(bytes("8G").ok(), Some(8 << 30));
+        assert_eq!(bytes("1T").ok(), Some(1 << 40));
         for wrong in ["", "0", "G", "2T", "1g", "-1", "99999999999T"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }

@@ -20,6 +20,7 @@ use super::live::Live;
 use super::screen::{Counts, DRAW_EVERY_MS, Screen};
 use crate::commands::{StopSignals, tend};
 use crate::compose::chain;
+use crate::error::CommandError;
 
 /// Ends that are told of at a time.
 const NOTICES_MAX: usize = 8;
@@ -96,7 +97,7 @@ impl Conductor<'_> {
     }
 
     /// Runs all of it.
-    pub async fn conduct(self) -> Result<All, String> {
+    pub async fn conduct(self) -> Result<All, CommandError> {
         let mut signals = StopSignals::watch()?;
         let mut screen = Screen::new(self.asked.quiet, self.parts.clock.micros());
         let mut ticks = tokio::time::interval(Duration::from_millis(DRAW_EVERY_MS));
@@ -107,7 +108,7 @@ impl Conductor<'_> {
             // An arm that is dropped loses nothing: runs are tasks, and the rest is asked anew.
             tokio::select! {
                 over = stage.running.join_next() => match over {
-                    Some(over) => self.over(&mut stage, over.map_err(|e| format!("a run: {e}"))?),
+                    Some(over) => self.over(&mut stage, over?),
                     None => break,
                 },
                 () = signals.next() => {

@@ -6,20 +6,21 @@ use serde_json::{Value, json};
 
 use super::{Run, ask};
 
+use crate::error::ArgumentError;
+
 /// The longest file with a proxy in it.
 const FILE_BYTES_MAX: usize = 16 * 1024;
 
 /// The proxy that is asked for, as `runs/start` has it.
-pub fn read(environment: &Environment, asked: &Run) -> Result<Option<Value>, String> {
+pub fn read(environment: &Environment, asked: &Run) -> Result<Option<Value>, ArgumentError> {
     if let Some(url) = &asked.proxy {
         if url.contains('@') {
-            let words = "--proxy has no user and no password, which everybody on this machine \
-                         could read: use --proxy-from FILE or env:NAME";
-            return Err(words.to_owned());
+            return Err(ArgumentError::ProxyPassword);
         }
-        return parse(url)
-            .map(Some)
-            .map_err(|why| format!("--proxy: {why}"));
+        return parse(url).map(Some).map_err(|reason| ArgumentError::Proxy {
+            place: "--proxy".to_owned(),
+            reason,
+        });
     }
     let Some(from) = &asked.proxy_from else {
         return Ok(None);
@@ -27,11 +28,17 @@ pub fn read(environment: &Environment, asked: &Run) -> Result<Option<Value>, Str
     let text = match from.strip_prefix("env:") {
         Some(name) => environment
             .text(name)
-            .ok_or_else(|| format!("--proxy-from: {name} is not set"))?
+            .ok_or_else(|| ArgumentError::Unset {
+                option: "--proxy-from",
+                variable: name.to_owned(),
+            })?
             .to_owned(),
         None => ask::read_file(environment, from, FILE_BYTES_MAX, "--proxy-from")?,
     };
-    let read = parse(text.trim()).map_err(|why| format!("--proxy-from {from}: {why}"))?;
+    let read = parse(text.trim()).map_err(|reason| ArgumentError::Proxy {
+        place: format!("--proxy-from {from}"),
+        reason,
+    })?;
     Ok(Some(read))
 }
 

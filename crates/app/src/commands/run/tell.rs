@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use callgate_call::{Fault, RunPolicy, RunVerdict};
 use callgate_gate::Rehearsal;
+use callgate_store::StoreError;
 use callgate_store::give_file_with;
 use callgate_tools::exec::{NOT_EXECUTABLE, OUT_OF_REACH};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use super::screen::{plain, seconds, size};
 use super::{REFUSED, Run};
 use crate::cli::{Done, Failure, Place};
 use crate::compose::chain;
+use crate::error::ArgumentError;
 use crate::show;
 
 /// Other runs that did not go well and are named one by one.
@@ -44,8 +46,8 @@ pub fn all(place: &Place, asked: &Run, all: &All) -> Done {
         show::json(&report);
     }
     // What was told stays true without it, so that there is no fault to tell as data.
-    if let Err(words) = write_file(asked, &report) {
-        show::complain(&words);
+    if let Err(error) = write_file(asked, &report) {
+        show::complain(&chain(&error));
         return Ok(ExitCode::from(REFUSED));
     }
     Ok(ExitCode::from(code_of(&report)))
@@ -86,16 +88,16 @@ fn is_for_stdout(asked: &Run) -> bool {
 }
 
 /// The report where `--report` wants it, if that is a file.
-fn write_file(asked: &Run, report: &Value) -> Result<(), String> {
+fn write_file(asked: &Run, report: &Value) -> Result<(), StoreError> {
     let path = asked.report.as_deref();
     let Some(path) = path.filter(|_| !is_for_stdout(asked)) else {
         return Ok(());
     };
-    give_file_with(path, 0o644, |file| writeln!(file, "{report:#}")).map_err(|error| chain(&error))
+    give_file_with(path, 0o644, |file| writeln!(file, "{report:#}"))
 }
 
 /// Whether the report could be where `--report` wants it: asked before anything is run.
-pub fn check_place(asked: &Run) -> Result<(), String> {
+pub fn check_place(asked: &Run) -> Result<(), ArgumentError> {
     let Some(path) = asked.report.as_deref().filter(|_| !is_for_stdout(asked)) else {
         return Ok(());
     };
@@ -104,7 +106,7 @@ pub fn check_place(asked: &Run) -> Result<(), String> {
         _ => Path::new("."),
     };
     if path.is_dir() || !parent.is_dir() {
-        return Err(format!("--report {}: no file can be there", path.display()));
+        return Err(ArgumentError::ReportPlace(path.to_owned()));
     }
     Ok(())
 }
@@ -136,8 +138,8 @@ fn not_begun(place: &Place, asked: &Run, run_id: &str, fault: &Fault) -> Done {
     if is_for_stdout(asked) && !place.json {
         show::json(&report);
     }
-    if let Err(words) = write_file(asked, &report) {
-        show::complain(&words);
+    if let Err(error) = write_file(asked, &report) {
+        show::complain(&chain(&error));
     }
     Err(failure.exiting(RunVerdict::ExecutorCrash.exit_code()))
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{LOOK_EVERY, in_words, is_wanted};
 use crate::cli::Place;
 use crate::commands::run::{plain, seconds, size};
-use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
 
 /// A row of the list.
@@ -33,9 +33,9 @@ fn took(run: &PilotRun) -> Option<String> {
     }
 }
 
-pub fn show_run(store: &Store, place: &Place, run: &PilotRun) -> Result<(), String> {
-    let events = store.pilot_events(&run.run).map_err(|e| chain(&e))?;
-    let mut document = report_of_events(&events)?;
+pub fn show_run(store: &Store, place: &Place, run: &PilotRun) -> Result<(), CommandError> {
+    let events = store.pilot_events(&run.run)?;
+    let mut document = report_of_events(&events).map_err(CommandError::Report)?;
     document["run"] = KeptRun::Piloted(run.clone()).shown();
     if place.json {
         document["artifacts"] = json!([]);

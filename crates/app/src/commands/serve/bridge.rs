@@ -15,6 +15,8 @@ use callgate_registry::paths::SOCKET_PATH_BYTES_MAX;
 use callgate_wires::bridge::ToolSchema;
 
 use crate::bridge::{List, in_order, remove, schema_of, sweep, write_schema_file};
+use crate::compose::chain;
+use crate::error::CommandError;
 use crate::show;
 
 use super::socket::{Kept, remove_socket};
@@ -37,7 +39,7 @@ impl Bridge {
         state: &Path,
         gate: &Arc<Gate>,
         (caller, uid): (&Caller, u32),
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CommandError> {
         let place = BridgePaths::beside(gate_socket);
         let mut bridge = Self {
             place,
@@ -78,8 +80,8 @@ impl Bridge {
         loop {
             match changes.next().await {
                 Some(Change::Tools) | None => {
-                    if let Err(words) = self.write_schemas() {
-                        show::complain(&words);
+                    if let Err(error) = self.write_schemas() {
+                        show::complain(&chain(&error));
                     }
                 }
                 Some(Change::Prompts | Change::Resources | Change::Resource(_)) => {}
@@ -89,10 +91,9 @@ impl Bridge {
 
     /// All tools in one file, and in one for each list those of its tools that there are. One
     /// that can not be written keeps no other from it; the first error is told.
-    fn write_schemas(&self) -> Result<(), String> {
+    fn write_schemas(&self) -> Result<(), CommandError> {
         let write = |path: &Path, tools: &[ToolSchema]| {
-            write_schema_file(path, tools)
-                .map_err(|error| format!("write {}: {error}", path.display()))
+            write_schema_file(path, tools).map_err(CommandError::file("write", path))
         };
         let mut written = write(
             &self.place.schema,

@@ -19,6 +19,7 @@ use callgate_gate::Gate;
 use callgate_listener::access::Everybody;
 use callgate_listener::web::{Entrance, Names};
 use callgate_registry::setup::Parts;
+use callgate_store::StoreError;
 use tokio_util::task::TaskTracker;
 
 use super::super::StopSignals;
@@ -46,7 +47,7 @@ impl Doors {
         gate: &Arc<Gate>,
         caller: &Caller,
         task_after: Duration,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, StoreError> {
         let (closing, calls) = (Closing::default(), TaskTracker::new());
         Ok(Self {
             gate: Arc::clone(gate),

@@ -14,10 +14,12 @@ use callgate_listener::web::{Entrance, Names};
 use callgate_registry::config::{Config, HttpConfig, JwtConfig};
 use callgate_registry::setup::Parts;
 use callgate_registry::trust::Basis;
+use callgate_store::StoreError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 
 use crate::compose::chain;
+use crate::error::CommandError;
 use crate::issuer::{self, IssuerError};
 use crate::show;
 
@@ -55,13 +57,13 @@ pub async fn open(
     gate: &Arc<Gate>,
     owner: Caller,
     asked: Asked,
-) -> Result<Opened, String> {
+) -> Result<Opened, CommandError> {
     let config = configured(parts)?.http;
     if !asked.wants_port(&config) {
         return Ok(Opened::Unwanted);
     }
     if asked.no_auth && !config.hosts.is_empty() {
-        return Err("--no-auth is for this machine alone, and [http] names other hosts".to_owned());
+        return Err(CommandError::OpenToOthers);
     }
     let wanted = asked.port.or(config.port);
     let port = wanted.unwrap_or(PORT_DEFAULT);
@@ -70,10 +72,12 @@ pub async fn open(
     let (port, listener) = match bound {
         Ok(bound) => bound,
         Err(error) if wanted.is_some() => {
-            return Err(format!(
-                "listen on port {port}: {error}{}",
-                other_port(&error)
-            ));
+            let advice = other_port(&error);
+            return Err(CommandError::Port {
+                port,
+                error,
+                advice,
+            });
         }
         Err(error) => {
             let advice = other_port(&error);
@@ -146,11 +150,11 @@ impl Opened {
 
 /// Makes the owner's token, and shows it, if a port will ask for it and there is none yet. To be
 /// called before the setup is made, which masks it in what programs print. R-15.
-pub fn make_token(parts: &Parts, asked: Asked) -> Result<(), String> {
+pub fn make_token(parts: &Parts, asked: Asked) -> Result<(), CommandError> {
     if asked.no_auth || !asked.wants_port(&configured(parts)?.http) {
         return Ok(());
     }
-    let (token, is_new) = parts.store.owner_token().map_err(|error| chain(&error))?;
+    let (token, is_new) = parts.store.owner_token()?;
     if is_new {
         show::say(&format!(
             "your own token for HTTP, shown this once (again: callgate token owner): {}",
@@ -166,18 +170,17 @@ fn guard(
     gate: &Arc<Gate>,
     owner: Caller,
     config: &HttpConfig,
-) -> Result<Guard, String> {
-    let issuer = issuer(parts, config.jwt.as_ref()).map_err(|error| chain(&error))?;
-    let (token, _) = parts.store.owner_token().map_err(|error| chain(&error))?;
+) -> Result<Guard, CommandError> {
+    let issuer = issuer(parts, config.jwt.as_ref())?;
+    let (token, _) = parts.store.owner_token()?;
     let guard = Guard::new(Arc::clone(gate), owner, &token);
     guard.set_issuer(issuer);
     Ok(guard)
 }
 
 /// What the configuration in force says.
-pub fn configured(parts: &Parts) -> Result<Config, String> {
-    let in_force = parts.in_force().map_err(|error| chain(&error))?;
-    Ok(in_force.into_config())
+pub fn configured(parts: &Parts) -> Result<Config, StoreError> {
+    Ok(parts.in_force()?.into_config())
 }
 
 fn issuer(parts: &Parts, config: Option<&JwtConfig>) -> Result<Option<Issuer>, IssuerError> {

@@ -11,12 +11,14 @@ use callgate_doors::http::SameUid;
 use callgate_registry::paths::Paths;
 use callgate_store::{GateLock, running_gate};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::compose::chain;
+use crate::error::{CommandError, GateTaken};
 use crate::show;
 
 /// How often, and how long apart, a lock that nobody answers for is tried.
@@ -28,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// One gate per state: takes the lock that says so. A gate whose socket was named may serve beside
 /// the first one, which stays the one that commands find; nothing is held then.
-pub fn hold(paths: &Paths, is_named: bool) -> Result<Option<GateLock>, String> {
+pub fn hold(paths: &Paths, is_named: bool) -> Result<Option<GateLock>, GateTaken> {
     for _ in 0..LOCK_TRIES {
         match GateLock::take(&paths.state) {
             Ok(Some(held)) => return Ok(Some(held)),
@@ -47,45 +49,36 @@ pub fn hold(paths: &Paths, is_named: bool) -> Result<Option<GateLock>, String> {
             && let Some(socket) = gate.socket
             && UnixStream::connect(&socket).is_ok()
         {
-            return Err(format!(
-                "another `callgate serve` (process {}) serves this workspace at {}; stop it, or \
-                 pass --socket to start one beside it",
-                gate.pid,
-                socket.display()
-            ));
+            return Err(GateTaken::Serves {
+                pid: gate.pid,
+                socket,
+            });
         }
         // A gate that is only starting, or the half-born child of one that was killed.
         std::thread::sleep(LOCK_PAUSE);
     }
     Err(match running_gate(&paths.state) {
-        Some(gate) => format!(
-            "another `callgate serve` (process {}) has this workspace and does not answer; stop \
-             it, or pass --socket to start one beside it",
-            gate.pid
-        ),
-        None => "another `callgate serve` is starting in this workspace; pass --socket to start \
-                 one beside it"
-            .to_owned(),
+        Some(gate) => GateTaken::Silent(gate.pid),
+        None => GateTaken::Starting,
     })
 }
 
 /// One gate per socket: the lock lives and dies with its process.
-pub fn lock(socket: &Path) -> Result<OwnedFd, String> {
+pub fn lock(socket: &Path) -> Result<OwnedFd, CommandError> {
     let folder = socket.parent().unwrap_or(Path::new("/"));
-    let failed = |error: std::io::Error| format!("lock {}: {error}", socket.display());
-    make_private_folder(folder)
-        .map_err(|error| format!("make the socket's folder {}: {error}", folder.display()))?;
+    let failed = |error: Errno| CommandError::file("lock", socket)(error.into());
+    make_private_folder(folder).map_err(CommandError::file("make the socket's folder", folder))?;
     // The whole name, so that sockets which differ in their endings only have one each.
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
     let path = PathBuf::from(path);
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
+    let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
     for _ in 0..LOCK_TRIES {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(failed(error.into())),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(failed(error)),
         }
         if UnixStream::connect(socket).is_ok() {
             break;
@@ -94,10 +87,7 @@ pub fn lock(socket: &Path) -> Result<OwnedFd, String> {
         // that was killed, which has the lock until it turns into its own program.
         std::thread::sleep(LOCK_PAUSE);
     }
-    Err(format!(
-        "another `callgate serve` has {}; stop it or pass --socket",
-        socket.display()
-    ))
+    Err(GateTaken::Socket(socket.to_owned()).into())
 }
 
 fn make_private_folder(folder: &Path) -> std::io::Result<()> {
@@ -109,21 +99,21 @@ fn make_private_folder(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Removes a socket, and nothing that is none.
-pub fn remove_socket(socket: &Path) -> Result<(), String> {
+pub fn remove_socket(socket: &Path) -> Result<(), CommandError> {
     use std::os::unix::fs::FileTypeExt as _;
-    let failed = |error: std::io::Error| format!("remove {}: {error}", socket.display());
+    let failed = CommandError::file("remove", socket);
     match std::fs::symlink_metadata(socket) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(failed(error)),
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(socket).map_err(failed),
-        Ok(_) => Err(format!("{} is there and is no socket", socket.display())),
+        Ok(_) => Err(CommandError::NoSocket(socket.to_owned())),
     }
 }
 
 /// Binds the socket. We hold the lock, so what is there is stale.
-fn bind(socket: &Path) -> Result<UnixListener, String> {
+fn bind(socket: &Path) -> Result<UnixListener, CommandError> {
     remove_socket(socket)?;
-    private_listener(socket).map_err(|error| format!("bind {}: {error}", socket.display()))
+    private_listener(socket).map_err(CommandError::file("bind", socket))
 }
 
 /// A socket's file takes the mode its descriptor had, so it is 0600 from the start; the umask is
@@ -147,7 +137,7 @@ pub struct Kept {
 
 impl Kept {
     /// Binds it, for peers whose uid is `uid`.
-    pub fn bind(socket: &Path, uid: u32) -> Result<Self, String> {
+    pub fn bind(socket: &Path, uid: u32) -> Result<Self, CommandError> {
         let (anew, come) = mpsc::channel(1);
         let listener = SameUid::new(bind(socket)?, uid).renewed(come);
         let socket = socket.to_owned();
@@ -177,7 +167,7 @@ async fn keep(socket: PathBuf, anew: mpsc::Sender<UnixListener>) -> Infallible {
             _ => continue,
         }
         let folder = socket.parent().unwrap_or(Path::new("/"));
-        let made = make_private_folder(folder).map_err(|error| error.to_string());
+        let made = make_private_folder(folder).map_err(CommandError::Io);
         match made.and_then(|()| bind(&socket)) {
             Ok(listener) => {
                 complained = false;
@@ -187,7 +177,8 @@ async fn keep(socket: PathBuf, anew: mpsc::Sender<UnixListener>) -> Infallible {
             }
             Err(error) if !complained => {
                 complained = true;
-                show::warn(&format!("{} was removed: {error}", socket.display()));
+                let why = chain(&error);
+                show::warn(&format!("{} was removed: {why}", socket.display()));
             }
             Err(_) => {}
         }

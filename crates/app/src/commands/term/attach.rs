@@ -15,8 +15,10 @@ use tokio::sync::mpsc;
 use super::raw::{self, Raw};
 use super::{ask, gate, output};
 use crate::cli::{Done, Failure};
+use crate::client::ClientError;
 use crate::client::Talk;
 use crate::commands::StopSignals;
+use crate::error::CommandError;
 use crate::show;
 
 /// Bytes of one read of what is typed.
@@ -201,7 +203,7 @@ fn put(text: &str) {
 
 /// Reads what is typed on a thread of its own: a terminal that does not block would not block
 /// for the shell that gave it to us either. The thread ends with the program.
-fn read_keys(tell: mpsc::Sender<Typed>, key: DetachKey) -> Result<(), String> {
+fn read_keys(tell: mpsc::Sender<Typed>, key: DetachKey) -> Result<(), CommandError> {
     let read = move || {
         let mut buffer = [0; TYPED_BYTES];
         loop {
@@ -224,9 +226,7 @@ fn read_keys(tell: mpsc::Sender<Typed>, key: DetachKey) -> Result<(), String> {
     };
     let thread = std::thread::Builder::new().name("keys".to_owned());
     let started = thread.spawn(read);
-    started
-        .map(drop)
-        .map_err(|error| format!("read keys: {error}"))
+    started.map(drop).map_err(CommandError::system("read keys"))
 }
 
 /// Tells of the terminal's size, now and whenever it changes.
@@ -254,8 +254,8 @@ async fn type_into(mut talk: Talk, session: &str, mut keys: mpsc::Receiver<Typed
                 write(&mut talk, session, &text).await
             }
         };
-        if let Err(words) = done {
-            return Ended::Broken(words);
+        if let Err(error) = done {
+            return Ended::Broken(error.to_string());
         }
     }
     Ended::Detached
@@ -273,7 +273,7 @@ fn whole_characters(bytes: &mut Vec<u8>) -> String {
     text
 }
 
-async fn resize(talk: &mut Talk, session: &str) -> Result<(), String> {
+async fn resize(talk: &mut Talk, session: &str) -> Result<(), ClientError> {
     let Some(size) = raw::size() else {
         return Ok(());
     };
@@ -281,7 +281,7 @@ async fn resize(talk: &mut Talk, session: &str) -> Result<(), String> {
     asked(talk, "terminals/resize", input).await.map(drop)
 }
 
-async fn write(talk: &mut Talk, session: &str, text: &str) -> Result<(), String> {
+async fn write(talk: &mut Talk, session: &str, text: &str) -> Result<(), ClientError> {
     let mut rest = text;
     while !rest.is_empty() {
         let input = json!({ "session_id": session, "data": rest });
@@ -301,7 +301,7 @@ async fn write(talk: &mut Talk, session: &str, text: &str) -> Result<(), String>
 
 /// A call while attached. A session that has just ended is told of by its events; a refusal is
 /// no reason to stop showing it.
-async fn asked(talk: &mut Talk, tool: &str, input: Value) -> Result<Value, String> {
+async fn asked(talk: &mut Talk, tool: &str, input: Value) -> Result<Value, ClientError> {
     let mut answer = ask(talk, tool, input).await?;
     Ok(answer["output"].take())
 }
