@@ -115,7 +115,12 @@ impl Server {
     pub(crate) async fn answer(&self, request: &mut Request, out: &mut Vec<u8>) -> Answered {
         // Boxed: what waits has room of its own, and others need none for it.
         let given = Box::pin(self.given(request)).await;
-        written(request, (given, None), out)
+        written(
+            request.id.clone(),
+            request.era.is_modern(),
+            (given, None),
+            out,
+        )
     }
 
     /// Answers one request if nothing has to be waited for, like [`Server::answer`].
@@ -125,7 +130,10 @@ impl Server {
         out: &mut Vec<u8>,
     ) -> Attempt<Answered, Request> {
         match self.given_at_once(&mut request) {
-            Some(given) => Attempt::Done(written(&request, given, out)),
+            Some(given) => {
+                let is_modern = request.era.is_modern();
+                Attempt::Done(written(request.id, is_modern, given, out))
+            }
             None => Attempt::Pending(request),
         }
     }
@@ -324,9 +332,9 @@ const CURSOR_LIFE: Duration = Duration::from_secs(3600);
 const PAGE_ITEMS: usize = 200;
 
 /// Appends the message that tells what a request came to.
-fn written(request: &Request, (given, ticket): AtOnce, out: &mut Vec<u8>) -> Answered {
+fn written(id: Id, is_modern: bool, (given, ticket): AtOnce, out: &mut Vec<u8>) -> Answered {
     let mut answered = Answered {
-        id: request.id.clone(),
+        id,
         status: 200,
         ticket,
         silent: false,
@@ -334,14 +342,14 @@ fn written(request: &Request, (given, ticket): AtOnce, out: &mut Vec<u8>) -> Ans
     match given {
         Ok(Given::Written(result) | Given::Question(result)) => {
             out.reserve(result.len() + 64);
-            jsonrpc::open_result(&request.id, out);
+            jsonrpc::open_result(&answered.id, out);
             out.extend_from_slice(&result);
             out.push(b'}');
         }
         Ok(Given::Nothing) => answered.silent = true,
         Err(refusal) => {
-            jsonrpc::write_error(Some(&request.id), &refusal.error, out);
-            if request.era.is_modern() {
+            jsonrpc::write_error(Some(&answered.id), &refusal.error, out);
+            if is_modern {
                 answered.status = refusal.status;
             }
         }

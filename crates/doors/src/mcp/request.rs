@@ -116,9 +116,8 @@ impl Era {
     }
 }
 
-/// A message's request before its era is known.
+/// A request before its era is known, without its id.
 pub(super) struct Asked {
-    pub id: Id,
     pub method: String,
     pub params: Params,
     pub meta: RequestMeta,
@@ -127,12 +126,7 @@ pub(super) struct Asked {
 
 impl Server {
     /// Reads what a request says of itself, and looks up the tool that a call names.
-    pub(super) fn asked(
-        &self,
-        id: &Id,
-        method: String,
-        params: Option<Params>,
-    ) -> Result<Asked, RpcError> {
+    pub(super) fn asked(&self, method: String, params: Option<Params>) -> Result<Asked, RpcError> {
         let mut params = params.unwrap_or_default();
         let meta = params.take_meta()?;
         if !params.is_object() {
@@ -143,7 +137,6 @@ impl Server {
             _ => None,
         };
         Ok(Asked {
-            id: id.clone(),
             method,
             params,
             meta,
@@ -153,9 +146,8 @@ impl Server {
 
     /// A request that nothing cancels and that says nothing before its answer, until it has to
     /// wait.
-    pub(super) fn request(&self, asked: Asked, era: Era, peer: Peer) -> Request {
+    pub(super) fn request(&self, id: Id, asked: Asked, era: Era, peer: Peer) -> Request {
         let Asked {
-            id,
             method,
             mut params,
             meta,

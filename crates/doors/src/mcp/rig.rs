@@ -187,9 +187,9 @@ fn asked(server: &Server, method: &str, params: Value) -> (Request, mpsc::Receiv
     else {
         panic!("no request: {line}");
     };
-    let mut asked = server.asked(&id, method, params).unwrap();
+    let mut asked = server.asked(method, params).unwrap();
     let era = Era::modern(&mut asked.meta);
-    let mut request = server.request(asked, era, peer());
+    let mut request = server.request(id, asked, era, peer());
     request.out = out;
     request.cancel = Arc::new(Cancel::new());
     (request, said)

@@ -374,14 +374,16 @@ impl Pipe {
         method: String,
         params: Option<Params>,
     ) -> Result<Request, RpcError> {
-        let mut asked = self.server.asked(id, method, params)?;
+        let mut asked = self.server.asked(method, params)?;
         let era = if asked.meta.version.is_some() || asked.method == "server/discover" {
             asked.meta.check_modern()?;
             Era::modern(&mut asked.meta)
         } else {
             Era::Legacy(Arc::clone(&self.session))
         };
-        let mut request = self.server.request(asked, era, self.peer.clone());
+        let mut request = self
+            .server
+            .request(id.clone(), asked, era, self.peer.clone());
         request.out = self.out.clone();
         Ok(request)
     }

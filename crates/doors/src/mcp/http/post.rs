@@ -146,8 +146,8 @@ impl HttpDoor {
                 id, method, params, ..
             } => {
                 let bad = |error| Box::new(refuse(StatusCode::BAD_REQUEST, Some(&id), &error));
-                let asked = self.server.asked(&id, method, params).map_err(bad)?;
-                self.decode_request(peer, headers, asked)
+                let asked = self.server.asked(method, params).map_err(bad)?;
+                self.decode_request(peer, headers, id, asked)
             }
             Message::Notification { method, params } => {
                 if let Some(held) = self.sessions.find(&self.server, headers, &peer)
@@ -175,6 +175,7 @@ impl HttpDoor {
         &self,
         peer: Peer,
         headers: &HeaderMap,
+        id: Id,
         mut asked: Asked,
     ) -> Result<Decoded, Box<Told>> {
         let refused = |id: &Id, error: &RpcError| {
@@ -188,12 +189,12 @@ impl HttpDoor {
         let is_modern = asked.meta.version.is_some() || version == Some(MODERN);
         if is_modern {
             if let Err(error) = check_modern(headers, &asked, &peer) {
-                return refused(&asked.id, &error);
+                return refused(&id, &error);
             }
             let listens = asked.method == LISTEN;
             let era = Era::modern(&mut asked.meta);
             return Ok(Decoded {
-                request: self.server.request(asked, era, peer),
+                request: self.server.request(id, asked, era, peer),
                 held: None,
                 begins_session: false,
                 bearer: listens.then(|| kept_bearer(headers)).flatten(),
@@ -202,24 +203,24 @@ impl HttpDoor {
         if let Some(version) = version
             && !VERSIONS.contains(&version)
         {
-            return refused(&asked.id, &wire::unsupported(version));
+            return refused(&id, &wire::unsupported(version));
         }
         let begins_session = asked.method == "initialize" && !has_session;
         let held = if begins_session {
             Arc::new(Held::new(&peer))
         } else if !has_session {
             let words = "no session: begin with `initialize`, or send `_meta` as 2026-07-28 has it";
-            return refused(&asked.id, &RpcError::new(INVALID_REQUEST, words));
+            return refused(&id, &RpcError::new(INVALID_REQUEST, words));
         } else if let Some(held) = self.sessions.find(&self.server, headers, &peer) {
             held
         } else {
             let error = RpcError::new(INVALID_REQUEST, "the session has ended: begin a new one");
-            let told = refuse(StatusCode::NOT_FOUND, Some(&asked.id), &error);
+            let told = refuse(StatusCode::NOT_FOUND, Some(&id), &error);
             return Err(Box::new(told));
         };
         let era = Era::Legacy(Arc::clone(&held.session));
         Ok(Decoded {
-            request: self.server.request(asked, era, peer),
+            request: self.server.request(id, asked, era, peer),
             held: Some(held),
             begins_session,
             bearer: None,
