@@ -28,9 +28,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Of an answer, which is not looked at.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// The target of log lines, by which filters know them.
-const TARGET: &str = "callgate::notify";
-
 const SIGNATURE: HeaderName = HeaderName::from_static("callgate-signature");
 
 /// Why a webhook cannot be told of the ends of runs.
@@ -219,12 +216,12 @@ pub fn follow(parts: &Arc<Parts>) -> impl Future<Output = Infallible> + use<> {
             tokio::select! {
                 told = heard.next(), if telling.len() < TELLING_MAX => match told {
                     Told::Event(event) => begin_telling(&parts, &event, &mut telling),
-                    Told::Gap(missed) => tracing::warn!(target: TARGET, missed, "ends of runs may be untold"),
+                    Told::Gap(missed) => tracing::warn!(target: "callgate::notify", missed, "ends of runs may be untold"),
                 },
                 Some(done) = telling.join_next() => {
                     if let Ok(Err(error)) = done {
                         let why = chain(&error);
-                        tracing::warn!(target: TARGET, why, "the end of a run was not told");
+                        tracing::warn!(target: "callgate::notify", why, "the end of a run was not told");
                     }
                 }
             }
@@ -248,7 +245,7 @@ fn begin_telling(parts: &Parts, event: &Event, telling: &mut JoinSet<Result<(), 
         }
         Err(error) => {
             let why = chain(&error);
-            tracing::warn!(target: TARGET, why, "the end of a run was not told");
+            tracing::warn!(target: "callgate::notify", why, "the end of a run was not told");
         }
     }
 }
