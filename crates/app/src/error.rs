@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use callgate_call::Fault;
+use callgate_client::ClientError;
 use callgate_exporters::otlp::TelemetryError;
 use callgate_gate::{CatalogError, TraceError};
 use callgate_registry::catalog::ToolError;
@@ -19,7 +20,6 @@ use callgate_tools::vector::IndexError;
 use callgate_wires::json::JsonError;
 
 use crate::bridge::RefusedFile;
-use crate::client::ClientError;
 use crate::commands::model::ModelError;
 use crate::issuer::IssuerError;
 use crate::pilot::PilotSettingsError;

@@ -3,7 +3,6 @@
 
 mod bridge;
 mod cli;
-mod client;
 mod clock;
 mod commands;
 mod compose;

@@ -14,7 +14,7 @@ use callgate_gate::Gate;
 use callgate_registry::setup::Parts;
 
 use crate::commands::StopSignals;
-use crate::commands::relay::say_given_up;
+use crate::commands::relayed::say_given_up;
 use crate::error::CommandError;
 
 /// A call that takes longer becomes a task, where its client knows tasks.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use callgate_call::{Call, Caller, Cancel, Document, IdempotencyKey, LeaseToken, Wire, bounded};
+use callgate_client::Client;
 use callgate_doors::http::outcome_body;
 use callgate_registry::environment::Environment;
 use callgate_wires::json::{self, DEPTH_MAX};
@@ -14,7 +15,6 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Done, Failure, Place, runtime};
-use crate::client::Client;
 use crate::compose;
 use crate::error::{ArgumentError, CommandError};
 use crate::show;

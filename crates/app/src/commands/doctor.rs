@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use callgate_call::{Held, Level, Needs, TreeLimits};
+use callgate_client::Client;
 use callgate_registry::catalog::program_of;
 use callgate_registry::config::{Config, LimitsConfig, NetworkConfig, RunnerConfig};
 use callgate_registry::environment::Environment;
@@ -23,7 +24,6 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Done, Place, runtime};
-use crate::client::Client;
 use crate::compose::chain;
 use crate::show;
 

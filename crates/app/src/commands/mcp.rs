@@ -2,7 +2,6 @@
 //! `serve`, so that all its clients share one gate; stands alone where there is none, or no
 //! longer. Prints what a host's settings need to start it.
 
-pub(super) mod book;
 mod hosts;
 
 use std::path::Path;
@@ -10,6 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use callgate_call::{Cancel, idle_only_words, names_tool};
+use callgate_client::mcp_requests::McpRequests;
+use callgate_client::relay::{Attached, Pipe, RELAYED_BYTES, Relay};
 use callgate_doors::mcp::Server;
 use callgate_doors::mcp::http::{NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL};
 use callgate_doors::mcp::stdio::Socket;
@@ -20,7 +21,7 @@ use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 
-use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
+use super::relayed;
 use super::serve::http::PORT_DEFAULT;
 use crate::cli::{Done, Place, runtime};
 use crate::compose;
@@ -28,7 +29,6 @@ use crate::error::{ArgumentError, CommandError};
 use crate::mcp;
 use crate::show;
 use crate::watch::Watched;
-use book::Book;
 use hosts::{Host, Way};
 
 /// Where a running gate has this conversation.
@@ -42,6 +42,7 @@ fn pipe(only: &[String]) -> Pipe {
             NARROW_PIPE_PROTOCOL
         },
         headers: only.iter().map(header).collect(),
+        notify: relayed::say,
     }
 }
 
@@ -87,13 +88,12 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
     let runtime = runtime()?;
     let mut relay = None;
     if !args.standalone {
-        let socket = || place.paths(environment).map(|paths| paths.socket);
         if !args.only.is_empty() {
             runtime.block_on(warn_of_idle(environment, place, &args.only));
         }
-        let attached = runtime.block_on(relay::attached::<Book>(&socket, &pipe(&args.only)));
+        let attached = runtime.block_on(relayed::converse(environment, place, &pipe(&args.only)));
         match attached? {
-            Attached::Never => relay::say_alone(place),
+            Attached::Never => {}
             Attached::Over => return Ok(ExitCode::SUCCESS),
             Attached::Lost(left) => relay = Some(left),
         }
@@ -158,7 +158,7 @@ async fn alone(
     server: &Arc<Server>,
     uid: u32,
     only: &[String],
-    relay: Option<Box<Relay<Book>>>,
+    relay: Option<Box<Relay<McpRequests>>>,
     stop: &Cancel,
 ) -> Result<(), CommandError> {
     let Some(mut relay) = relay else {

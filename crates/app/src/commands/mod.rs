@@ -17,7 +17,7 @@ pub mod pack;
 pub mod pilot;
 mod pilot_queue;
 pub mod plan;
-pub mod relay;
+pub mod relayed;
 pub mod replay;
 pub mod rpc;
 pub mod run;
@@ -36,6 +36,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use callgate_client::Client;
 use callgate_exporters::webhook;
 use callgate_gate::{Gate, Setup};
 use callgate_registry::environment::Environment;
@@ -47,7 +48,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use crate::cli::Place;
-use crate::client::Client;
 use crate::compose::{self, NoState, chain};
 use crate::error::{ArgumentError, CommandError};
 use crate::services::Services;

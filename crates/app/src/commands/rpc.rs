@@ -2,14 +2,14 @@
 //! workspace's running `serve`, so that what its calls leave behind (a terminal's session) stays;
 //! stands alone where there is none, or no longer.
 
-pub(super) mod book;
-
 use std::io;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use callgate_call::{Caller, Cancel, Wire};
+use callgate_client::relay::{Attached, Pipe, RELAYED_BYTES, Relay};
+use callgate_client::rpc_requests::RpcRequests;
 use callgate_doors::http::Closing;
 use callgate_doors::mcp::stdio::Socket;
 use callgate_doors::pipe::{PipeReader, PipeWriter};
@@ -22,16 +22,16 @@ use clap::Args;
 use tokio_util::task::TaskTracker;
 
 use super::StopSignals;
-use super::relay::{self, Attached, Pipe, RELAYED_BYTES, Relay};
+use super::relayed;
 use crate::cli::{Done, Place, runtime};
 use crate::compose;
 use crate::error::CommandError;
 use crate::watch::Watched;
-use book::Book;
 
 /// Where a running gate has this conversation.
 const PIPE: Pipe = Pipe {
     headers: Vec::new(),
+    notify: relayed::say,
     path: "/rpc/pipe",
     protocol: PIPE_PROTOCOL,
 };
@@ -48,10 +48,9 @@ pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
     let runtime = runtime()?;
     let mut relay = None;
     if !args.standalone {
-        let socket = || place.paths(environment).map(|paths| paths.socket);
-        let attached = runtime.block_on(relay::attached::<Book>(&socket, &PIPE));
+        let attached = runtime.block_on(relayed::converse(environment, place, &PIPE));
         match attached? {
-            Attached::Never => relay::say_alone(place),
+            Attached::Never => {}
             Attached::Over => return Ok(ExitCode::SUCCESS),
             Attached::Lost(left) => relay = Some(left),
         }
@@ -66,7 +65,7 @@ pub fn run(environment: &Environment, place: &Place, args: &Rpc) -> Done {
 async fn serve(
     environment: &Environment,
     parts: &Arc<Parts>,
-    relay: Option<Box<Relay<Book>>>,
+    relay: Option<Box<Relay<RpcRequests>>>,
 ) -> Result<(), CommandError> {
     let mut signals = StopSignals::watch()?;
     let watched = Watched::now(parts)?;
@@ -116,7 +115,7 @@ async fn serve(
 async fn talk(
     methods: &Arc<Methods>,
     peer: Peer,
-    relay: Option<Box<Relay<Book>>>,
+    relay: Option<Box<Relay<RpcRequests>>>,
     stop: &Cancel,
 ) -> io::Result<()> {
     let Some(mut relay) = relay else {

@@ -7,6 +7,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use callgate_call::Fault;
+use callgate_client::{Client, ClientError, Talk};
 use callgate_registry::environment::Environment;
 use callgate_registry::paths::Paths;
 use clap::{Args, Subcommand, ValueEnum};
@@ -14,8 +15,6 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Failure, Place, runtime};
-use crate::client::ClientError;
-use crate::client::{Client, Talk};
 use crate::show;
 use attach::{DetachKey, attach};
 

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use callgate_client::{ClientError, Talk};
 use callgate_registry::paths::Paths;
 use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
@@ -15,8 +16,6 @@ use tokio::sync::mpsc;
 use super::raw::{self, Raw};
 use super::{ask, gate, output};
 use crate::cli::{Done, Failure};
-use crate::client::ClientError;
-use crate::client::Talk;
 use crate::commands::StopSignals;
 use crate::error::CommandError;
 use crate::show;

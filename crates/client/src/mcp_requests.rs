@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::relay;
+use crate::relay::PendingRequests;
 
 /// Longest call that is kept to be sent again. Longer ones are answered as if they had no key.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -27,7 +27,7 @@ const LOST: &str = "the gate went away before it answered: whether the call took
 
 /// What was said and not answered yet.
 #[derive(Default)]
-pub struct Book {
+pub struct McpRequests {
     in_flight: HashMap<Id, Open>,
     /// What the handshake consists of, and the ids it came under.
     session: Vec<(Option<Id>, Vec<u8>)>,
@@ -51,7 +51,7 @@ struct Envelope<'a> {
     method: Option<Cow<'a, str>>,
 }
 
-impl Book {
+impl McpRequests {
     fn note_session(&mut self, id: Option<&Id>, method: &str, line: &[u8]) {
         let is_session = matches!(
             method,
@@ -67,7 +67,7 @@ impl Book {
     }
 }
 
-impl relay::Book for Book {
+impl PendingRequests for McpRequests {
     const GRACE: Duration = GRACE;
 
     fn said(&mut self, line: &[u8]) {
@@ -188,13 +188,12 @@ fn has_key(params: Option<&Value>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::relay::Book as _;
     use super::*;
 
-    fn said(line: &str) -> Book {
-        let mut book = Book::default();
-        book.said(line.as_bytes());
-        book
+    fn said(line: &str) -> McpRequests {
+        let mut requests = McpRequests::default();
+        requests.said(line.as_bytes());
+        requests
     }
 
     /// The gate can not name whom it answers: nobody is waited for, nor told a second time.
@@ -209,9 +208,9 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
             "nonsense",
         ] {
-            let mut book = said(line);
-            assert!(book.is_quiet(), "{line}");
-            assert_eq!(book.lost(), b"", "{line}");
+            let mut requests = said(line);
+            assert!(requests.is_quiet(), "{line}");
+            assert_eq!(requests.lost(), b"", "{line}");
         }
     }
 
@@ -226,29 +225,29 @@ mod tests {
             // Refused by its id.
             (r#"{"id":7,"method":"ping"}"#, "7"),
         ] {
-            let mut book = said(line);
-            assert!(!book.is_quiet(), "{line}");
+            let mut requests = said(line);
+            assert!(!requests.is_quiet(), "{line}");
             let told = String::from_utf8(said(line).lost()).unwrap();
             assert!(told.contains(&format!("\"id\":{answer},")), "{told}");
             let answer = format!(r#"{{"jsonrpc":"2.0","id":{answer},"result":{{}}}}"#);
             let mut out = Vec::new();
-            assert!(book.answered(answer.as_bytes(), &mut out));
+            assert!(requests.answered(answer.as_bytes(), &mut out));
             assert_eq!(out, format!("{answer}\n").as_bytes());
-            assert!(book.is_quiet(), "{line}");
+            assert!(requests.is_quiet(), "{line}");
         }
     }
 
     #[test]
     fn what_was_taken_back_is_not_waited_for() {
-        let mut book = said(r#"{"jsonrpc":"2.0","id":"\u0061","method":"tools/call"}"#);
+        let mut requests = said(r#"{"jsonrpc":"2.0","id":"\u0061","method":"tools/call"}"#);
         let cancel = |id: &str| {
             format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
             )
         };
-        book.said(cancel("1").as_bytes());
-        assert!(!book.is_quiet());
-        book.said(cancel("\"a\"").as_bytes());
-        assert!(book.is_quiet());
+        requests.said(cancel("1").as_bytes());
+        assert!(!requests.is_quiet());
+        requests.said(cancel("\"a\"").as_bytes());
+        assert!(requests.is_quiet());
     }
 }

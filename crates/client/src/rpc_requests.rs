@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::relay;
+use crate::relay::PendingRequests;
 
 /// Longest message that is kept to be sent again. Longer ones are answered as if they had no key.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -26,7 +26,7 @@ const LOST: &str = "the gate went away before it answered: outcome unknown, the 
 /// What was said and not answered yet, in its order. The gate reads no more than it works on,
 /// which bounds it.
 #[derive(Default)]
-pub struct Book {
+pub struct RpcRequests {
     open: Vec<Open>,
 }
 
@@ -139,7 +139,7 @@ fn answer_key(line: &[u8]) -> Option<String> {
     Some(key(ids.iter().map(String::as_str), is_batch))
 }
 
-impl relay::Book for Book {
+impl PendingRequests for RpcRequests {
     const GRACE: Duration = Duration::MAX;
 
     fn said(&mut self, line: &[u8]) {
@@ -199,18 +199,17 @@ impl relay::Book for Book {
 
 #[cfg(test)]
 mod tests {
-    use super::relay::Book as _;
     use super::*;
 
-    fn said(lines: &[&str]) -> Book {
-        let mut book = Book::default();
-        lines.iter().for_each(|line| book.said(line.as_bytes()));
-        book
+    fn said(lines: &[&str]) -> RpcRequests {
+        let mut requests = RpcRequests::default();
+        lines.iter().for_each(|line| requests.said(line.as_bytes()));
+        requests
     }
 
-    fn heard(book: &mut Book, line: &str) -> bool {
+    fn heard(requests: &mut RpcRequests, line: &str) -> bool {
         let mut out = Vec::new();
-        let is_answer = book.answered(line.as_bytes(), &mut out);
+        let is_answer = requests.answered(line.as_bytes(), &mut out);
         assert_eq!(out, format!("{line}\n").as_bytes(), "handed on as it is");
         is_answer
     }
@@ -226,33 +225,36 @@ mod tests {
             "",
         ];
         assert!(said(&quiet).is_quiet());
-        let mut book = said(&[ONE, ONE]);
+        let mut requests = said(&[ONE, ONE]);
         for _ in 0..2 {
-            assert!(!book.is_quiet());
-            assert!(!heard(&mut book, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
+            assert!(!requests.is_quiet());
             assert!(!heard(
-                &mut book,
+                &mut requests,
+                r#"{"jsonrpc":"2.0","id":2,"result":{}}"#
+            ));
+            assert!(!heard(
+                &mut requests,
                 r#"{"jsonrpc":"2.0","method":"x","params":{"id":1.50}}"#
             ));
             assert!(heard(
-                &mut book,
+                &mut requests,
                 r#"{"jsonrpc":"2.0","id":1.50,"result":{}}"#
             ));
         }
-        assert!(book.is_quiet());
+        assert!(requests.is_quiet());
     }
 
     #[test]
     fn batches_are_answered_whole() {
         let batch = r#"[{"jsonrpc":"2.0","id":"a","method":"x"},7,{"jsonrpc":"2.0","method":"x"}]"#;
-        let mut book = said(&[r#"{"jsonrpc":"2.0","id":"a","method":"x"}"#, batch]);
+        let mut requests = said(&[r#"{"jsonrpc":"2.0","id":"a","method":"x"}"#, batch]);
         assert!(heard(
-            &mut book,
+            &mut requests,
             r#"[{"jsonrpc":"2.0","id":"a","result":1},{"jsonrpc":"2.0","id":null,"error":{}}]"#
         ));
-        assert_eq!(book.open.len(), 1);
-        let mut book = said(&[batch]);
-        let told = String::from_utf8(book.lost()).unwrap();
+        assert_eq!(requests.open.len(), 1);
+        let mut requests = said(&[batch]);
+        let told = String::from_utf8(requests.lost()).unwrap();
         let (answer, gap) = told.split_once('\n').unwrap();
         let answer: Value = serde_json::from_str(answer).unwrap();
         assert_eq!(
@@ -261,7 +263,7 @@ mod tests {
         );
         assert_eq!(answer[0]["error"]["data"], json!({ "outcome": "unknown" }));
         assert_eq!(gap.as_bytes(), GAP);
-        assert!(book.is_quiet());
+        assert!(requests.is_quiet());
     }
 
     #[test]
@@ -269,9 +271,9 @@ mod tests {
         let keyed = r#"{"jsonrpc":"2.0","id":2,"method":"a","callgate":{"idempotency_key":"k"}}"#;
         let batch = format!("[{keyed}]");
         let mixed = format!("[{keyed},{ONE}]");
-        let mut book = said(&[keyed, ONE, &batch, &mixed]);
-        let told = String::from_utf8(book.lost()).unwrap();
+        let mut requests = said(&[keyed, ONE, &batch, &mixed]);
+        let told = String::from_utf8(requests.lost()).unwrap();
         assert_eq!(told.lines().count(), 3, "{told}");
-        assert_eq!(book.again(), format!("{keyed}\n{batch}\n").as_bytes());
+        assert_eq!(requests.again(), format!("{keyed}\n{batch}\n").as_bytes());
     }
 }

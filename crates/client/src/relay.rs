@@ -1,8 +1,9 @@
 //! What lies between a client on our pipes and the gate that serves it, in lines. It knows what
-//! the client waits for (its `Book`, which each wire keeps in its own way), so that the
+//! the client waits for (its [`PendingRequests`], which each wire keeps in its own way), so that the
 //! conversation outlives the gate: it goes on with the next one, or with one of this process.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -10,17 +11,12 @@ use std::time::Duration;
 
 use callgate_doors::mcp::stdio::LINE_BYTES_MAX;
 use callgate_doors::pipe::{PipeReader, PipeWriter};
-use callgate_registry::paths::PathsError;
 use callgate_wires::line::{Line, LineSplitter};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
-use super::StopSignals;
-use crate::cli::Place;
-use crate::client::Client;
-use crate::error::CommandError;
-use crate::show;
+use crate::Client;
 
 /// Longest line of a gate, which is no stranger: all that fits into its own bounds.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -28,7 +24,7 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const RELAYED_BYTES: usize = 64 * 1024;
 
 /// What was said and not answered yet, as a wire knows it.
-pub trait Book: Default {
+pub trait PendingRequests: Default {
     /// How long a client that asks nothing more may wait for its answers, and leave them unread.
     const GRACE: Duration;
 
@@ -66,9 +62,10 @@ pub struct Relay<B> {
     /// Standard input again, to notice its end while somebody else reads it.
     asks: PipeReader,
     stdout: PipeWriter,
-    book: RefCell<B>,
+    requests: RefCell<B>,
     /// Rung with each answer.
     answer: Notify,
+    notify: fn(Notice),
 }
 
 /// What the client says, in lines.
@@ -108,52 +105,45 @@ pub struct Pipe {
     pub protocol: &'static str,
     /// What else the request for it says; printable ASCII.
     pub headers: Vec<(&'static str, String)>,
+    /// Shows a person what happens.
+    pub notify: fn(Notice),
 }
 
-/// Says that nobody answers at a socket that was named. Where none was, standing alone is as usual
-/// as being attached.
-pub fn say_alone(place: &Place) {
-    if let Some(socket) = &place.socket {
-        let socket = socket.display();
-        show::say(&format!(
-            "no gate of yours answers at {socket}: serving alone"
-        ));
-    }
-}
-
-/// Says that so many requests are not waited for any longer, since nobody asks anything more.
-pub fn say_given_up(count: usize, after: Duration) {
-    if count > 0 {
-        let (seconds, ending) = (after.as_secs(), if count == 1 { "" } else { "s" });
-        show::warn(&format!(
-            "the input ended {seconds} s ago: {count} request{ending} without an answer so far \
-             will get none, and what runs of it is ended"
-        ));
-    }
+/// What a person is to know of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// No gate answers any more, so the process serves by itself.
+    GateGone,
+    /// Requests that get no answer, because the input ended so long ago.
+    GivenUp {
+        /// How many.
+        count: usize,
+        /// How long ago.
+        after: Duration,
+    },
 }
 
 /// Serves by the running gate, and when that is gone by the next one. `socket` says where to look,
 /// each time anew: the next gate may be elsewhere.
-pub async fn attached<B: Book>(
-    socket: &dyn Fn() -> Result<PathBuf, PathsError>,
+pub async fn attached<B: PendingRequests>(
+    gate: UnixStream,
+    socket: &dyn Fn() -> Option<PathBuf>,
     pipe: &Pipe,
-) -> Result<Attached<B>, CommandError> {
-    let Some(gate) = attach(&socket()?, pipe).await else {
-        return Ok(Attached::Never);
-    };
-    let mut signals = StopSignals::watch()?;
+    stop: impl Future<Output = ()>,
+) -> io::Result<Attached<B>> {
+    // Told to stop, the conversation is dropped as it is: its client sees the end of the pipe.
     tokio::select! {
-        left = follow(gate, socket, pipe) => left.map_err(CommandError::system("relay")),
-        () = signals.next() => Ok(Attached::Over),
+        left = follow(gate, socket, pipe) => left,
+        () = stop => Ok(Attached::Over),
     }
 }
 
-async fn follow<B: Book>(
+async fn follow<B: PendingRequests>(
     mut gate: UnixStream,
-    socket: &dyn Fn() -> Result<PathBuf, PathsError>,
+    socket: &dyn Fn() -> Option<PathBuf>,
     pipe: &Pipe,
 ) -> io::Result<Attached<B>> {
-    let mut relay = Relay::<B>::new()?;
+    let mut relay = Relay::<B>::new(pipe.notify)?;
     loop {
         if relay.carry(gate).await == Ended::Client {
             return Ok(Attached::Over);
@@ -163,13 +153,13 @@ async fn follow<B: Book>(
             return Ok(Attached::Over);
         }
         let next = match socket() {
-            Ok(socket) => attach(&socket, pipe).await,
-            Err(_) => None,
+            Some(socket) => attach(&socket, pipe).await,
+            None => None,
         };
         gate = match next {
             Some(gate) => gate,
             None => {
-                show::say("the gate is gone: serving alone");
+                (pipe.notify)(Notice::GateGone);
                 return Ok(Attached::Lost(Box::new(relay)));
             }
         };
@@ -177,7 +167,7 @@ async fn follow<B: Book>(
 }
 
 /// A conversation with the gate at `socket`; `None` if none answers there.
-async fn attach(socket: &Path, pipe: &Pipe) -> Option<UnixStream> {
+pub async fn attach(socket: &Path, pipe: &Pipe) -> Option<UnixStream> {
     let client = Client::connect(socket).await?;
     upgraded(client.into_stream(), pipe).await.ok()
 }
@@ -188,6 +178,7 @@ async fn upgraded(mut stream: UnixStream, pipe: &Pipe) -> io::Result<UnixStream>
         path,
         protocol,
         headers,
+        notify: _,
     } = pipe;
     let mut request = format!(
         "GET {path} HTTP/1.1\r\nHost: gate\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n"
@@ -213,9 +204,9 @@ async fn upgraded(mut stream: UnixStream, pipe: &Pipe) -> io::Result<UnixStream>
     }
 }
 
-impl<B: Book> Relay<B> {
+impl<B: PendingRequests> Relay<B> {
     /// Between standard input and output. Must be called inside a runtime.
-    fn new() -> io::Result<Self> {
+    fn new(notify: fn(Notice)) -> io::Result<Self> {
         let input = Input {
             stdin: PipeReader::new(io::stdin().as_fd())?,
             lines: LineSplitter::new(LINE_BYTES_MAX),
@@ -227,8 +218,9 @@ impl<B: Book> Relay<B> {
             input,
             asks: PipeReader::new(io::stdin().as_fd())?,
             stdout: PipeWriter::new(io::stdout().as_fd())?,
-            book: RefCell::default(),
+            requests: RefCell::default(),
             answer: Notify::new(),
+            notify,
         })
     }
 
@@ -236,23 +228,24 @@ impl<B: Book> Relay<B> {
     pub async fn carry(&mut self, gate: impl AsyncRead + AsyncWrite) -> Ended {
         let (from, to) = tokio::io::split(gate);
         let heard = Heard {
-            book: &self.book,
+            requests: &self.requests,
             asks: &self.asks,
             stdout: &self.stdout,
             answer: &self.answer,
+            notify: self.notify,
         };
         let up = async {
             // A gate that reads no more has hung up, which `down` will notice.
             let _ = heard.up(&mut self.input, to).await;
-            std::future::pending::<()>().await;
+            std::future::pending::<Infallible>().await
         };
         let gone = tokio::select! {
             done = heard.down(from) => done.is_err(),
-            () = up => unreachable!("waits for the gate to hang up"),
+            never = up => match never {},
         };
         // A gate that goes while its client waits for the last answers is lost like any other.
         let is_done = self.input.is_over && self.input.unsent.is_empty();
-        match gone || is_done && self.book.get_mut().is_quiet() {
+        match gone || is_done && self.requests.get_mut().is_quiet() {
             true => Ended::Client,
             false => Ended::Gate,
         }
@@ -261,7 +254,7 @@ impl<B: Book> Relay<B> {
     /// Waits until there is something for another gate to do, which so long may take to start;
     /// false if there will be nothing.
     async fn wait(&mut self) -> bool {
-        let kept = self.book.get_mut().has_kept() || !self.input.unsent.is_empty();
+        let kept = self.requests.get_mut().has_kept() || !self.input.unsent.is_empty();
         if !kept {
             self.input.hear().await;
         }
@@ -270,7 +263,7 @@ impl<B: Book> Relay<B> {
 
     /// Tells the client of the calls that were lost with their gate.
     async fn tell_lost(&mut self) -> io::Result<()> {
-        let told = self.book.get_mut().lost();
+        let told = self.requests.get_mut().lost();
         let patience = B::GRACE;
         self.stdout
             .write_to_client(&told, &self.asks, patience)
@@ -311,7 +304,7 @@ impl Input {
 /// between, so that no answer comes first. What it did not get stays.
 async fn send(
     unsent: &mut Vec<u8>,
-    book: &RefCell<impl Book>,
+    requests: &RefCell<impl PendingRequests>,
     mut to: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let mut sent = 0;
@@ -323,7 +316,7 @@ async fn send(
         let newline = unsent[..sent].iter().rposition(|&byte| byte == b'\n');
         let whole = newline.map_or(0, |at| at + 1);
         for line in unsent[..whole].split_inclusive(|&byte| byte == b'\n') {
-            book.borrow_mut().said(&line[..line.len() - 1]);
+            requests.borrow_mut().said(&line[..line.len() - 1]);
         }
         unsent.drain(..whole);
         sent -= whole;
@@ -333,30 +326,32 @@ async fn send(
 
 /// The client's side while a gate serves it.
 struct Heard<'a, B> {
-    book: &'a RefCell<B>,
+    requests: &'a RefCell<B>,
     asks: &'a PipeReader,
     stdout: &'a PipeWriter,
     answer: &'a Notify,
+    notify: fn(Notice),
 }
 
-impl<B: Book> Heard<'_, B> {
+impl<B: PendingRequests> Heard<'_, B> {
     /// What the client says, to the gate: first what an earlier gate has heard already.
     async fn up(&self, input: &mut Input, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
-        let again = self.book.borrow().again();
+        let again = self.requests.borrow().again();
         to.write_all(&again).await?;
         loop {
             input.take_lines();
-            send(&mut input.unsent, self.book, &mut to).await?;
+            send(&mut input.unsent, self.requests, &mut to).await?;
             if input.is_over {
                 // The gate would end what runs; its client may still wait for it.
                 tokio::select! {
                     () = self.all_answered() => {}
                     () = self.stdout.unheard() => {}
                     () = tokio::time::sleep(B::GRACE) => {
-                        say_given_up(self.book.borrow().waited_for(), B::GRACE);
+                        let count = self.requests.borrow().waited_for();
+                        (self.notify)(Notice::GivenUp { count, after: B::GRACE });
                     }
                 }
-                self.book.borrow_mut().forget();
+                self.requests.borrow_mut().forget();
                 return to.shutdown().await;
             }
             input.hear().await;
@@ -376,7 +371,7 @@ impl<B: Book> Heard<'_, B> {
             }
             while let Some(line) = lines.next_line() {
                 if let Line::Text(line) = line
-                    && self.book.borrow_mut().answered(line, &mut batch)
+                    && self.requests.borrow_mut().answered(line, &mut batch)
                 {
                     self.answer.notify_one();
                 }
@@ -390,7 +385,7 @@ impl<B: Book> Heard<'_, B> {
 
     /// Waits until nothing is left to wait for.
     async fn all_answered(&self) {
-        while !self.book.borrow().is_quiet() {
+        while !self.requests.borrow().is_quiet() {
             self.answer.notified().await;
         }
     }
@@ -401,9 +396,9 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
-    use super::super::mcp::book::Book as McpBook;
-    use super::super::rpc::book::Book as RpcBook;
     use super::*;
+    use crate::mcp_requests::McpRequests;
+    use crate::rpc_requests::RpcRequests;
 
     /// Takes so many bytes, at most three at a time, and then breaks.
     struct Breaks(usize);
@@ -433,16 +428,16 @@ mod tests {
 
     /// A call counts as made once the gate has its whole line, and is kept for the next gate
     /// otherwise, wherever the gate went away.
-    async fn what_no_gate_got_is_kept<B: Book>() {
+    async fn what_no_gate_got_is_kept<B: PendingRequests>() {
         let line =
             |id: u8| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n");
         let all = line(1) + &line(2) + &line(3);
         for taken in 0..=all.len() {
-            let (mut unsent, book) = (all.clone().into_bytes(), RefCell::<B>::default());
-            let sent = send(&mut unsent, &book, Breaks(taken)).await;
+            let (mut unsent, requests) = (all.clone().into_bytes(), RefCell::<B>::default());
+            let sent = send(&mut unsent, &requests, Breaks(taken)).await;
             assert_eq!(sent.is_ok(), taken == all.len(), "{taken}");
             let whole = taken / line(1).len();
-            let told = String::from_utf8(book.borrow_mut().lost()).unwrap();
+            let told = String::from_utf8(requests.borrow_mut().lost()).unwrap();
             assert_eq!(told.matches("\"error\"").count(), whole, "{taken}: {told}");
             assert_eq!(unsent, &all.as_bytes()[whole * line(1).len()..], "{taken}");
         }
@@ -450,7 +445,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_that_were_cut() {
-        what_no_gate_got_is_kept::<McpBook>().await;
-        what_no_gate_got_is_kept::<RpcBook>().await;
+        what_no_gate_got_is_kept::<McpRequests>().await;
+        what_no_gate_got_is_kept::<RpcRequests>().await;
     }
 }
