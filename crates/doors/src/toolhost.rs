@@ -15,7 +15,7 @@ use callgate_call::{
     Call, Caller, Cancel, Document, Fault, IdempotencyKey, LeaseToken, Outcome, ReplayWindow,
     SlotChange, Slots, Tier, Wire,
 };
-use callgate_gate::{Gate, LeaseRequest, Ticket};
+use callgate_gate::{FoundTool, Gate, LeaseRequest, Ticket};
 use callgate_wires::line::{Line, LineSplitter};
 use callgate_wires::toolhost::{
     self as wire, Entry, IDEMP_DEFAULT_TTL_MS, IDEMP_MAX_ENTRIES, LeaseCommand, LeaseIssued,
@@ -100,9 +100,9 @@ pub async fn run_once(
     stdin: &mut PipeReader,
 ) -> io::Result<Answered> {
     // An unknown AID answers without reading stdin.
-    let known = gate.catalog().find(aid).map(|_| ());
-    if let Err(fault) = known {
-        let ticket = gate.refuse(aid, &host.caller, Wire::Toolhost, &fault);
+    let found = gate.find(aid);
+    if let Err(fault) = found.entry() {
+        let ticket = gate.refuse(aid, &host.caller, Wire::Toolhost, fault);
         // Nothing was done: that there is no such tool is told, recorded or not.
         let _ = gate.settle(ticket).await;
         return Ok(unknown_aid(entry, aid, host));
@@ -140,7 +140,7 @@ pub async fn run_once(
         return refuse("the request names another aid than the command line", None);
     }
     let mut conversation = Conversation::new(gate, host, entry);
-    conversation.take(aid.to_owned(), request).await;
+    conversation.take(aid.to_owned(), &found, request).await;
     conversation.settle().await;
     Ok(Answered {
         bytes: conversation.out,
@@ -283,10 +283,11 @@ impl<'a> Conversation<'a> {
             return Ok(());
         }
         // What is answered already does not wait for a tool that takes its time.
-        if !self.out.is_empty() && !self.gate.answers_at_once(&aid) {
+        let found = self.gate.find(&aid);
+        if !self.out.is_empty() && !found.answers_at_once() {
             self.send(stdout).await?;
         }
-        self.take(aid, request).await;
+        self.take(aid, &found, request).await;
         self.end_line();
         Ok(())
     }
@@ -312,14 +313,15 @@ impl<'a> Conversation<'a> {
         self.end_line();
     }
 
-    /// Takes one request for `aid` through the gate and appends its reply.
-    async fn take(&mut self, aid: String, request: Request) {
+    /// Takes one request for `aid`, which is the tool `found`, through the gate and appends its
+    /// reply.
+    async fn take(&mut self, aid: String, found: &FoundTool, request: Request) {
         let (merged, sent) = self.slots.merge(request.state);
         let (value, text) = match request.input {
             RequestInput::Json(value, text) => (value, text),
             // The gate never sees it: there is no input to check.
             RequestInput::Broken(reason) => {
-                return self.refuse_input(&aid, &reason, (merged, sent));
+                return self.refuse_input(&aid, found, &reason, (merged, sent));
             }
         };
         let id = self.gate.next_id();
@@ -342,16 +344,22 @@ impl<'a> Conversation<'a> {
             Entry::Serve => fits_line,
             Entry::Run | Entry::ToolExec => fits_snapshot,
         };
-        let answer = self.gate.invoke(&call).await;
+        let answer = self.gate.invoke_found(&call, found).await;
         self.ticket = self.ticket.max(Some(answer.ticket));
         self.reply(call, answer.outcome, sent);
     }
 
     /// Answers a call whose `input_json` is not JSON. It counts as taken, so that what the
     /// caller sent of its slots stays, like after any other bad input. TH-89.
-    fn refuse_input(&mut self, aid: &str, reason: &str, (merged, sent): (Slots, Sent)) {
-        let known = self.gate.catalog().find(aid).map(|_| ());
-        let fault = known.err().unwrap_or_else(|| Fault::BadInput {
+    fn refuse_input(
+        &mut self,
+        aid: &str,
+        found: &FoundTool,
+        reason: &str,
+        (merged, sent): (Slots, Sent),
+    ) {
+        let fault = found.entry().err().cloned();
+        let fault = fault.unwrap_or_else(|| Fault::BadInput {
             field: "input_json".to_owned(),
             reason: format!("is not JSON: {reason}"),
         });

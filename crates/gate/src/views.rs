@@ -49,16 +49,6 @@ impl Gate {
         self.setup.load().policy.asks_leave(caller, tool, group)
     }
 
-    /// True if a call of this tool answers without waiting for anything outside.
-    #[must_use]
-    pub fn answers_at_once(&self, tool: &str) -> bool {
-        self.setup
-            .load()
-            .catalog
-            .find(tool)
-            .is_ok_and(|entry| entry.tool.runner.is_pure())
-    }
-
     /// The tool a caller means, if it may know of it.
     pub fn visible(
         &self,
