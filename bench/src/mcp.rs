@@ -29,6 +29,16 @@ pub fn callgate(bench: &Bench, scratch: &Scratch, words: &[&str]) -> Command {
     command
 }
 
+/// Trusts the configuration of a scratch folder's workspace.
+pub fn trust(bench: &Bench, scratch: &Scratch) -> Result<(), Failure> {
+    let trusted = callgate(bench, scratch, &["trust"]).output()?;
+    if trusted.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&trusted.stderr).into())
+    }
+}
+
 /// Fails unless an answer is what the echo tool gives back for `request`.
 pub fn check(request: &[u8], answer: &Value) -> Result<(), Failure> {
     let request: Value = serde_json::from_slice(request)?;

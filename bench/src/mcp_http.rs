@@ -219,10 +219,7 @@ pub fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Daemon), Failure>
     let config = scratch.workspace().join("callgate.toml");
     if !config.exists() {
         fs::write(config, EVERY_BUILTIN)?;
-        let trusted = mcp::callgate(bench, scratch, &["trust"]).output()?;
-        if !trusted.status.success() {
-            return Err(String::from_utf8_lossy(&trusted.stderr).into());
-        }
+        mcp::trust(bench, scratch)?;
     }
     let words = ["serve", "--no-auth", "--port", "0", "--json"];
     let mut command = mcp::callgate(bench, scratch, &words);
@@ -311,10 +308,7 @@ fn streams(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let scratch = Scratch::new("mcp-streams")?;
     fs::write(scratch.workspace().join("callgate.toml"), REPORT)?;
     fs::write(scratch.workspace().join("report.py"), REPORT_PROGRAM)?;
-    let trusted = mcp::callgate(bench, &scratch, &["trust"]).output()?;
-    if !trusted.status.success() {
-        return Err(String::from_utf8_lossy(&trusted.stderr).into());
-    }
+    mcp::trust(bench, &scratch)?;
     let (port, runs) = serve(bench, &scratch)?;
     let mut writer = Writer::new(bench.seed);
     let mut figures = Vec::new();

@@ -26,10 +26,7 @@ pub struct Served {
 impl Served {
     pub fn start(bench: &Bench, scratch: &Scratch) -> Result<Self, Failure> {
         fs::write(scratch.workspace().join("callgate.toml"), CONFIG)?;
-        let trusted = mcp::callgate(bench, scratch, &["trust"]).output()?;
-        if !trusted.status.success() {
-            return Err(String::from_utf8_lossy(&trusted.stderr).into());
-        }
+        mcp::trust(bench, scratch)?;
         let (port, runs) = serve(bench, scratch)?;
         let calls = 0;
         Ok(Self { port, runs, calls })

@@ -68,10 +68,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     fs::write(scratch.workspace().join("callgate.toml"), CONFIG)?;
     fs::create_dir(scratch.workspace().join("tools"))?;
     fs::write(scratch.workspace().join("tools/sample.py"), PROGRAM)?;
-    let trusted = mcp::callgate(bench, &scratch, &["trust"]).output()?;
-    if !trusted.status.success() {
-        return Err(String::from_utf8_lossy(&trusted.stderr).into());
-    }
+    mcp::trust(bench, &scratch)?;
     let mut writer = Writer::new(bench.seed);
     let few = writer.service_calls("greet", CHECKED);
     let mut ours = Server::new("ours", serve(bench, &scratch)?);
