@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: builds what is measured and what measures, in release,
-//! fetches and builds the servers of others it is measured against, and becomes
-//! the harness. What is measured and what counts as too slow is the harness's
-//! matter.
+//! `cargo xtask bench`: builds the program and the harness with the profile
+//! `dist`, fetches and builds the servers of others it is measured against, and
+//! becomes the harness. What is measured and what counts as too slow is the
+//! harness's matter.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -36,10 +36,10 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     if !root.join(MANIFEST).exists() {
         return Err(Failure::new(format!("there is no {MANIFEST}")));
     }
-    let callgate = build_binary(root, &["--release", "-p", "callgate"], "callgate")?;
+    let callgate = build_binary(root, &["--profile", "dist", "-p", "callgate"], "callgate")?;
     let harness = build_binary(
         root,
-        &["--release", "--manifest-path", MANIFEST],
+        &["--profile", "dist", "--manifest-path", MANIFEST],
         "callgate-bench",
     )?;
     let mut command = Command::new(harness);

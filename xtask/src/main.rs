@@ -31,14 +31,14 @@ use report::Failure;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--quick] [FILTER]     format, lints, tidy, clauses, every test, the release binary, Python
+  test [--quick] [FILTER]     format, lints, tidy, clauses, every test, the dist binary, Python
                                 --quick   format, lints, tidy and unit tests only
                                 FILTER    only the Rust tests whose names contain it
   tidy                        dependency table, module docs, vectors, licences, sizes, links
   clauses [--json] [--missing]
                               every clause and decision with the tests and vectors that name it
                                 --missing only those that nothing names, and marks that can go
-  bench [--check] [NAME...]   release build, then the bench harness with these arguments
+  bench [--check] [NAME...]   dist build, then the bench harness with these arguments
   help                        this text
 ";
 

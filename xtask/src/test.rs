@@ -107,9 +107,7 @@ fn run_steps(
     steps.take("tests", || rust_tests(needs))?;
     steps.take("Python tests", || python_tests(root, needs))?;
     steps.take("Node tests", || node_tests(needs))?;
-    steps.take("release binary", || {
-        release.check(root, &debug_binary(root)?)
-    })
+    steps.take("dist binary", || release.check(root, &debug_binary(root)?))
 }
 
 /// The steps taken so far and what each took.

@@ -1,5 +1,6 @@
-//! The release binary is what a user gets: it starts, it is small, and nobody
-//! can ask it to crash.
+//! The check of the binary that packages have, built with the profile `dist`: it starts, it is
+//! small, and it has no failpoints. Not here: the profile `release`, which links in pieces and
+//! may be larger.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -9,11 +10,11 @@ use std::process::{Child, Command, Stdio};
 use crate::command::{self, build_binary, cargo};
 use crate::report::Failure;
 
-const SIZE_BYTES_MAX: usize = 25 * 1000 * 1000;
+const SIZE_BYTES_MAX: usize = 32 * 1000 * 1000;
 /// The variable that arms a failpoint; its name is in every build that has them.
 const FAILPOINT_VARIABLE: &str = "CALLGATE_FAILPOINT";
 
-const BUILD: [&str; 3] = ["--release", "-p", "callgate"];
+const BUILD: [&str; 4] = ["--profile", "dist", "-p", "callgate"];
 
 /// A build that goes on beside the tests, which wait more than they work, and gives way to
 /// them. Dropped, it is ended.
@@ -73,7 +74,7 @@ fn check(root: &Path, debug_binary: &Path) -> Result<(), Failure> {
     if bytes.len() >= SIZE_BYTES_MAX {
         let (size, max) = (bytes.len(), SIZE_BYTES_MAX);
         return Err(Failure::new(format!(
-            "the release binary has {size} bytes, at most {max} allowed"
+            "the dist binary has {size} bytes, at most {max} allowed"
         )));
     }
     // Finding nothing proves something only where the same search finds it.
@@ -83,7 +84,7 @@ fn check(root: &Path, debug_binary: &Path) -> Result<(), Failure> {
         )));
     }
     if has_failpoints(&bytes) {
-        return Err(Failure::new("the release binary has failpoints in it"));
+        return Err(Failure::new("the dist binary has failpoints in it"));
     }
     Ok(())
 }
