@@ -5,6 +5,9 @@ use std::fmt;
 /// `--check` lets a figure be this much worse than wanted: machines differ.
 const SLACK: f64 = 0.7;
 
+/// A count of instructions may be so much above its reference, which repeats to half a percent.
+const TOLERANCE: f64 = 0.02;
+
 /// What is wanted of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wanted {
@@ -12,6 +15,8 @@ pub enum Wanted {
     AtLeast(f64),
     /// This much or less.
     AtMost(f64),
+    /// This much, or a little more: it is the same on every machine.
+    Reference(f64),
     /// Nothing: it says where the others come from.
     Nothing,
 }
@@ -57,6 +62,11 @@ impl Figure {
         self
     }
 
+    pub fn held_to(mut self, reference: f64) -> Self {
+        self.wanted = Wanted::Reference(reference);
+        self
+    }
+
     pub fn beside(mut self, compared: impl Into<String>) -> Self {
         self.compared = compared.into();
         self
@@ -76,6 +86,7 @@ impl Figure {
         match self.wanted {
             Wanted::AtLeast(wanted) => self.value >= wanted * slack,
             Wanted::AtMost(wanted) => self.value <= wanted / slack,
+            Wanted::Reference(reference) => self.value <= reference * (1.0 + TOLERANCE),
             Wanted::Nothing => true,
         }
     }
@@ -89,6 +100,9 @@ impl Figure {
         let wanted = match self.wanted {
             Wanted::AtLeast(wanted) => format!("≥ {}", value(wanted)),
             Wanted::AtMost(wanted) => format!("≤ {}", value(wanted)),
+            Wanted::Reference(reference) => {
+                format!("≤ {} + {:.0} %", number(reference), TOLERANCE * 100.0)
+            }
             Wanted::Nothing => String::new(),
         };
         let ok = match self.wanted {
@@ -201,6 +215,15 @@ mod tests {
         assert!(!figure(10.1).at_most(7.0).passes());
         assert!(!figure(f64::NAN).at_most(7.0).passes());
         assert!(!figure(9.9).at_least(10.0).is_met());
+    }
+
+    #[test]
+    fn a_reference_has_no_slack() {
+        let figure = |value: f64| Figure::new("f", value, "").held_to(10_000.0);
+        assert!(figure(10_200.0).is_met());
+        assert!(!figure(10_201.0).passes());
+        assert!(figure(1.0).passes());
+        assert_eq!(figure(10_201.0).cells()[2..4], ["≤ 10,000 + 2 %", "no"]);
     }
 
     #[test]

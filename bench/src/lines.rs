@@ -102,12 +102,12 @@ impl Writer {
     }
 
     /// Requests of the tool protocol's service form that greet somebody, about 230 bytes each.
-    pub fn service_calls(&mut self, tool: &str, count: usize) -> Lines {
+    pub fn service_calls(&mut self, tool: &str, entry: &str, count: usize) -> Lines {
         let mut lines = Lines::default();
         for _ in 0..count {
             let (name, trace) = (self.next(), self.next());
             lines.push(&format!(
-                r#"{{"protocol_version":1,"tool_name":"{tool}","kind":"python","entry":"tools.sample:greet","payload":{{"name":"caller {name:016x}"}},"timeout_ms":10000,"trace_id":"{trace:016x}","project":{{"app_root":"/path/to/app","flow":"demo"}}}}"#
+                r#"{{"protocol_version":1,"tool_name":"{tool}","kind":"python","entry":"{entry}","payload":{{"name":"caller {name:016x}"}},"timeout_ms":10000,"trace_id":"{trace:016x}","project":{{"app_root":"/path/to/app","flow":"demo"}}}}"#
             ));
         }
         lines

@@ -13,6 +13,7 @@
 )]
 
 mod bridge;
+mod callgrind;
 mod canned;
 mod chain;
 mod confined;
@@ -22,6 +23,7 @@ mod figure;
 mod gate;
 mod http;
 mod in_process;
+mod instructions;
 mod launchers;
 mod lines;
 mod machine;
@@ -63,25 +65,26 @@ const HELP: &str = "\
 callgate-bench --callgate PATH [--rmcp PATH] [--node PATH] [--typescript PATH] [--python PATH]
                [--model PATH] [--check] [--write] [--seed N] [NAME...]
 
-  --callgate PATH   the release binary to measure
+  --callgate PATH   the binary to measure
   --rmcp PATH       what `bench/rivals/rmcp` was built as
   --node PATH       Node 22, for the TypeScript SDK
   --typescript PATH `bench/rivals/typescript`, where its packages are installed
   --python PATH     an interpreter that has FastMCP
   --model PATH      the package that has the model; vectors are kept beside it
-  --check           exit 1 if a figure is worse than 0.7 of what is wanted
+  --check           exit 1 if a figure is worse than 0.7 of what is wanted, or instructions
+                    are more than 2 % above their reference
   --write           put the table into bench/RESULTS.md (all benches only)
   --seed N          for the lines that are sent; random and printed if not given
   NAME              serve, gate, python, power, spawn, confined, start, mcp-stdio, mcp-http,
                     mcp-start, bridge, service, rpc-files, rpc-base64, rpc-search, rpc-exec,
-                    rpc-terminal, stream, runs, search, recall; all if none is named
+                    rpc-terminal, stream, runs, search, recall, instructions; all if none is named
 ";
 
 /// A bench gives its figures.
 type Run = fn(&Bench) -> Result<Vec<Figure>, Failure>;
 
 /// Every bench, in the order they run.
-const BENCHES: [(&str, Run); 21] = [
+const BENCHES: [(&str, Run); 22] = [
     ("serve", serve::run),
     ("gate", gate::run),
     ("python", python::run),
@@ -103,16 +106,30 @@ const BENCHES: [(&str, Run); 21] = [
     ("rpc-terminal", rpc_terminal::run),
     ("search", search::run),
     ("recall", recall::run),
+    (instructions::NAME, instructions::run),
 ];
 
 /// What every bench is handed.
+#[derive(Clone)]
 struct Bench {
     /// The binary that is measured.
     callgate: PathBuf,
+    /// The folder for callgrind's counts, if instructions are counted.
+    callgrind: Option<PathBuf>,
     rivals: Rivals,
     /// The package that has the model.
     model: Option<PathBuf>,
     seed: u64,
+}
+
+impl Bench {
+    /// The measured program, under callgrind if its instructions are counted.
+    fn program(&self) -> Command {
+        match &self.callgrind {
+            Some(folder) => callgrind::command(&self.callgate, folder),
+            None => Command::new(&self.callgate),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -207,11 +224,15 @@ fn measure(arguments: &Arguments) -> Result<bool, Failure> {
     let seed = arguments.seed.unwrap_or_else(lines::random_seed);
     let bench = Bench {
         callgate,
+        callgrind: None,
         rivals: arguments.rivals.clone(),
         model: arguments.model.clone(),
         seed,
     };
-    come_first();
+    // Instructions are the same however busy the machine is.
+    if arguments.names != [instructions::NAME] {
+        come_first();
+    }
     let setting = results::Setting::read(seed);
     eprintln!("{setting}");
     let wanted =

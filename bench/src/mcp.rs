@@ -19,7 +19,7 @@ pub const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initia
 
 /// `callgate` with a command, in a scratch folder.
 pub fn callgate(bench: &Bench, scratch: &Scratch, words: &[&str]) -> Command {
-    let mut command = Command::new(&bench.callgate);
+    let mut command = bench.program();
     command.args(words);
     command
         .arg("--workspace")

@@ -36,8 +36,9 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
+/// The two forms of the protocol.
 #[derive(Clone, Copy, PartialEq)]
-enum Era {
+pub enum Era {
     Modern,
     Legacy,
 }
@@ -52,7 +53,7 @@ impl Era {
         }
     }
 
-    fn meta(self) -> Option<&'static str> {
+    pub fn meta(self) -> Option<&'static str> {
         match self {
             Self::Modern => Some(MODERN_META),
             Self::Legacy => None,
@@ -212,7 +213,7 @@ fn rates(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 }
 
 /// The tool that is measured is none of those that are served over MCP by default.
-const EVERY_BUILTIN: &str = "[builtins]\nallow = [\"*\"]\n";
+pub const EVERY_BUILTIN: &str = "[builtins]\nallow = [\"*\"]\n";
 
 /// `callgate serve` and its port.
 pub fn serve(bench: &Bench, scratch: &Scratch) -> Result<(u16, Daemon), Failure> {
@@ -264,7 +265,7 @@ fn checked(port: u16, few: &[Lines; 2]) -> Result<Vec<u8>, Failure> {
 }
 
 /// What the head of every `tools/call` has, after the handshake where its era has one.
-fn headers(port: u16, era: Era, tool: &str) -> Result<String, Failure> {
+pub fn headers(port: u16, era: Era, tool: &str) -> Result<String, Failure> {
     let mut common = format!(
         "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n\
          accept: application/json, text/event-stream\r\n"

@@ -92,7 +92,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 }
 
 /// After the handshake.
-fn begun(mut piped: Piped) -> Result<Piped, Failure> {
+pub fn begun(mut piped: Piped) -> Result<Piped, Failure> {
     let answer = piped.ask(INITIALIZE.as_bytes())?;
     if answer["result"]["protocolVersion"].is_null() {
         return Err(format!("answered {answer}").into());

@@ -68,7 +68,9 @@ pub fn write(setting: &Setting, figures: &[Figure]) -> Result<(), Failure> {
          Python and of `exec/run`, where processes wait for each other, are measured on one core. \
          `near` is within what \
          `--check` lets pass (0.7 of what is wanted). After every bench the chain was verified and \
-         its records counted against the calls.\n\n{setting}\n\n{}",
+         its records counted against the calls. Instructions are \
+         counted by callgrind, in the gate's own process without the kernel, and held to a reference \
+         that is in the source.\n\n{setting}\n\n{}",
         table(figures)
     );
     fs::write(FILE, text).map_err(|error| format!("write {FILE}: {error}").into())

@@ -14,7 +14,7 @@ use crate::scratch::Scratch;
 use crate::{Bench, Failure, chain, cpu, mcp};
 
 /// The harness brings no leases, which a port asks for above the files.
-const CONFIG: &str = "[leases]\nenforce_from_tier = 3\n";
+pub const CONFIG: &str = "[leases]\nenforce_from_tier = 3\n";
 
 /// `callgate serve`, and how often it was called.
 pub struct Served {
@@ -88,6 +88,7 @@ pub fn request(method: &str, params: Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
 }
 
-fn headers(port: u16) -> String {
+/// The head of every request, but for its length.
+pub fn headers(port: u16) -> String {
     format!("POST /rpc HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n")
 }

@@ -71,7 +71,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
 }
 
 /// Text as it is written, in lines.
-fn write_files(workspace: &Path, writer: &mut Writer) -> Result<Vec<String>, Failure> {
+pub fn write_files(workspace: &Path, writer: &mut Writer) -> Result<Vec<String>, Failure> {
     let mut texts = Vec::new();
     for number in 0..FILES {
         let mut text = String::new();
@@ -92,7 +92,8 @@ fn name(number: usize) -> String {
     format!("file-{}.rs", number % FILES)
 }
 
-fn calls(count: usize) -> Lines {
+/// Reads of the files, in turn.
+pub fn calls(count: usize) -> Lines {
     let mut lines = Lines::default();
     for number in 0..count {
         lines.push(&request("files/read", json!({ "path": name(number) })));

@@ -1,16 +1,16 @@
 //! `toolhost --serve`, the built-in echo, 64 lines in flight: how near to `cat` it comes, and
 //! that a key costs the same however many were seen before.
 
-use std::path::Path;
 use std::process::Command;
 
 use crate::figure::{Figure, median, number, quiet, ratio};
 use crate::lines::{Lines, Writer};
 use crate::piped::{Piped, Spent};
 use crate::scratch::Scratch;
-use crate::{Bench, Failure, chain, cpu, start};
+use crate::{Bench, Failure, chain, cpu, mcp, start};
 
-const AID: &str = "AID.BUILTIN.ECHO.v1";
+/// The built-in echo.
+pub const AID: &str = "AID.BUILTIN.ECHO.v1";
 const WINDOW: usize = 64;
 const ROUNDS: usize = 5;
 /// Lines of one round without keys.
@@ -138,27 +138,21 @@ fn fresh_elsewhere(bench: &Bench, round: usize) -> [Lines; 2] {
     [KEYS_FEW, KEYED_LINES].map(|count| writer.requests(AID, count, true))
 }
 
-fn host(bench: &Bench, scratch: &Scratch) -> Result<Piped, Failure> {
-    Piped::start(toolhost(&bench.callgate, scratch).args(["--serve", "builtin"]))
+/// A host of the built-in tools.
+pub fn host(bench: &Bench, scratch: &Scratch) -> Result<Piped, Failure> {
+    Piped::start(toolhost(bench, scratch).args(["--serve", "builtin"]))
 }
 
 /// `callgate toolhost` in a scratch folder.
-pub fn toolhost(callgate: &Path, scratch: &Scratch) -> Command {
-    let mut command = Command::new(callgate);
-    command.arg("toolhost");
-    command
-        .arg("--workspace")
-        .arg(scratch.workspace())
-        .arg("--state")
-        .arg(scratch.state());
-    command
+pub fn toolhost(bench: &Bench, scratch: &Scratch) -> Command {
+    mcp::callgate(bench, scratch, &["toolhost"])
 }
 
 /// CPU of single calls on a state that is not small any more, in milliseconds.
 fn starts(bench: &Bench, scratch: &Scratch) -> Result<Vec<f64>, Failure> {
     let mut cpus = Vec::new();
     for _ in 0..STARTS {
-        let mut command = toolhost(&bench.callgate, scratch);
+        let mut command = toolhost(bench, scratch);
         command.args(["--run", "builtin", AID]);
         let before = cpu::children();
         start::one_shot(&mut command)?;

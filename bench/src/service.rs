@@ -29,6 +29,8 @@ isolation = "worker"
 input_schema = { type = "object", properties = { name = { type = "string" } }, required = ["name"] }
 runner = { kind = "python", entry = "tools.sample:greet", pool = { calls_max = 1000000 } }
 "#;
+/// Its code.
+const ENTRY: &str = "tools.sample:greet";
 const PROGRAM: &str = "def greet(payload): return {'message': f\"Hello {payload['name']}\"}\n";
 
 /// One server, and how it did in each round.
@@ -52,7 +54,10 @@ impl Server {
     }
 
     fn measure(&mut self, writer: &mut Writer) -> Result<(), Failure> {
-        let requests = requests(&headers(self.port), &writer.service_calls("greet", CALLS));
+        let requests = requests(
+            &headers(self.port),
+            &writer.service_calls("greet", ENTRY, CALLS),
+        );
         let mut connections = Connections::open(self.port, CONNECTIONS)?;
         let before = cpu::tree(self.runs.pid())?;
         let took = connections.exchange(&requests)?;
@@ -70,7 +75,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     fs::write(scratch.workspace().join("tools/sample.py"), PROGRAM)?;
     mcp::trust(bench, &scratch)?;
     let mut writer = Writer::new(bench.seed);
-    let few = writer.service_calls("greet", CHECKED);
+    let few = writer.service_calls("greet", ENTRY, CHECKED);
     let mut ours = Server::new("ours", serve(bench, &scratch)?);
     let body = checked(ours.port, &few)?;
     let mut rivals = [
@@ -118,7 +123,8 @@ fn by_hand() -> Result<(u16, Daemon), Failure> {
     Ok((port.trim().parse()?, daemon))
 }
 
-fn headers(port: u16) -> String {
+/// The head of every request, but for its length.
+pub fn headers(port: u16) -> String {
     format!("POST /tools HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n")
 }
 

@@ -40,7 +40,7 @@ fn one_shots(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         command
     };
     let run = || {
-        let mut command = toolhost(&bench.callgate, &scratch);
+        let mut command = toolhost(bench, &scratch);
         command.args(["--run", "builtin", AID]);
         command
     };

@@ -21,6 +21,9 @@ const WITH_NODE: &str = "rpc-files";
 /// The bench that has ripgrep for a rival, and its package.
 const WITH_RIPGREP: &str = "rpc-search";
 const RIPGREP: [(&str, &str); 1] = [("rg", "ripgrep")];
+/// The bench that counts instructions, and its package.
+const WITH_VALGRIND: &str = "instructions";
+const VALGRIND: [(&str, &str); 1] = [("valgrind", "valgrind")];
 /// The bench that needs the model.
 const WITH_MODEL: &str = "recall";
 /// The bench that other people's launchers are in, and those with their packages.
@@ -54,6 +57,9 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     }
     if is_named(args, |name| name == WITH_RIPGREP) {
         containers::install(&RIPGREP)?;
+    }
+    if is_named(args, |name| name == WITH_VALGRIND) {
+        containers::install(&VALGRIND)?;
     }
     // The harness leaves out what is not there, and says so.
     if is_named(args, |name| name == WITH_LAUNCHERS)
