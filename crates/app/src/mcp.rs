@@ -71,6 +71,8 @@ pub async fn serve_ends(
         stop.cancel();
         server.cancel_all();
     });
+    // The signal arm is never ready: it cancels the calls, and the conversation ends by itself, so
+    // no answer is cut off.
     let ended = tokio::select! {
         ended = stdio::serve(server, peer, ends, stop) => ended,
         never = stopped => match never {},

@@ -77,7 +77,8 @@ impl axum::serve::Listener for SameUid {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            // Neither loses anything when the other comes first.
+            // `accept` and `recv` are cancel safe: a connection stays in the backlog, a listener in
+            // the channel.
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 listener = next(&mut self.anew) => {
@@ -161,6 +162,8 @@ where
         calls.wait().await;
         tokio::time::sleep(FAREWELL).await;
     };
+    // Connections are tasks of their own: dropping `served` stops waiting for them and cuts off
+    // none. All calls have been answered by then.
     tokio::select! {
         served = served.into_future() => served?,
         () = left_over => {}

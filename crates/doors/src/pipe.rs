@@ -140,6 +140,9 @@ impl PipeWriter {
                 asks.over().await;
                 tokio::time::sleep(patience).await;
             };
+            // `write` is cancel safe: bytes leave in the poll that returns their count. `left` is
+            // made anew, so the patience begins again after each progress. Biased so that a pipe
+            // with room is written to even if the patience is over.
             tokio::select! {
                 biased;
                 count = self.write(bytes) => bytes = &bytes[count?..],

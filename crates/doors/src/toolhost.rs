@@ -123,6 +123,8 @@ pub async fn run_once(
         Entry::ToolExec => "invalid JSON on stdin",
         Entry::Run | Entry::Serve => "invalid JSON request on stdin",
     };
+    // A dropped `read_all` loses the beginning of the request. Nothing was called yet, and the
+    // process ends with an error.
     let whole = tokio::select! {
         whole = stdin.read_all(MAX_STDIN_BYTES) => whole?,
         () = host.stop.cancelled() => return Err(io::ErrorKind::Interrupted.into()),
@@ -511,6 +513,7 @@ impl<'a> Conversation<'a> {
     /// Settles and writes all answers, in one write.
     async fn send(&mut self, stdout: &PipeWriter) -> io::Result<()> {
         self.settle().await;
+        // Biased so that a reader who is there gets the answers even after the stop.
         tokio::select! {
             biased;
             written = stdout.write_all(&self.out) => written?,

@@ -142,6 +142,8 @@ impl Exporter {
                 first = self.traces.recv() => first,
             };
             let Some(first) = first else { return };
+            // Neither arm can lose `first`, which the loop owns. Biased so that a stop cuts the
+            // wait for more spans short.
             tokio::select! {
                 biased;
                 () = &mut stop => {

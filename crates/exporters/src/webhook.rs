@@ -212,7 +212,8 @@ pub fn follow(parts: &Arc<Parts>) -> impl Future<Output = Infallible> + use<> {
     async move {
         let mut telling: JoinSet<Result<(), NoticeError>> = JoinSet::new();
         loop {
-            // Neither arm loses anything when it is dropped.
+            // `next` and `join_next` are cancel safe: an event stays in the ring, a finished notice
+            // in the set.
             tokio::select! {
                 told = heard.next(), if telling.len() < TELLING_MAX => match told {
                     Told::Event(event) => begin_telling(&parts, &event, &mut telling),

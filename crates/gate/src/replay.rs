@@ -69,6 +69,7 @@ impl Gate {
         let waited = self
             .store
             .wait_finished(&key, &tool.name, &input, view, patience);
+        // Dropping the wait loses nothing: it only looks at the key, which the other call settles.
         tokio::select! {
             seen = waited => seen.map_err(|error| internal(&error)),
             () = call.cancel.cancelled() => Err(Fault::Cancelled),

@@ -109,6 +109,8 @@ pub async fn serve<A: Answers>(
             let place = Arc::clone(&places).acquire_owned();
             (stream, tokio::time::timeout(limits.wait, place).await)
         };
+        // A connection that was accepted and waits for its place is closed by the stop, before
+        // anything of it was read. Biased so that none is taken after the stop.
         let (stream, place) = tokio::select! {
             biased;
             () = stop.cancelled() => break,
@@ -122,6 +124,8 @@ pub async fn serve<A: Answers>(
         let (answers, shared) = (Arc::clone(&answers), Arc::clone(&shared));
         let (stop, abandon) = (stop.clone(), abandon.clone());
         connections.spawn(async move {
+            // `abandon` drops a connection midway. It comes after the calls are over, so what is
+            // lost is a request that never became whole, or an answer that nobody reads.
             tokio::select! {
                 () = connection(stream, answers, limits, &shared, &stop) => {}
                 () = abandon.cancelled() => {}
@@ -136,6 +140,8 @@ pub async fn serve<A: Answers>(
         calls.await;
         tokio::time::sleep(FAREWELL).await;
     };
+    // Both arms only wait: connections are tasks of their own, and those that are left are
+    // abandoned below.
     tokio::select! {
         () = connections.wait() => {}
         () = left_over => {}

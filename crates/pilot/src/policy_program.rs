@@ -101,7 +101,8 @@ impl Policy {
             message: format!("not started: {error}"),
         })?;
         let max = self.settings.output_bytes_max;
-        // All arms may be dropped: what was heard stays in `heard`.
+        // Any arm may be dropped: what was read stays in `heard`, the state of the child in
+        // `child`. Biased: an exit outranks a flood, a cancellation and the deadline.
         let ended = tokio::select! {
             biased;
             exit = child.wait() => Ok(exit),
@@ -169,6 +170,8 @@ impl Heard {
     async fn flood(&mut self, max: usize) {
         let (mut speaks, mut grumbles) = (true, true);
         while speaks || grumbles {
+            // `readable` reads nothing: bytes are read and kept by the arm that was ready, without
+            // a wait in between.
             tokio::select! {
                 ready = self.stdout.readable(), if speaks => {
                     speaks = ready.is_ok() && take(&self.stdout, &mut self.answer);

@@ -86,6 +86,7 @@ impl QueueWorker<'_> {
             if once {
                 return Ok(());
             }
+            // Both arms only wait: the queue is folders, which the loop reads again.
             tokio::select! {
                 () = tokio::time::sleep(SCAN_EVERY) => {}
                 () = self.pilot.cancel.cancelled() => return Ok(()),

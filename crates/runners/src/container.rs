@@ -343,6 +343,8 @@ impl ContainerRunner {
     }
 
     async fn make_plan(&self, call: &Call, tool: &Tool) -> Result<Plan, Fault> {
+        // Dropping `seen` gives back its turn. A container that was being started is a `Ready`
+        // already, which removes the container when it is dropped.
         let seen = tokio::select! {
             seen = tokio::time::timeout(call.timeout(tool.timeout), self.seen(tool)) => seen,
             () = call.cancel.cancelled() => return Err(Fault::Cancelled),

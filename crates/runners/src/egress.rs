@@ -206,6 +206,8 @@ async fn carry(mut client: TcpStream, mut host: TcpStream) {
     let up = pass(&mut from_client, &mut to_host);
     let down = pass(&mut from_host, &mut to_client);
     tokio::pin!(up, down);
+    // The direction that is still open is pinned outside of the select and goes on, so bytes on
+    // their way arrive for as long as `AFTERMATH`.
     let _ = tokio::select! {
         () = &mut up => timeout(AFTERMATH, down).await,
         () = &mut down => timeout(AFTERMATH, up).await,

@@ -556,9 +556,10 @@ async fn oversee(
     let mut is_read = false;
     let mut stop = std::pin::pin!(stop(run.job, run.deadline));
     loop {
-        // Each arm may be dropped at any point: what has come is kept where it came to.
         let next = beside
             .during(async {
+                // Each arm may be dropped at any point: `child`, `reading` and `stop` outlive it.
+                // Biased: an exit outranks the end of the stream, and both outrank a stop.
                 tokio::select! {
                     biased;
                     exit = child.wait() => Next::Left(exit),

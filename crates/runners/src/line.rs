@@ -63,6 +63,8 @@ impl Line {
                 none.insert(Sender::from_owned_fd_unchecked(same)?)
             }
         };
+        // `read_buf` is cancel safe and `writable` writes nothing. Biased so that a reply is read
+        // before more is written: a worker may wait for that before it reads on.
         tokio::select! {
             biased;
             count = self.near.read_buf(into) => count.map(Some),

@@ -123,8 +123,9 @@ impl ProcessRunner {
         child: &mut Child,
         mut streams: Streams,
     ) -> (Result<Output, Fault>, Tail) {
-        // All arms may be dropped at any point: what the streams and the child have got so
-        // far is kept in them.
+        // All arms may be dropped at any point: what the streams and the child have got so far is
+        // kept in them. Biased: an exit outranks too much output, and both outrank a cancellation
+        // and the deadline.
         let stopped = tokio::select! {
             biased;
             exit = child.wait() => Ok(exit),
@@ -179,6 +180,8 @@ pub(crate) fn confine(
 
 /// Ready, with the reason, when the call must end early.
 pub(crate) async fn stop(job: Job<'_>, deadline: Instant) -> Fault {
+    // Both arms only wait, and the next call of `stop` makes them anew from the same call and
+    // deadline.
     tokio::select! {
         () = job.call.cancel.cancelled() => Fault::Cancelled,
         after = overrun(job.timeout, deadline) => Fault::Timeout { after },
@@ -205,6 +208,8 @@ pub(crate) async fn within<T>(
     deadline: Instant,
     work: impl Future<Output = T>,
 ) -> Result<T, Fault> {
+    // `work` is given up with the call: a place in a line, a pause, or a request whose connection
+    // is closed with it. Biased: work that is done outranks a stop.
     tokio::select! {
         biased;
         done = work => Ok(done),
@@ -221,6 +226,8 @@ pub(crate) async fn born<T, E>(
     child_of: fn(&mut T) -> &mut Child,
 ) -> Result<Result<T, E>, Fault> {
     let mut birth = std::pin::pin!(birth);
+    // `birth` is pinned outside of the select: a child that is on its way is waited for below.
+    // Biased: a child that is there outranks a stop.
     let fault = tokio::select! {
         biased;
         born = &mut birth => return Ok(born),
@@ -305,6 +312,7 @@ impl Streams {
             chatter,
             tail,
         } = self;
+        // Each arm keeps what it moves in the fields that it borrows, in the poll that moves it.
         tokio::select! {
             () = feed(stdin, input, written) => unreachable!("it never ends"),
             () = chatter.pump(tail, sink) => unreachable!("it never ends"),

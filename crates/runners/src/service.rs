@@ -233,6 +233,8 @@ impl ServiceRunner {
         let ask = self.post(HANDSHAKE_PATH, body);
         let patience = call.timeout(tool.timeout).min(HANDSHAKE_MAX);
         let asked = self.peer.ask(ask, handshake::ANSWER_BYTES_MAX);
+        // A dropped handshake closes its connection. It changes nothing at the service, and the
+        // next call asks again.
         let reply = tokio::select! {
             reply = tokio::time::timeout(patience, asked) => reply,
             () = call.cancel.cancelled() => return Err(Fault::Cancelled),

@@ -52,6 +52,7 @@ where
 
 /// Ends with the call.
 async fn pause(job: Job<'_>, how_long: Duration) -> Result<(), Fault> {
+    // Both arms only wait.
     tokio::select! {
         () = tokio::time::sleep(how_long) => Ok(()),
         () = job.call.cancel.cancelled() => Err(Fault::Cancelled),

@@ -236,6 +236,8 @@ impl Exec {
             stdin = Some((near, text));
         }
         let mut birth = pin!(self.parts.spawner.spawn(spec));
+        // `birth` is pinned outside of the select: a child that is on its way is waited for and
+        // ended below. Biased: a child that is there outranks a stop.
         let child = tokio::select! {
             biased;
             child = &mut birth => child,
@@ -334,6 +336,7 @@ impl Times {
     }
 
     async fn stop(self, job: Job<'_>, at: Instant) -> Stop {
+        // Both arms only wait, and the next call of `stop` makes them anew from the same times.
         tokio::select! {
             () = job.call.cancel.cancelled() => Stop::Cancelled,
             () = tokio::time::sleep_until(at) => Stop::Late,
@@ -418,6 +421,8 @@ impl Pumps<'_> {
             self.finish().await;
             pending::<()>().await;
         };
+        // Any arm may be dropped: `child` and `self` keep how far it came. Biased: an exit outranks
+        // a stop that is due at the same time.
         tokio::select! {
             biased;
             exit = child.wait() => Ok(exit),

@@ -106,6 +106,7 @@ async fn waited_for<T: Send + 'static>(
     let _stops = stop.clone().drop_guard();
     let (after, told) = (job.timeout.until(), stop.clone());
     let mut work = tokio::task::spawn_blocking(move || work(&told));
+    // The handle is borrowed: work that is late is told to stop, and its end is waited for.
     let (done, is_late) = tokio::select! {
         done = &mut work => (done, false),
         () = tokio::time::sleep(after) => {

@@ -50,6 +50,8 @@ impl Serving {
         let (tools, stopped) = (Arc::new(self.tools), self.stopped);
         let serve = move || {
             runtime.block_on(async {
+                // A stop drops the loop with its connections, and with them the calls under way:
+                // their bridges see a closed connection.
                 tokio::select! {
                     () = stop_of(stopped) => {}
                     () = accept(listener, tools) => {}
@@ -77,6 +79,8 @@ async fn accept(listener: UnixListener, tools: Arc<Tools>) {
     let mut connections = JoinSet::new();
     loop {
         let place = Arc::clone(&places).acquire_owned().await;
+        // `accept` and `join_next` are cancel safe. A round that only removes an ended connection
+        // gives its place back, and the next one takes a place again.
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == uid) => {
@@ -113,6 +117,8 @@ async fn converse(mut stream: UnixStream, tools: &Tools) -> io::Result<()> {
             }
             Err(error) => return farewell(stream, Err(error)).await,
         };
+        // Dropping `answer` aborts the tool's task, as nobody is left to be told; `hung_up` reads
+        // nothing. Biased so that an answer that is ready is written.
         let answered = tokio::select! {
             biased;
             answered = answer(&payload, tools) => answered,

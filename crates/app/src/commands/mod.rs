@@ -189,7 +189,8 @@ impl StopSignals {
 
     /// Ready with the next one.
     pub async fn next(&mut self) {
-        // A signal that an arm loses is one of many that say the same.
+        // `recv` is cancel safe: a signal that a dropped arm has not received is received by the
+        // next call. All three mean the same.
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

@@ -105,6 +105,8 @@ fn carry_out(
         let mut signals = super::StopSignals::watch()?;
         // The call ends, and its end is recorded.
         let stopped = signals.then(|| cancel.cancel());
+        // The signal arm is never ready: it cancels the call, and the other arm returns the
+        // recorded outcome.
         tokio::select! {
             reply = tool::answer(&gate, owner, request) => Ok::<_, CommandError>(reply),
             never = stopped => match never {},

@@ -127,6 +127,9 @@ impl Door {
         // Made once: to wait for it anew with each frame would cost as much as to read one.
         let mut stopped = std::pin::pin!(self.stop.cancelled());
         while !self.stop.is_cancelled() {
+            // `Frames::next` is cancel safe: bytes that were read stay in its decoder. Biased
+            // because a request that has arrived needs no look at the stop, which the loop checks
+            // between two requests.
             let next = tokio::select! {
                 biased;
                 next = bridge.frames.next() => next,
@@ -154,6 +157,9 @@ impl Door {
                 self.stop.cancelled().await;
                 tokio::time::sleep(FAREWELL).await;
             };
+            // A dropped write may have sent half a frame. The connection is closed then, so the
+            // bridge reports it as lost; the outcome is in the journal. Biased so that an answer
+            // the socket has room for is written even if the patience is over.
             let written = tokio::select! {
                 biased;
                 written = bridge.frames.write(&out) => written.is_ok(),
@@ -246,6 +252,8 @@ impl Door {
         // A task of its own, so that the outcome is recorded whatever becomes of the bridge.
         let work = pending.settled(Arc::clone(&self.gate));
         let work = self.calls.spawn(work);
+        // Dropping the handle detaches the task, which records the outcome. Biased so that an
+        // outcome that is there is answered even if the bridge closes at the same time.
         tokio::select! {
             biased;
             done = work => Some(done.unwrap_or_else(|_| lost_outcome(id))),

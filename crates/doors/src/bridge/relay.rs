@@ -223,6 +223,8 @@ impl Relay for Pool {
     fn call(&self, call: RelayCall) -> RelayFuture<'_> {
         Box::pin(async move {
             let cancel: Cancel = call.cancel.clone();
+            // Dropping `pass_on` gives up its place in the queue, or closes the connection that the
+            // request was sent on. The parent notices that and ends a call without a key.
             let passed = tokio::select! {
                 passed = self.pass_on(call) => passed,
                 () = cancel.cancelled() => Err(Said::new("CancelledError", "cancelled")),

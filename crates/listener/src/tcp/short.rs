@@ -123,6 +123,9 @@ pub(super) async fn carry<A: Answers>(
                     patience.as_mut().reset(due);
                 }
             };
+            // `readable` reads nothing, and `stopped` and `patience` outlive the loop. Biased
+            // because a request that has arrived needs no poll of the other two; the stop is looked
+            // at below.
             let comes = tokio::select! {
                 biased;
                 ready = stream.readable() => ready.is_ok(),
@@ -152,6 +155,9 @@ pub(super) async fn carry<A: Answers>(
             others_first().await;
             hung_up(stream, &mut came).await;
         };
+        // Dropping `message` leaves its call to the door, which cancels the call or lets it run on as
+        // a task. `hung_up` keeps what it reads in `came`. Biased because most answers are ready at
+        // once.
         let told = tokio::select! {
             biased;
             told = answers.message(&head, &asked[body]) => told,
@@ -487,6 +493,8 @@ async fn tell_parts(
     out.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
     stream.write_all(out).await?;
     loop {
+        // Both are cancel safe: a piece stays in the body, and `hung_up` keeps what it reads in
+        // `came`. Biased so that a piece that is ready is sent without a look at the socket.
         let data = tokio::select! {
             biased;
             data = next_data(&mut body) => data?,

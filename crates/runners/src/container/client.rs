@@ -129,6 +129,8 @@ impl Client {
         let child = self.spawner.spawn(spec).await;
         let mut child = child.map_err(|error| ending::not_started(&error).to_string())?;
         let mut tail = Tail::default();
+        // Only `read_all` ends, so it is never dropped before its end; the pump keeps what it reads
+        // in `tail`.
         let answer = tokio::select! {
             answer = read_all(&stdout) => answer,
             () = stderr.pump(&mut tail, &NoSink) => unreachable!("it never ends"),

@@ -77,6 +77,8 @@ impl OneShot {
             let reply = exchange(stream, &request, max).await?;
             Some((reply, child.wait().await))
         };
+        // A dropped exchange loses the bytes of its reply: the container is ended below, and serves
+        // no other call. Biased: a whole reply outranks a cancellation and the deadline.
         let ended = tokio::select! {
             biased;
             ended = exchange => ended.ok_or_else(|| answer::too_large(output_bytes_max)),

@@ -38,6 +38,8 @@ impl<'a> Beside<'a> {
 
     /// What comes of `work`, with all this beside it.
     pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        // `all` is kept in `self` and goes on with the next `during`. Biased so that finished work
+        // is returned before anything else is read.
         tokio::select! {
             biased;
             done = work => done,

@@ -299,6 +299,9 @@ impl Worker {
             passed_over: 0,
             max,
         };
+        // A dropped exchange loses bytes of the request or the reply: `serve` ends the worker then.
+        // What the worker printed is kept in `tail`. Biased: an answer outranks a cancellation and
+        // the deadline.
         tokio::select! {
             biased;
             exchanged = lines(stream, request, reply, &mut talk) => exchanged,

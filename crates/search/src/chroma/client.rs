@@ -203,6 +203,8 @@ impl Talk<'_> {
         }
         let asked = async {
             let asked = self.client.peer.ask(ask, ANSWER_BYTES_MAX);
+            // A dropped request closes its connection, and the server may have carried it out.
+            // Asking again is safe: pieces are put and removed by their ids.
             tokio::select! {
                 () = self.stop.cancelled() => None,
                 asked = tokio::time::timeout(ANSWER_MAX, asked) => Some(asked),

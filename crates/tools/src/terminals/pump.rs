@@ -238,6 +238,7 @@ async fn fill(stdout: &mut Source, stderr: Option<&mut Source>, batch: &mut Batc
         stdout.read(batch);
         return Stream::Stdout;
     };
+    // `ready` reads nothing: the stream that has something is read below.
     let ready = tokio::select! {
         () = stdout.ready() => Stream::Stdout,
         () = stderr.ready() => Stream::Stderr,

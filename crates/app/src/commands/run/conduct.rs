@@ -301,7 +301,8 @@ impl Conductor<'_> {
 /// Waits until everybody was told, or we are told to stop.
 async fn deliver(stage: &mut Stage, signals: &mut StopSignals) {
     loop {
-        // What an arm loses is told by nobody else, and that is what was asked for.
+        // Interrupting the delivery drops the notices that are still under way, as the signal asks;
+        // the report names their number.
         let told = tokio::select! {
             told = stage.notices.join_next() => told,
             () = signals.next() => {

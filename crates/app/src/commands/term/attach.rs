@@ -76,6 +76,8 @@ pub async fn attach(paths: &Paths, session: &str, key: DetachKey) -> Done {
     show::say(&format!("attached to {session}; {} detaches", key.words()));
     let raw = Raw::enter().map_err(|error| format!("take over the terminal: {error}"))?;
     read_keys(tell.clone(), key)?;
+    // The first arm that ends, ends the attachment: the session and its screen stay with the gate.
+    // Keys that were typed and not sent are dropped with the connection.
     let ended = tokio::select! {
         ended = view.show() => ended,
         ended = type_into(typed, session, keys) => ended,
