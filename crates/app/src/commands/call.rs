@@ -242,9 +242,12 @@ async fn alone(
         call.cancel.cancel();
         std::future::pending::<()>().await;
     };
+    // The signal arm is never ready: it cancels the call, whose outcome is still recorded. Biased so
+    // that the signal is watched for before the call starts.
     let outcome = tokio::select! {
-        outcome = gate.call(&call) => outcome,
+        biased;
         () = interrupted => unreachable!("waits for the outcome of the cancelled call"),
+        outcome = gate.call(&call) => outcome,
     };
     let body = outcome_body(outcome);
     if body["fault"]["kind"] == "unknown_tool" && !doubted && !note.contains("trusted (") {

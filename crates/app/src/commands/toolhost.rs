@@ -295,11 +295,14 @@ fn once(gate: &Gate, host: &Host, entry: Entry, aid: &str) -> ExitCode {
             let mut stdin = PipeReader::new(std::io::stdin().as_fd())
                 .map_err(CommandError::system("open standard input"))?;
             let stopping = stop_on_signal(host.stop.clone());
+            // The signal arm is never ready: it stops the host, which ends by itself. Biased so that
+            // signals are watched for before a call starts.
             tokio::select! {
+                biased;
+                never = stopping => match never {},
                 answered = toolhost::run_once(gate, host, entry, aid, &mut stdin) => {
                     answered.map_err(CommandError::system("read standard input"))
                 }
-                never = stopping => match never {},
             }
         })
     });
@@ -317,11 +320,14 @@ fn serve(parts: &Parts, gate: &Gate, host: &Host) -> ExitCode {
             let stdout = PipeWriter::new(std::io::stdout().as_fd())
                 .map_err(CommandError::system("open standard output"))?;
             let stopping = stop_on_signal(host.stop.clone());
+            // The signal arm and `tend` are never ready, so no answer is cut off. Biased so that
+            // signals are watched for before a call starts.
             tokio::select! {
+                biased;
+                never = stopping => match never {},
                 served = toolhost::serve(gate, host, &mut stdin, &stdout) => {
                     served.map_err(CommandError::system("serve"))
                 }
-                never = stopping => match never {},
                 never = super::tend(&parts.store) => match never {},
             }
         })
