@@ -14,7 +14,7 @@ use crate::invoke::Gate;
 /// so that a flood can not fill the disk.
 const RECORD_EVERY: Duration = Duration::from_secs(60);
 
-/// Strangers that no record tells of yet.
+/// Strangers that no record tells of yet. Taken before the lock of the store, which records them.
 #[derive(Default)]
 pub(crate) struct Strangers(Mutex<Unrecorded>);
 

@@ -30,7 +30,7 @@ pub struct QueueWork {
     pub state: PathBuf,
     /// Ends the worker and every run.
     pub cancel: Arc<Cancel>,
-    /// Held while a name is looked for and taken.
+    /// Held while a name is looked for and taken. Taken before the locks of the store.
     pub adding: Mutex<()>,
 }
 

@@ -40,6 +40,8 @@ pub struct Functions {
     service: ServiceConfig,
     /// What is closed to callers: where it is known, only functions in there are run.
     closed: Option<Vec<PathBuf>>,
+    /// Held while an entry is made, so that each is made once: taken before the locks of the store
+    /// and the spawner, neither of which leads back here.
     made: Mutex<Made>,
 }
 

@@ -114,6 +114,9 @@ pub struct ContainerSettings {
 }
 
 /// Runs one tool in containers.
+///
+/// Lock order: a turn, then `state`. `state` is never held across an await, and no container is
+/// dropped under it: to drop one takes the lock of the undertaker.
 #[derive(Debug)]
 pub struct ContainerRunner {
     host: Arc<Containers>,

@@ -110,6 +110,9 @@ impl PoolSettings {
 }
 
 /// Workers of one kind, shared by all tools that name the same program and environment.
+///
+/// Lock order: a turn, then `state`. `state` is never held across an await, and no worker is dropped
+/// under it: to drop one takes the locks of the spawner's idle nannies.
 #[derive(Debug)]
 pub struct Pool {
     spawner: Arc<Spawner>,

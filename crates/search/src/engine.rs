@@ -135,6 +135,9 @@ impl From<StoreError> for SearchError {
 }
 
 /// The index of a workspace, as one process sees it.
+///
+/// `loaded` and `model` are never held together: a query is embedded before the index is locked. The
+/// indexer's lock (`lock_indexer`) is tried and never waited for.
 pub struct Engine {
     pub(crate) state: PathBuf,
     loaded: Mutex<Option<Loaded>>,

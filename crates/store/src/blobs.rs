@@ -2,6 +2,10 @@
 //! bytes. A blob's time is that of the newest key that points at it, so that its age alone tells
 //! when the last of them has expired (D-12). Names are given under the commit lock, and taken
 //! away under it (sweep.rs).
+//!
+//! Order under `power`: the bytes are on the disk, then they get their name, then the disk has the
+//! name, then the record that points at the blob is written. A crash in between leaves a hidden
+//! file, which goes with the next sweep, or a blob without a key, which goes with its age.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -36,6 +40,7 @@ impl Store {
             let _ = std::fs::remove_file(&beside);
         }
         filled?;
+        // The caller appends the record next, and its name must not be lost with the power then.
         if self.durability == Durability::Power {
             File::open(&dir)
                 .and_then(|dir| dir.sync_all())

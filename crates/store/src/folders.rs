@@ -3,6 +3,11 @@
 //!
 //! A folder is made under a hidden name that its maker holds locked. A hidden name whose lock
 //! can be taken has a dead maker, and goes with the next sweep.
+//!
+//! The bytes of each file are synced before it gets its name, so that a name never leads to half a
+//! file, also after a loss of power. Names are not synced: a loss of power may bring back what was
+//! there before, or leave files of a folder out. Folders that decide something (packs, trusted
+//! configurations) are compared with their digests when they are read.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -261,6 +266,7 @@ fn write_new(
         .mode(mode)
         .open(path)?;
     write(&mut file)?;
+    // Before the rename that follows: the name must not be on the disk before the bytes are.
     file.sync_data()
 }
 

@@ -203,6 +203,8 @@ impl Store {
         if at.seq == 0 {
             return Ok(None);
         }
+        // The records are on the disk before a head says that they are: a head that covers a record
+        // that a loss of power took would make the chain look cut.
         self.sync_now()?;
         let key = self.signing_key()?;
         let head = Head::sign(&key, at.seq, Digest(at.hash), self.clock.now());
@@ -250,6 +252,9 @@ impl Store {
     }
 
     /// Writes a small file of the state folder, whole or not at all. Needs the commit lock.
+    ///
+    /// The bytes are on the disk before the name leads to them. The name itself is not synced: a
+    /// loss of power may bring the earlier file back, and an earlier head is as true as a newer one.
     pub(crate) fn replace(&self, name: &str, text: &str) -> Result<(), StoreError> {
         let path = self.dir.join(name);
         let fresh = self.dir.join(format!("{name}.new"));

@@ -354,7 +354,9 @@ impl Journal {
     /// Whoever syncs later must sync the segments before it too; a few are kept open for that.
     fn leave(&mut self, file: Arc<File>) {
         if self.dirty.len() == DIRTY_MAX {
-            // Its error comes again at the next sync of the segment after it, or never mattered.
+            // The oldest goes to the disk before it is forgotten, so that the next sync confirms no
+            // record of which it does not know the file. Its error comes again at the next sync of
+            // the segment after it, or never mattered.
             let _ = self.dirty.remove(0).sync_data();
         }
         // Its bytes set out for the disk now, so that a later sync hardly has to wait.

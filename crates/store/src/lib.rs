@@ -220,6 +220,25 @@ pub struct Stats {
 }
 
 /// The state folder of one workspace, as one process sees it.
+///
+/// # Lock order
+///
+/// A thread that holds one of these locks waits only for those below it:
+///
+/// 1. the lock of `trusted/` or of `artifacts/` (flock), never both,
+/// 2. `Sync::turn`, for the length of a sync,
+/// 3. `inner`, for short sections, never across an await,
+/// 4. `journal.lock` (flock), the commit lock of all processes.
+///
+/// `inner` comes before the commit lock because the threads of a process share one open file of
+/// it, which flock does not tell apart. The commit lock is the last one: its holder waits for no
+/// other lock, so every process gets it in the end.
+///
+/// All other locks are leaves. Nothing is waited for under `held`, `traces`, `rooted`, the state of
+/// `Sync` and the due time of `Usage`, nor under the locks of `incoming/` and `nonces/`. The locks
+/// of single files (owners, runs, blobs, artifacts, jobs) are tried and never waited for, so they
+/// may be tried under any other. The index is read under `inner`; a fold that finds its write lock
+/// taken gives up.
 pub struct Store {
     dir: PathBuf,
     durability: Durability,

@@ -245,7 +245,8 @@ impl SearchDb {
                 set.map_err(bad)?;
             }
             step.commit()?;
-            // Whoever is durable later counts on the names of these files.
+            // The schema is committed before the names are synced, and nothing that is kept durably
+            // is written before that: a loss of power leaves no index, or an empty one.
             let folder = File::open(state).and_then(|folder| folder.sync_all());
             folder.map_err(|e| StoreError::write(state, e))?;
         }

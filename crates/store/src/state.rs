@@ -1,6 +1,7 @@
 //! The state of the workspace as this process has it: journal, overlay, index and what waits to
 //! be written, behind one lock that is held for short sections and never across an await.
-//! `read` looks; `commit` decides and appends under the lock of all processes.
+//! `read` looks; `commit` decides and appends under the lock of all processes. The order of the
+//! locks is at [`Store`].
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,10 @@
 //! Group commit (G-8): one task syncs the journal for all that wait, and nobody holds a lock
 //! meanwhile. Syncing is done on a blocking thread; it is counted even if its task goes away.
+//!
+//! Order: the bytes of the segments, the oldest first, then the names of the journal's folder; only
+//! then do the records count as safe, and their callers are answered. A loss of power before that
+//! costs records that no caller was told of. The next process cuts a torn end off, and takes a
+//! segment whose end is missing, while the next one has records, for damage.
 
 use std::fs::File;
 use std::io;
@@ -19,6 +24,7 @@ pub(crate) struct Sync {
     /// know of the files the first has taken, and could confirm records the disk does not have.
     /// Taken before the lock of the state, never under it.
     turn: Mutex<()>,
+    /// A leaf: no other lock is taken while it is held.
     state: Mutex<Synced>,
     done: Notify,
     pub(crate) count: AtomicU64,
@@ -170,6 +176,7 @@ impl Sync {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(dirty) = take() else { return };
         let mut result = Ok(());
+        // All are synced even after a failure: the error is kept, and no later success is believed.
         for file in &dirty.files {
             self.count.fetch_add(1, Ordering::Relaxed);
             result = result.and(file.sync_data());

@@ -218,7 +218,8 @@ impl Files {
 }
 
 /// While this lives no other parent starts in the folder: a lock that can not be taken is an
-/// owner's then, and never that of somebody who looks whether it can be.
+/// owner's then, and never that of somebody who looks whether it can be. It is the only lock that is
+/// waited for; those of owners are tried under it, and so is the table of living parents taken.
 struct Alone(File);
 
 impl Alone {

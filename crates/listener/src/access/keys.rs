@@ -35,7 +35,8 @@ pub(super) struct Keys {
     fetch: Fetch,
     clock: Arc<dyn Clock>,
     kept: ArcSwapOption<Kept>,
-    /// When the issuer was last asked. Held while it is asked, so that one asks for all.
+    /// When the issuer was last asked. Held while it is asked, across awaits, so that one asks for
+    /// all. No other lock is held with it: keys are looked up without one.
     asked: Mutex<Option<Timestamp>>,
 }
 

@@ -34,6 +34,9 @@ const RETRIES_MAX: u32 = 8;
 const FAREWELL: Duration = Duration::from_secs(30);
 
 /// All containers of one gate.
+///
+/// Lock order: `clients`, then `undertaker`. Errands are handed over without waiting, so both locks
+/// are short; the undertaker's own thread takes neither.
 #[derive(Debug)]
 pub struct Containers {
     spawner: Arc<Spawner>,

@@ -6,6 +6,9 @@
 //! homes, out of reach of programs: per home a lock, its size when it was last counted, and a
 //! digest of what it was furnished with. The lock is shared by all that use the home, processes of
 //! other gates included, and held alone to empty or to remove it.
+//!
+//! Lock order: only shared locks are waited for. A lock for ourselves alone is tried, and its holder
+//! waits for no lock until it has given that one up, so whoever waits for a shared one gets it.
 
 mod furnishing;
 

@@ -51,6 +51,9 @@ const CROWDED: Duration = Duration::from_millis(1);
 
 /// Makes children. Cheap to create: its process starts with the first child, and again if
 /// it died.
+///
+/// Lock order: `facts` and `cgroup` (made once), then `link`; `idle`, then `Link::process`. `compiled`
+/// is a leaf, for which the facts are found first. None is held across an await.
 #[derive(Debug)]
 pub struct Spawner {
     program: PathBuf,

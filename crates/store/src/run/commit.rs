@@ -55,7 +55,8 @@ impl KeptRun {
         self.root_shelf(&artifacts, complete.digest.0[0])
     }
 
-    /// The folders are on the disk, too. Once a process for each is enough.
+    /// The folders are on the disk, too. Once a process for each is enough. The lock is held over
+    /// the syncs, so that a shelf counts as rooted only when it is; it is a leaf.
     fn root_shelf(&self, artifacts: &Folder, shelf: u8) -> io::Result<()> {
         let mut rooted = self.store.rooted.lock().unwrap_or_else(|e| e.into_inner());
         if !rooted.contains(&shelf) {

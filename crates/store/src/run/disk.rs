@@ -98,7 +98,7 @@ impl Folder {
         Ok(file.into())
     }
 
-    /// Makes `to/name` of these bytes, whole and durable or not at all. With `replace` another
+    /// Makes `to/name` of these bytes, whole or not at all. With `replace` another
     /// of that name leaves in the same moment, else it stays and that is an error.
     pub(super) fn put(&self, to: &Self, name: &str, bytes: &[u8], replace: bool) -> io::Result<()> {
         let made = self.put_at(to, name, bytes, replace);
@@ -113,6 +113,8 @@ impl Folder {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
         let file = step(|| self.file(NEW, flags))?;
         write(&file, bytes)?;
+        // Bytes before the name. Killed in between, the file stays under `NEW` and is written over
+        // by the next try. The caller syncs the name where it must outlive a loss of power.
         step(|| file.sync_data())?;
         let flags = match replace {
             true => RenameFlags::empty(),

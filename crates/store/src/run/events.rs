@@ -1,5 +1,8 @@
 //! A run's `events.jsonl`: lines in the order of their numbers. What a write that failed left
 //! half is cut off, so that the file always ends where its digest does.
+//!
+//! The file is synced before its folders, and both before the record of the run's end, which has
+//! its digest. A crash before that record leaves events of a run whose end is unknown.
 
 use std::fs::File;
 use std::io;

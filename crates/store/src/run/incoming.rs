@@ -105,6 +105,8 @@ impl Incoming {
         let under_way = &self.under_way[artifact];
         let file = under_way.file.as_ref().expect("opened above").try_clone()?;
         step(|| flock(&file, FlockOperation::NonBlockingLockExclusive))?;
+        // Before the file gets the name that its digest is (commit.rs). Killed in between, it is
+        // collected with the folder of its dead writer.
         step(|| file.sync_data())?;
         if file.metadata()?.len() != under_way.bytes {
             return Err(io::Error::other("its file has another size"));

@@ -147,6 +147,9 @@ impl RunLog for KeptRun {
     }
 
     fn end(mut self: Box<Self>, verdict: RunVerdict, report: &Value) -> Result<(), KeepError> {
+        // Events, then report and manifest, then the record of the end: a record that is there has
+        // its papers. Killed in between, the run counts as lost, whatever its papers say.
+        //
         // What could not be written then is not written now; the counts tell of it.
         let _ = self.seal();
         let ended = self.store.clock.now();
@@ -281,6 +284,7 @@ impl KeptRun {
 
     /// Events are on the disk on return, and can be found there.
     fn sync(&mut self) -> Result<(), KeepError> {
+        // Bytes before names: a name that outlived its bytes would show a shorter file.
         let fail = failed("the disk did not confirm the events");
         let own = &self.own;
         self.events.sync(own).map_err(&fail)?;
@@ -294,6 +298,7 @@ impl KeptRun {
 
     /// The names of all its folders are on the disk on return.
     fn root(&self) -> io::Result<()> {
+        // From the top down, so that at no moment a folder is on the disk that cannot be reached.
         self.state.sync()?;
         let mut above: Option<Folder> = None;
         for name in &self.path {

@@ -1,6 +1,10 @@
 //! One writer at a time, of all processes of the workspace: whoever gives names away holds a lock
 //! on a file beside our state. It is waited for until the call's time is over, or until nobody
 //! wants it any more.
+//!
+//! Order: the turn in this process, then the file. `is_taken` is held only to look at it, never
+//! while a thread waits for the file. No thread takes the lock twice. Under it come only leaves (the
+//! tables of etags, answers and swept folders) and locks that are tried, not waited for.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -231,7 +231,9 @@ impl Ground {
             walked.push(part);
             if let Component::Normal(name) = part {
                 match make_folder(&folder, name, &self.swept) {
-                    // So that it outlives a loss of power, as what will be in it does.
+                    // The name of each folder is on the disk before anything is put into it, so that
+                    // a file that was answered for can be reached after a loss of power. A crash
+                    // in between leaves an empty folder.
                     Ok(()) => {
                         rustix::fs::fsync(&folder).map_err(|error| fault(error, &walked))?;
                     }

@@ -149,6 +149,8 @@ pub fn replace(
     fresh
         .dress(spot, before.as_ref(), terms.mode)
         .map_err(failed)?;
+    // Content, owner and rights are on the disk before the name leads to them. A crash before the
+    // name leaves the earlier content, and at most a passing name, which is swept.
     fresh
         .file
         .sync_all()
@@ -418,7 +420,8 @@ impl<'a> Fresh<'a> {
     }
 }
 
-/// So that the name outlives a loss of power as well.
+/// Syncs the folder of a name, so that the name outlives a loss of power as well. The last step of
+/// a change, before its caller is answered: a crash before it leaves the earlier name or the new one.
 pub fn sync_folder(spot: &Spot) -> Result<(), Errno> {
     rustix::fs::fsync(&spot.folder)
 }

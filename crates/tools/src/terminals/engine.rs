@@ -43,6 +43,12 @@ pub struct Terminals {
     thread: Mutex<Option<Thread>>,
 }
 
+/// What sessions share.
+///
+/// Lock order: `table`, then the state of a session, then the ring of `topics`. What a session
+/// prints takes the last two, so that all who follow it are told in the order of its log; the ring
+/// takes no lock itself. `Session::turn` is held across awaits, and only by calls that write to
+/// the session: no other lock is held when it is taken.
 pub(super) struct Shared {
     spawner: Arc<Spawner>,
     topics: Topics,

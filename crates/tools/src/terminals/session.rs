@@ -38,7 +38,8 @@ pub struct Session {
     pub times: SessionClock,
     /// What is written to it.
     pub input: pipe::Sender,
-    /// Whoever writes writes all of it before the next.
+    /// Held across a whole write, so that the bytes of two do not mix. Taken while no other lock is
+    /// held; the order of the locks is at `Shared`.
     pub turn: tokio::sync::Mutex<()>,
     /// To the one who watches over its child.
     pub signals: Sender<u8>,
