@@ -28,6 +28,8 @@ impl Store {
         let beside = dir.join(format!(".{:016x}", crate::random_u64()?));
         let fail = |e: io::Error| StoreError::write(&path, e);
         let Some(file) = self.renew_or_make(&path, &beside, now)? else {
+            // Its maker may not have come to this yet.
+            self.sync_names(&dir).map_err(fail)?;
             return Ok(digest);
         };
         // Not under the lock: this may take a while, and others have calls to record.
@@ -40,13 +42,17 @@ impl Store {
             let _ = std::fs::remove_file(&beside);
         }
         filled?;
-        // The caller appends the record next, and its name must not be lost with the power then.
-        if self.durability == Durability::Power {
-            File::open(&dir)
-                .and_then(|dir| dir.sync_all())
-                .map_err(fail)?;
-        }
+        self.sync_names(&dir).map_err(fail)?;
         Ok(digest)
+    }
+
+    /// Puts the names of the blobs on the disk, where durability asks for that: the caller appends
+    /// a record next, whose blob must not be lost with the power.
+    fn sync_names(&self, dir: &Path) -> io::Result<()> {
+        match self.durability {
+            Durability::Process => Ok(()),
+            Durability::Power => File::open(dir)?.sync_all(),
+        }
     }
 
     /// Renews the blob that is there; where none is, a file to fill. That is locked before

@@ -247,6 +247,10 @@ impl Store {
             let mut secret = [0; 32];
             getrandom::fill(&mut secret).map_err(|_| StoreError::Random)?;
             self.replace("signing.key", &format!("{}\n", encode_hex(&secret)))?;
+            // Once in the life of a state, and before anything is signed or sealed with the key: a
+            // loss of power must not leave a head whose key is gone.
+            let names = std::fs::File::open(&self.dir).and_then(|dir| dir.sync_all());
+            names.map_err(|error| StoreError::write(&path, error))?;
             Ok(SigningKey::from_bytes(&secret))
         })
     }

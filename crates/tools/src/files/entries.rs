@@ -392,7 +392,9 @@ pub fn rename(files: &Files, input: &Value, stop: &Cancel) -> Result<Value, Faul
             other => fault(other, &to.path),
         },
     )?;
-    for spot in [&from, &to] {
+    // The new name is on the disk before the old one is gone from it: should the file system write
+    // the two apart, a loss of power in between leaves both names rather than none.
+    for spot in [&to, &from] {
         sync_folder(spot).map_err(|error| fault(error, &spot.path))?;
     }
     Ok(json!({
