@@ -18,13 +18,14 @@ use crate::tree::Tree;
 
 type Check = fn(&Tree) -> Vec<Problem>;
 
-const CHECKS: [(&str, Check); 13] = [
+const CHECKS: [(&str, Check); 14] = [
     ("dependency table", dependencies::check),
     ("re-exports", dependencies::check_reexports),
     ("module docs", sources::check_module_docs),
     ("file lengths", sources::check_lengths),
     ("test files", sources::check_test_files),
     ("included files", sources::check_foreign_paths),
+    ("selects", sources::check_selects),
     ("hygiene", sources::check_hygiene),
     ("sizes", sizes::check),
     ("vectors", vector_files::check),

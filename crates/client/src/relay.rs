@@ -131,7 +131,8 @@ pub async fn attached<B: PendingRequests>(
     pipe: &Pipe,
     stop: impl Future<Output = ()>,
 ) -> io::Result<Attached<B>> {
-    // Told to stop, the conversation is dropped as it is: its client sees the end of the pipe.
+    // A stop drops the conversation as it is: the gate sees a client that has left, and the client
+    // the end of the pipe.
     tokio::select! {
         left = follow(gate, socket, pipe) => left,
         () = stop => Ok(Attached::Over),
@@ -239,6 +240,8 @@ impl<B: PendingRequests> Relay<B> {
             let _ = heard.up(&mut self.input, to).await;
             std::future::pending::<Infallible>().await
         };
+        // Only `down` ends. Dropping `up` loses nothing of the client's: what was read and not sent
+        // whole stays in `input`, and goes to the next gate.
         let gone = tokio::select! {
             done = heard.down(from) => done.is_err(),
             never = up => match never {},

@@ -103,6 +103,45 @@ fn leaves_crate(path: &str, included: &str) -> bool {
     included.starts_with('/')
 }
 
+/// A `select!` drops all arms but one, so each has a comment that says why nothing is lost: on the
+/// line above, or on the first line inside. Tests at the end of a file need none.
+pub fn check_selects(tree: &Tree) -> Vec<Problem> {
+    let of_product = tree
+        .under("crates/", ".rs")
+        .filter(|path| path.split('/').nth(2) == Some("src"))
+        .chain(tree.under("sdk/rust/src/", ".rs"));
+    of_product
+        .flat_map(|path| {
+            let text = tree.text(path).unwrap_or_default();
+            let lines = bare_selects(&text);
+            lines.into_iter().map(|line| {
+                let text = "a `select!` without a comment: say what becomes of the arms that lose";
+                Problem::at_line(path, line, text)
+            })
+        })
+        .collect()
+}
+
+/// The numbers of the lines that begin a `select!` without a comment.
+fn bare_selects(text: &str) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.windows(2).position(|pair| {
+        pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
+    });
+    let is_comment = |line: Option<&&str>| line.is_some_and(|line| line.trim().starts_with("//"));
+    let product = &lines[..tests.unwrap_or(lines.len())];
+    product
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line.contains("select! {") && !is_comment(Some(line)))
+        .filter(|(index, _)| {
+            let above = index.checked_sub(1).and_then(|above| lines.get(above));
+            !is_comment(above) && !is_comment(lines.get(index + 1))
+        })
+        .map(|(index, _)| index + 1)
+        .collect()
+}
+
 pub fn check_lengths(tree: &Tree) -> Vec<Problem> {
     tree.under("crates/", ".rs")
         .filter_map(|path| {
@@ -197,6 +236,23 @@ mod tests {
             Some("a.rs")
         );
         assert_eq!(path_attribute("let path = \"a.rs\";"), None);
+    }
+
+    #[test]
+    fn a_select_says_what_is_lost() {
+        let arms = "    a = b => {}\n}\n";
+        let bare = format!("fn f() {{\nlet x = tokio::select! {{\n{arms}}}\n");
+        assert_eq!(bare_selects(&bare), [2]);
+        let above = format!("// Both wait.\nselect! {{\n{arms}");
+        let inside = format!("select! {{\n    // Both wait.\n{arms}");
+        let late = format!("select! {{\n    biased;\n    // Both wait.\n{arms}");
+        assert!(bare_selects(&above).is_empty() && bare_selects(&inside).is_empty());
+        assert_eq!(bare_selects(&late), [1]);
+        assert!(bare_selects("/// As `select! {` does.\n").is_empty());
+        let test = format!("#[cfg(test)]\nmod tests {{\n{bare}}}\n");
+        assert!(bare_selects(&test).is_empty());
+        let before = format!("#[cfg(test)]\nmod far;\n{bare}");
+        assert_eq!(bare_selects(&before), [4]);
     }
 
     #[test]

@@ -88,6 +88,8 @@ async fn serve(
         end.cancel();
     };
     let conversation = async {
+        // The signal arm is never ready: it ends the calls, and the conversation ends by itself, so
+        // no answer is cut off.
         tokio::select! {
             talked = talk(&methods, peer, relay, &stop) => talked,
             never = signals.then(stop_all) => match never {},
@@ -131,6 +133,8 @@ async fn talk(
         stop.cancelled().await;
         tokio::time::sleep(rpc::LAST_WORDS).await;
     };
+    // What `given_up` drops are answers that the client has not read for as long as `LAST_WORDS`;
+    // the outcomes are in the journal.
     tokio::select! {
         ended = carried => ended,
         () = given_up => Err(io::ErrorKind::BrokenPipe.into()),

@@ -139,6 +139,8 @@ async fn until_stopped(
     let clock = Arc::clone(&parts.clock);
     let open = doors.until_closed(listener, bridge, (opened.into_port(), clock), exporter);
     let work = Box::pin(async {
+        // The signal arm is never ready: it closes the doors, which end once their calls are
+        // answered.
         tokio::select! {
             served = open => served,
             never = doors.stop_at(&mut signals) => match never {},

@@ -27,6 +27,9 @@ pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// What all streams of a server keep together. At the bound those that ended are emptied, the
 /// oldest first; then whichever keeps the most forgets its oldest events, but never its newest: a
 /// client that lets much pile up costs others nothing.
+///
+/// Lock order: `ended`, then what a stream keeps. What it keeps is unlocked before room is made, and
+/// `all` is a leaf: streams are taken out of it before they are looked at.
 #[derive(Default)]
 pub(super) struct EventLogs {
     bytes: AtomicUsize,
@@ -216,6 +219,8 @@ impl EventLog {
             if over {
                 return;
             }
+            // `changed` is cancel safe, and the events stay in the log: the loop looks again from
+            // `seen` on.
             tokio::select! {
                 changed = news.changed() => if changed.is_err() { return },
                 () = to.closed() => return,
@@ -246,6 +251,7 @@ impl EventLog {
                 }
                 continue;
             }
+            // Both arms only wait, and the state is looked at again after either.
             tokio::select! {
                 _ = news.changed() => {}
                 () = tokio::time::sleep(GRACE) => {

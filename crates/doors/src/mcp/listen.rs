@@ -154,6 +154,8 @@ impl Server {
             return Ok(Given::Nothing);
         }
         loop {
+            // `next` and `changed` are cancel safe: a change stays in the channel, a task's news in
+            // its version. The other arms end the stream.
             let told = tokio::select! {
                 change = changes.next() => match change {
                     Some(change) if wanted.wants(&change) => vec![change],

@@ -58,6 +58,8 @@ impl Beat {
     pub(super) async fn while_waiting<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
+            // `work` is pinned outside of the loop. Biased so that work that is done is not
+            // followed by a sign of life.
             tokio::select! {
                 biased;
                 done = &mut work => return done,

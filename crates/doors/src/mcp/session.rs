@@ -156,6 +156,8 @@ impl Session {
         if !out.send(message).await {
             return None;
         }
+        // An answer that comes after the wait was given up is dropped: `_forget` takes the question
+        // back.
         tokio::select! {
             answer = receiver => answer.ok()?.ok(),
             () = cancel.cancelled() => None,

@@ -243,6 +243,8 @@ impl Pipe {
         let mut late = std::pin::pin!(late);
         let ending = self.server.ending.clone();
         loop {
+            // `join_next_with_id` and `recv` are cancel safe, and `late` outlives the loop. The
+            // order is free: `done` puts what was said before an answer in front of it.
             tokio::select! {
                 done = self.work.join_next_with_id() => match done {
                     None => return Ok(0),

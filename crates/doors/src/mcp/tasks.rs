@@ -34,7 +34,7 @@ const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(3600);
 /// The interval at which to ask.
 const POLL: Duration = Duration::from_millis(500);
 
-/// All tasks of a server.
+/// All tasks of a server. Lock order: `all`, then the state of a task, which is a leaf.
 #[derive(Default)]
 pub(super) struct Tasks {
     all: Mutex<HashMap<String, Arc<Task>>>,
@@ -313,6 +313,7 @@ impl Server {
             (call, end)
         });
         let patience = tokio::time::sleep(self.settings.task_after);
+        // The handle is borrowed: a call that takes longer goes on as a task.
         tokio::select! {
             done = &mut work => return self.ended(request, &found, done),
             () = patience => {}
@@ -527,6 +528,8 @@ impl Follow {
                 });
                 return answers;
             }
+            // An answer that comes between the look and the wait is not missed: `notify_one` keeps
+            // a permit for the next `notified`.
             tokio::select! {
                 () = self.task.answered.notified() => {}
                 () = self.task.cancel.cancelled() => return None,

@@ -122,6 +122,8 @@ impl<E: Ends> Conversation<'_, E> {
     async fn go_on(&mut self) -> io::Result<Why> {
         loop {
             let may_read = self.work.len() < IN_FLIGHT_MAX;
+            // All arms are cancel safe: bytes that were read stay in the ends, answers in the set,
+            // events in the ring.
             let next = tokio::select! {
                 received = self.ends.receive(), if may_read => Next::Received(received?),
                 Some(done) = self.work.join_next() => Next::Done(done.ok().flatten()),
@@ -162,6 +164,7 @@ impl<E: Ends> Conversation<'_, E> {
         };
         let mut late = std::pin::pin!(late);
         loop {
+            // `join_next` and `next` are cancel safe, and `late` outlives the loop.
             let done = tokio::select! {
                 done = self.work.join_next() => done,
                 told = self.news.next() => {
@@ -238,6 +241,8 @@ impl<E: Ends> Conversation<'_, E> {
                 None => stopped.await,
             }
         };
+        // A dropped write may have sent half a message. The error ends the conversation, so nothing
+        // follows it.
         tokio::select! {
             written = self.ends.write(&bytes) => written,
             () = given_up => Err(io::ErrorKind::BrokenPipe.into()),

@@ -59,6 +59,8 @@ pub(super) async fn open(State(door): Door, headers: HeaderMap) -> Response {
     let listening = Arc::clone(&rpc);
     rpc.listeners.tasks.spawn(async move {
         let _place = place;
+        // Dropping `feed` ends the stream. Events that were not sent stay in the ring for a client
+        // that comes back.
         tokio::select! {
             () = feed(news, &listening.start, begin, to) => {}
             () = gone => {}
@@ -105,6 +107,7 @@ async fn feed(mut news: News, start: &str, begin: Vec<u8>, to: mpsc::Sender<Byte
         sse::write_event(Some(&id(start, news)), &notification(told), out);
     };
     while to.send(std::mem::take(&mut out).into()).await.is_ok() {
+        // `next` is cancel safe: an event stays in the ring until it is taken.
         tokio::select! {
             told = news.next() => {
                 put(&told, &news, &mut out);

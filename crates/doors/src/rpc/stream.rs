@@ -76,7 +76,8 @@ impl Streamed {
 
 impl Sink for Streamed {
     fn chunk(&self, stream: Stream, bytes: &[u8]) {
-        // Held while publishing, so that numbers are told in their order.
+        // Held while publishing, so that numbers are told in their order; the ring of topics, which
+        // is locked under it, takes no other lock.
         let mut said = self.said();
         for piece in bytes.chunks(DATA_BYTES_MAX) {
             let mut all = std::mem::take(&mut said.open[index(stream)]);

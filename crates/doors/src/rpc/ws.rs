@@ -58,6 +58,8 @@ pub(super) async fn open(State(door): Door, mut request: axum::extract::Request)
     let talk = async move |socket: WebSocket<Box<dyn Socket>>| {
         let _place = place;
         let stop = rpc.closing.stop.clone();
+        // A token that is no longer good cuts the conversation off: its connection is closed, and its
+        // calls end as those of a client that has left.
         tokio::select! {
             _ = converse(&rpc, peer, reached, socket, &stop) => {}
             () = no_longer_good(access, bearer) => {}

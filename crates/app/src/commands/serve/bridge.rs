@@ -68,6 +68,9 @@ impl Bridge {
         };
         let (listener, kept) = kept.split();
         let (gate, caller) = (Arc::clone(&self.gate), self.caller.clone());
+        // Only the first arm ends, after its calls are answered. Dropping the others loses nothing:
+        // schema files are written without a wait, and the next start makes them and the socket
+        // anew.
         tokio::select! {
             () = parent::serve(listener, gate, caller, closing) => {}
             never = self.follow() => match never {},

@@ -54,6 +54,8 @@ pub(super) async fn get_stream(State(door): Door, headers: HeaderMap) -> Respons
         Some((log, after)) => {
             let ending = door.server.ending.clone();
             door.server.calls.spawn(async move {
+                // Dropping `feed` leaves the events in the log, where a client that comes back
+                // finds them.
                 tokio::select! {
                     () = log.feed(after, &to) => {}
                     () = ending.cancelled() => {}
@@ -82,6 +84,8 @@ impl HttpDoor {
         self.server.calls.spawn(async move {
             let mut gone = std::pin::pin!(gone);
             loop {
+                // `next` is cancel safe: a change stays in the channel. The other arms but the
+                // heartbeat end the stream.
                 let change = tokio::select! {
                     change = changes.next() => change,
                     () = to.to.closed() => return,

@@ -270,6 +270,8 @@ impl HttpDoor {
         });
         // A client that hangs up takes its request back; with a key it will come and ask again.
         let guard = (!keyed).then(|| cancel.clone().drop_guard());
+        // `recv` is cancel safe and the handle is borrowed: both go on in the stream that is made
+        // below. Dropped as a whole, the task runs on, ended by `guard` unless it has a key.
         let first = tokio::select! {
             biased;
             // Notifications are sent before the answer, however close they come.

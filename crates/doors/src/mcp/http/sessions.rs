@@ -40,6 +40,10 @@ const STREAMS_MAX: usize = 32;
 /// The seal's purpose.
 const PURPOSE: &str = "session";
 
+/// The sessions that are held.
+///
+/// Lock order: `held`, then the `in_flight` of a session; `streams`, then the events of a stream.
+/// `ended` is a leaf, as are both of the latter, and none is held across an await.
 #[derive(Default)]
 pub(super) struct Sessions {
     /// By the bytes of their names.
@@ -236,6 +240,7 @@ impl Held {
     /// Ends a stream, and forgets it once whoever wanted to come back for it has.
     pub async fn end_stream(&self, server: &Server, log: Stream) {
         log.end();
+        // Both arms only wait.
         tokio::select! {
             () = tokio::time::sleep(GRACE) => {}
             () = server.stopping.cancelled() => {}

@@ -40,6 +40,8 @@ impl HttpDoor {
                     // Waits for a client that is slow, and so does whoever speaks.
                     to.send_message(&message).await;
                 }
+                // `recv` is cancel safe, and `work` and `gone` outlive the loop. Biased so that all
+                // that was said before the answer is sent before it.
                 tokio::select! {
                     biased;
                     Some(said) = outgoing.recv() => next = Some(said),
@@ -82,6 +84,8 @@ impl HttpDoor {
                     reader.feed(0, &to).await;
                 }
             };
+            // Dropping `fed` at the end of the server leaves the events in the log, which goes with
+            // it.
             tokio::select! {
                 () = fed => {}
                 () = ending.cancelled() => {}
@@ -104,6 +108,8 @@ impl HttpDoor {
             // With a key the call runs on: its client will come and ask again.
             let mut watched = !keyed;
             loop {
+                // `recv` is cancel safe, and `work` and `guarded` outlive the loop. Biased so that
+                // all that was said before the answer is kept before it.
                 tokio::select! {
                     biased;
                     Some(said) = outgoing.recv() => say(said),
@@ -134,6 +140,7 @@ pub(super) struct Patient {
 impl Patient {
     /// False if nobody is left to hear it.
     pub async fn send(&self, bytes: Bytes) -> bool {
+        // A message that is dropped at the end is one that the client was too slow to take.
         tokio::select! {
             sent = self.to.send(bytes) => sent.is_ok(),
             () = self.ending.cancelled() => false,
