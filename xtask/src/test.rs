@@ -280,6 +280,10 @@ fn rust_tests(root: &Path, options: &Options, needs: &Needs) -> Result<(), Failu
     if watch.passed == 0 {
         return Err(Failure::new("no test was run"));
     }
+    if !watch.without_root.is_empty() {
+        println!("{} of them skipped: needs root", watch.without_root.len());
+    }
+    skips::judge_without_root(&watch.without_root, &skips::needing_root(root))?;
     skips::judge(&watch.skipped, watch.skipped_count, &skips::listed(root))
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::support::desk::{Desk, edit, flip};
 use crate::support::drive::{Serve, run};
 use crate::support::{Folder, wait_for};
+use callgate_testing::is_skipped_without_root;
 use serde_json::json;
 
 /// P-11: the untouched pack loads and runs, by all its names, with its origin.
@@ -383,8 +384,8 @@ fn copies_of_code_come_and_go() {
 #[test]
 fn code_for_another_user_is_outside_the_state() {
     use std::os::unix::fs::MetadataExt as _;
-    if !rustix::process::geteuid().is_root() {
-        return; // only root becomes somebody else
+    if is_skipped_without_root("tools of another user") {
+        return;
     }
     let desk = Desk::installed();
     let code = Folder::new();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use callgate_call::{Asker, Guarantee, Guarantees, Ipc, Needs, Network};
 use callgate_sandbox::{Ending, Folder, SpawnError, Spec};
+use callgate_testing::is_skipped_without_root;
 use support::{BOTH, folder, run, spawner};
 
 /// A shell script in `cwd`, confined.
@@ -300,8 +301,7 @@ fn is_root() -> bool {
 /// configuration not even read; all else can be written, rights and times too.
 #[tokio::test]
 async fn what_is_the_gates_stays_so_in_a_wide_root() {
-    if !is_root() {
-        eprintln!("skipped: needs root for mounts");
+    if is_skipped_without_root("mounts") {
         return;
     }
     let cwd = folder();
@@ -359,8 +359,7 @@ async fn what_is_the_gates_stays_so_in_a_wide_root() {
 /// What is kept can not be moved away with the folder it is in, and another put in its place.
 #[tokio::test]
 async fn the_way_to_what_is_kept_stays() {
-    if !is_root() {
-        eprintln!("skipped: needs root for mounts");
+    if is_skipped_without_root("mounts") {
         return;
     }
     let cwd = folder();
@@ -383,8 +382,7 @@ async fn the_way_to_what_is_kept_stays() {
 #[tokio::test]
 async fn roots_children_are_the_owners() {
     use std::os::unix::fs::{MetadataExt as _, chown};
-    if !is_root() {
-        eprintln!("skipped: needs root");
+    if is_skipped_without_root("children of another user") {
         return;
     }
     let cwd = folder();
@@ -412,8 +410,7 @@ async fn roots_children_are_the_owners() {
 /// With `/proc` among what it may read, a tree sees itself and nobody else.
 #[tokio::test]
 async fn proc_is_its_own() {
-    if !is_root() {
-        eprintln!("skipped: needs root for a pid namespace");
+    if is_skipped_without_root("a pid namespace") {
         return;
     }
     let cwd = folder();
@@ -457,8 +454,8 @@ async fn a_planted_link_is_not_followed() {
 /// alone; what is everybody's it reads, and what the owner names.
 #[tokio::test]
 async fn what_is_roots_alone_is_not_read_by_its_tools() {
-    if !rustix::process::geteuid().is_root() {
-        return; // the files are closed to us already
+    if is_skipped_without_root("to others the files are closed already") {
+        return;
     }
     let cwd = folder();
     let script = "id -u; head -c 1 /etc/shadow | wc -c; head -c 1 /etc/gshadow | wc -c; \

@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 
 use callgate_sandbox::{Ending, Trees};
+use callgate_testing::is_skipped_without_root;
 use serde_json::{Value, json};
 use support::{
     BOTH, act, children, folder, gone, kill, misbehave, run, spawner, start, tag, tagged, until,
@@ -390,7 +391,7 @@ async fn an_ordinary_user_within_limits() {
 #[tokio::test]
 async fn no_more_processes_is_a_refusal() {
     // Root has no such limit to run into, and another user's count is not ours alone.
-    if !is_root() {
+    if is_skipped_without_root("a user of its own") {
         return;
     }
     let limit = "prlimit --nproc=4 --pid $$;";

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use callgate_sandbox::{Ending, Limits, SpawnError, Spawner, Spec};
+use callgate_testing::is_skipped_without_root;
 use serde_json::{Value, json};
 use support::{BOTH, act, ask, folder, misbehave, run, spawner, tag};
 
@@ -281,8 +282,8 @@ async fn a_program_that_is_no_spawner_is_an_error() {
 /// look so for this spawner alone.
 #[tokio::test]
 async fn no_memory_is_shared_where_others_may_look() {
-    if !rustix::process::geteuid().is_root() {
-        return; // only root can mount one file on another
+    if is_skipped_without_root("one file mounted on another") {
+        return;
     }
     let folder = folder();
     std::fs::write(folder.join("one"), "1\n").unwrap();

@@ -1,6 +1,6 @@
 //! Parts that the tests of several crates share: temporary folders, seeded random numbers, mutated
-//! bytes, the program `misbehave` and a podman of a test's own. A development dependency only; nothing of it
-//! is in a release.
+//! bytes, the program `misbehave`, a podman of a test's own and what tests do without root. A
+//! development dependency only; nothing of it is in a release.
 
 #![expect(
     clippy::disallowed_methods,
@@ -14,8 +14,10 @@ mod misbehave;
 mod mutate;
 pub mod podman;
 mod random;
+mod root;
 
 pub use folder::{TempFolder, copy_program, fresh_folder};
 pub use misbehave::misbehave;
 pub use mutate::mutant;
 pub use random::Random;
+pub use root::is_skipped_without_root;

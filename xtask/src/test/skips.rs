@@ -18,11 +18,20 @@ pub struct RustWatch {
     pub passed: usize,
     pub skipped: Vec<String>,
     pub skipped_count: usize,
+    /// Tests that passed without having looked, because they need root.
+    pub without_root: Vec<String>,
 }
+
+/// The line by which such a test says so, before its name.
+const NEEDS_ROOT: &str = "skipped: needs root: ";
 
 impl RustWatch {
     pub fn see(&mut self, line: &str) {
-        if let Some(result) = line.strip_prefix("test result: ") {
+        // With one thread it follows `test NAME ... ` on the same line.
+        if let Some((_, rest)) = line.split_once(NEEDS_ROOT) {
+            let name = rest.split(' ').next().unwrap_or_default();
+            self.without_root.push(name.to_owned());
+        } else if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += count_before(result, "passed");
             self.skipped_count += count_before(result, "ignored");
         } else if let Some((name, state)) = line
@@ -91,6 +100,36 @@ fn parse(document: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The names in the lists below the table: tests that end at once without root.
+pub fn needing_root(root: &Path) -> BTreeSet<String> {
+    parse_lists(&fs::read_to_string(root.join(DOCUMENT)).unwrap_or_default())
+}
+
+fn parse_lists(document: &str) -> BTreeSet<String> {
+    markdown::prose(document)
+        .into_iter()
+        .filter_map(|(_, line)| line.strip_prefix("- "))
+        .flat_map(|item| item.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Every test that ended because it needs root must be listed.
+pub fn judge_without_root(
+    without_root: &[String],
+    listed: &BTreeSet<String>,
+) -> Result<(), Failure> {
+    let unlisted = without_root.iter().filter(|name| !listed.contains(*name));
+    let unlisted: Vec<&str> = unlisted.map(String::as_str).collect();
+    if unlisted.is_empty() {
+        return Ok(());
+    }
+    let names = unlisted.join(", ");
+    Err(Failure::new(format!(
+        "needs root, and not listed in {DOCUMENT}: {names}"
+    )))
+}
+
 /// Every skip must be listed, and every one that was counted must have been
 /// seen by name.
 pub fn judge(skipped: &[String], count: usize, listed: &BTreeSet<String>) -> Result<(), Failure> {
@@ -123,6 +162,8 @@ mod tests {
         let mut watch = RustWatch::default();
         for line in [
             "running 4 tests",
+            "skipped: needs root: a::mounts (mounts)",
+            "test b ... skipped: needs root: b (a user of its own)",
             "test a::b ... ok",
             "test slow ... ignored",
             "test slower ... ignored, needs a kernel",
@@ -140,7 +181,8 @@ mod tests {
             RustWatch {
                 passed: 41,
                 skipped,
-                skipped_count: 3
+                skipped_count: 3,
+                without_root: ["a::mounts", "b"].map(str::to_owned).to_vec(),
             }
         );
     }
@@ -170,5 +212,14 @@ mod tests {
         assert!(judge(&names(&["slow"]), 1, &listed).is_ok());
         assert!(judge(&names(&["slow", "other"]), 2, &listed).is_err());
         assert!(judge(&names(&["slow"]), 2, &listed).is_err());
+    }
+
+    #[test]
+    fn only_listed_tests_may_need_root() {
+        let listed = parse_lists("Only root.\n\n- `a::mounts`\n- in `crates/x`: `b`, `c`\n");
+        let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert!(judge_without_root(&[], &listed).is_ok());
+        assert!(judge_without_root(&names(&["a::mounts", "b", "c"]), &listed).is_ok());
+        assert!(judge_without_root(&names(&["b", "d"]), &listed).is_err());
     }
 }
