@@ -2,6 +2,9 @@
 //! turns bytes into a `Call`, hands it to the gate and turns the `Outcome` into bytes.
 
 pub mod bridge;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http;
 pub mod mcp;
 pub mod metrics;

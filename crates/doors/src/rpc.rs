@@ -35,6 +35,8 @@ use tokio_util::task::TaskTracker;
 
 pub use conversation::LAST_WORDS;
 pub use errors::error_of;
+#[cfg(feature = "fuzzing")]
+pub(crate) use frames::properties::check_cuts;
 
 use self::events::Listeners;
 use crate::http::Closing;

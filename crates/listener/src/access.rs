@@ -3,7 +3,7 @@
 
 mod fetch;
 pub mod jwt;
-mod keys;
+pub(crate) mod keys;
 mod tokens;
 
 use std::future::Future;

@@ -3,5 +3,8 @@
 //! wire: the doors that answer on it implement [`tcp::Answers`].
 
 pub mod access;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod tcp;
 pub mod web;

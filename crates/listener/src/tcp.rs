@@ -30,6 +30,12 @@ use self::resumed::Resumed;
 use self::shared::Shared;
 use self::short::Left;
 pub use self::short::{Asked, Head, Told};
+#[cfg(feature = "fuzzing")]
+pub(crate) mod properties {
+    //! Properties of the short path.
+    pub(crate) use super::short::Last;
+    pub(crate) use super::short::properties::read_as_by_hyper;
+}
 
 /// How long connections without a call may last once we stop.
 const FAREWELL: Duration = Duration::from_secs(1);

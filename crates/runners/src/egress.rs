@@ -308,6 +308,18 @@ impl Wanted {
     }
 }
 
+/// Reads the head of a request to the proxy: the host, the port, and the bytes that go to the host
+/// unless a tunnel was asked for. For the fuzz target `proxy-heads`.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_request(bytes: &[u8]) -> Option<(String, u16, Option<Vec<u8>>)> {
+    let wanted = Wanted::read(bytes).ok()?;
+    let first = match wanted.first {
+        First::Established => None,
+        First::Bytes(bytes) => Some(bytes),
+    };
+    Some((wanted.host, wanted.port, first))
+}
+
 /// Refuses a head that another server could read in another way: control characters, which a lone
 /// line feed or carriage return is, NUL, folded fields, names that are none, and two statements
 /// of a body's length. RFC 9112, 2.2, 5 and 6.

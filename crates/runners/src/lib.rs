@@ -14,6 +14,9 @@ mod egress;
 mod ending;
 mod executor;
 mod flood;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hints;
 mod interpreter;
 mod leaks;

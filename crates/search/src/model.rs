@@ -3,7 +3,8 @@
 //! program; they are read only if they are, to the byte, those that are known here.
 
 mod bert;
-pub(crate) mod tensors;
+#[doc(hidden)]
+pub mod tensors;
 pub mod wheel;
 mod wordpiece;
 

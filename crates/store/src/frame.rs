@@ -136,6 +136,15 @@ fn seal(frame: &mut [u8], magic: u32) {
     frame[..4].copy_from_slice(&(magic ^ len).to_le_bytes());
 }
 
+/// The frame of a payload, whatever it holds.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seal_payload(payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; FRAME_HEADER_BYTES];
+    frame.extend_from_slice(payload);
+    seal(&mut frame, FRAME_MAGIC);
+    frame
+}
+
 /// What is at the front of some bytes of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Front<'a> {

@@ -35,6 +35,9 @@ pub mod failpoint;
 mod fold;
 mod folders;
 mod frame;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod head;
 mod index;
 mod journal;

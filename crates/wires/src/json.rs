@@ -37,12 +37,7 @@ pub enum JsonError {
 pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Value, JsonError> {
     match parse_quickly(bytes, depth_max) {
         Some(value) => Ok(value),
-        None => parse_with(
-            bytes,
-            Strict {
-                depth_left: depth_max,
-            },
-        ),
+        None => parse_strictly(bytes, depth_max),
     }
 }
 
@@ -60,10 +55,20 @@ pub fn parse_output(bytes: &[u8], depth_max: usize) -> Result<Value, JsonError> 
     }
 }
 
-fn parse_quickly(bytes: &[u8], depth_max: usize) -> Option<Value> {
+/// Parses with the quick reader alone. Returns `None` for whatever it leaves to the strict one.
+/// Public for differential tests only.
+#[doc(hidden)]
+pub fn parse_quickly(bytes: &[u8], depth_max: usize) -> Option<Value> {
     let mut quick = Quick::new(bytes)?;
     let value = quick.value(depth_max)?;
     quick.end().map(|()| value)
+}
+
+/// Parses with the strict reader alone. Public for differential tests only.
+#[doc(hidden)]
+pub fn parse_strictly(bytes: &[u8], depth_max: usize) -> Result<Value, JsonError> {
+    let depth_left = depth_max;
+    parse_with(bytes, Strict { depth_left })
 }
 
 /// The same for what is known to be UTF-8.

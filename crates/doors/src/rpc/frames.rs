@@ -137,10 +137,14 @@ fn write_frame(opcode: OpCode, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod properties;
+
 #[cfg(test)]
 mod tests {
     use callgate_testing::{Random, mutant};
 
+    use super::properties::{all, check_cuts};
     use super::*;
 
     /// A client's frame.
@@ -156,18 +160,6 @@ mod tests {
         }
         bytes.splice(head..head, mask);
         bytes
-    }
-
-    fn all(frames: &mut Frames) -> Vec<Incoming> {
-        let mut came = Vec::new();
-        while let Some(next) = frames.next() {
-            let is_last = matches!(next, Incoming::Close(_));
-            came.push(next);
-            if is_last {
-                break;
-            }
-        }
-        came
     }
 
     fn close(code: u16) -> Incoming {
@@ -282,16 +274,6 @@ mod tests {
             &[0xff, 0, 0, 0, 0, 0, 0],
             b"\xc3\xa9",
         ];
-        let come_of = |bytes: &[u8], cut: usize| {
-            let mut frames = Frames::new(BYTES_MAX);
-            frames.feed(&bytes[..cut]);
-            let mut came = all(&mut frames);
-            if !matches!(came.last(), Some(Incoming::Close(_))) {
-                frames.feed(&bytes[cut..]);
-                came.extend(all(&mut frames));
-            }
-            came
-        };
         let parts = [
             frame(0x01, b"in three "),
             frame(0x89, b"?"),
@@ -304,18 +286,8 @@ mod tests {
         let mut read = 0;
         for _ in 0..CASES {
             let bytes = mutant(&mut random, &seeds, &WORDS);
-            let whole = come_of(&bytes, 0);
-            assert_eq!(
-                come_of(&bytes, random.below(bytes.len() + 1)),
-                whole,
-                "{bytes:?}"
-            );
-            for came in &whole {
-                if let Incoming::Message(message) = came {
-                    assert!(message.len() <= BYTES_MAX && std::str::from_utf8(message).is_ok());
-                    read += 1;
-                }
-            }
+            let cut = random.below(bytes.len() + 1);
+            read += check_cuts(&bytes, &[&bytes[..cut], &bytes[cut..]], BYTES_MAX);
         }
         assert!(read > 0);
     }

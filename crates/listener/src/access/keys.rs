@@ -174,7 +174,7 @@ impl Keys {
 }
 
 /// One public key.
-pub(super) struct Key {
+pub(crate) struct Key {
     kid: Option<String>,
     /// The only algorithm it may be used with, if it says so.
     algorithm: Option<Algorithm>,
@@ -190,7 +190,7 @@ enum Material {
 
 impl Key {
     /// `None` for what is no key to check signatures with, here.
-    fn read(value: &Value) -> Option<Self> {
+    pub(crate) fn read(value: &Value) -> Option<Self> {
         let text = |name: &str| value.get(name).and_then(Value::as_str);
         let bytes = |name: &str, max: usize| {
             let bytes = URL_SAFE_NO_PAD.decode(text(name)?).ok()?;

@@ -196,7 +196,7 @@ async fn hung_up(stream: &TcpStream, came: &mut Vec<u8>) {
 
 /// A request that is the library's.
 #[derive(Debug, PartialEq, Eq)]
-struct NotPlain;
+pub(crate) struct NotPlain;
 
 /// The head of a plain request.
 pub struct Head {
@@ -295,11 +295,11 @@ type Taken = (Arc<Head>, Range<usize>);
 
 /// The head of the request before: nearly always the next one has the same.
 #[derive(Default)]
-struct Last(Option<Arc<Head>>);
+pub(crate) struct Last(Option<Arc<Head>>);
 
 impl Last {
     /// The request at the beginning of what came; nothing if more of it must come.
-    fn take(&mut self, came: &[u8]) -> Result<Option<Taken>, NotPlain> {
+    pub(crate) fn take(&mut self, came: &[u8]) -> Result<Option<Taken>, NotPlain> {
         let again = self.0.as_ref().and_then(|head| head.comes_again(came));
         let (head_bytes, length) = match again {
             Some(again) => again,
@@ -534,6 +534,8 @@ async fn next_data(body: &mut Body) -> io::Result<Option<Bytes>> {
 
 #[cfg(test)]
 mod mutations;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod properties;
 
 #[cfg(test)]
 mod tests {

@@ -592,3 +592,5 @@ fn call_of(request: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod mutations;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod properties;
