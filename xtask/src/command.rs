@@ -158,14 +158,19 @@ pub fn output(command: &mut Command) -> Result<String, Failure> {
 /// is, as cargo says it: neither profile nor target folder is guessed.
 pub fn build_binary(root: &Path, args: &[&str], binary: &str) -> Result<PathBuf, Failure> {
     let mut command = cargo(root, ["build", "--message-format=json-render-diagnostics"]);
-    command.args(args).stderr(Stdio::inherit());
-    let messages = output(&mut command)?;
+    command.args(args);
+    built_binary(&mut command, binary)
+}
+
+/// Builds by a command of cargo that reports in JSON, and returns where the binary is.
+pub fn built_binary(command: &mut Command, binary: &str) -> Result<PathBuf, Failure> {
+    let messages = output(command.stderr(Stdio::inherit()))?;
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["target"]["name"] == binary)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .ok_or_else(|| Failure::new(format!("`{}` made no `{binary}`", shown(&command))))
+        .ok_or_else(|| Failure::new(format!("`{}` made no `{binary}`", shown(command))))
 }
 
 fn judge(command: &Command, status: ExitStatus) -> Result<(), Failure> {

@@ -14,6 +14,7 @@
 mod bench;
 mod clauses;
 mod command;
+mod fuzz;
 mod ids;
 mod markdown;
 mod report;
@@ -39,6 +40,11 @@ cargo xtask COMMAND
                               every clause and decision with the tests and vectors that name it
                                 --missing only those that nothing names, and marks that can go
   bench [--check] [NAME...]   dist build, then the bench harness with these arguments
+  fuzz [TARGET] [--seconds N] [--save] [--list]
+                              runs the fuzz targets under libFuzzer, or one of them
+                                --seconds N  for each target; 60 if not said
+                                --save       merge new inputs into the saved corpora
+                                --list       only names the targets
   help                        this text
 ";
 
@@ -67,6 +73,7 @@ enum Request {
     Clauses(clauses::Options),
     Test(test::Options),
     Bench(Vec<String>),
+    Fuzz(fuzz::Options),
 }
 
 fn carry_out(request: &Request) -> Result<(), Failure> {
@@ -81,6 +88,7 @@ fn carry_out(request: &Request) -> Result<(), Failure> {
         Request::Clauses(options) => clauses::run(&root, *options),
         Request::Test(options) => test::run(&root, options),
         Request::Bench(args) => bench::run(&root, args),
+        Request::Fuzz(options) => fuzz::run(&root, options),
     }
 }
 
@@ -97,6 +105,7 @@ fn parse(args: &[String]) -> Result<Request, String> {
         "clauses" => parse_clauses(rest).map(Request::Clauses),
         "test" => parse_test(rest).map(Request::Test),
         "bench" => Ok(Request::Bench(rest.to_vec())),
+        "fuzz" => parse_fuzz(rest).map(Request::Fuzz),
         other => Err(format!("no such command: `{other}`")),
     }
 }
@@ -121,6 +130,26 @@ fn parse_test(args: &[String]) -> Result<test::Options, String> {
             flag if flag.starts_with('-') => return Err(format!("test does not know `{flag}`")),
             _ if options.filter.is_some() => return Err("test takes one FILTER".into()),
             filter => options.filter = Some(filter.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+fn parse_fuzz(args: &[String]) -> Result<fuzz::Options, String> {
+    let mut options = fuzz::Options::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--save" => options.save = true,
+            "--list" => options.list = true,
+            "--seconds" => {
+                let number = args.next().and_then(|number| number.parse().ok());
+                let number = number.filter(|number| *number > 0);
+                options.seconds = number.ok_or("--seconds takes a number from 1")?;
+            }
+            flag if flag.starts_with('-') => return Err(format!("fuzz does not know `{flag}`")),
+            _ if options.target.is_some() => return Err("fuzz takes one TARGET".into()),
+            target => options.target = Some(target.to_owned()),
         }
     }
     Ok(options)
@@ -182,6 +211,15 @@ mod tests {
             parse(&words("bench --check echo")),
             Ok(Request::Bench(words("--check echo")))
         );
+        assert_eq!(
+            parse(&words("fuzz json-quick --seconds 5 --save")),
+            Ok(Request::Fuzz(fuzz::Options {
+                target: Some("json-quick".to_owned()),
+                seconds: 5,
+                save: true,
+                list: false,
+            }))
+        );
     }
 
     #[test]
@@ -192,6 +230,9 @@ mod tests {
             "test --fast",
             "test one two",
             "tests",
+            "fuzz --seconds",
+            "fuzz --seconds 0",
+            "fuzz one two",
         ] {
             assert!(parse(&words(line)).is_err(), "{line}");
         }
