@@ -11,7 +11,7 @@ use std::time::Instant;
 use callgate_fuzz::TARGETS;
 
 /// The bounds of what is saved: `cargo xtask fuzz --save` keeps them.
-const FILES_MAX: usize = 300;
+const FILES_MAX: usize = 200;
 const FILE_BYTES_MAX: usize = 4 * 1024;
 const CORPUS_BYTES_MAX: usize = 300 * 1024;
 
