@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::command::{build_binary, output, shown};
-use crate::report::Failure;
+use crate::report::{self, Failure};
 
 /// Seconds for each target where none are named.
 pub const SECONDS_DEFAULT: u64 = 60;
@@ -50,7 +50,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
     if options.list {
         let program = build_binary(root, &["-p", "callgate-fuzz"], "callgate-fuzz")?;
         for target in targets(Command::new(program).arg("--list"))? {
-            println!("{:20} {}", target.name, target.about);
+            report::say(&format!("{:20} {}\n", target.name, target.about));
         }
         return Ok(());
     }
@@ -64,7 +64,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
         }
     }
     let scratch = program.with_file_name("fuzz-runs");
-    println!("{}", Row::HEADER);
+    report::say(&format!("{}\n", Row::HEADER));
     let mut findings = 0;
     for target in &targets {
         let fuzzing = Fuzzing {
@@ -142,7 +142,8 @@ impl Fuzzing<'_> {
         let text = String::from_utf8_lossy(&text);
         let row = Row::read(&text);
         let seconds = start.elapsed().as_secs();
-        println!("{}", row.line(&self.target.name, seconds, status.success()));
+        let line = row.line(&self.target.name, seconds, status.success());
+        report::say(&format!("{line}\n"));
         let findings = self.keep_findings(&broken)?;
         if !status.success() && findings == 0 {
             let words: Vec<&str> = text.lines().rev().take(12).collect();
@@ -189,7 +190,9 @@ impl Fuzzing<'_> {
             fs::create_dir_all(folder).map_err(|e| failed("create", folder, &e))?;
             fs::rename(&path, &kept).map_err(|e| failed("move", &path, &e))?;
             let target = &self.target.name;
-            println!("  {name}: cargo run -p callgate-fuzz -- {target} {place}");
+            report::say(&format!(
+                "  {name}: cargo run -p callgate-fuzz -- {target} {place}\n"
+            ));
             count += 1;
         }
         Ok(count)
