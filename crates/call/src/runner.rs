@@ -80,6 +80,13 @@ pub trait Runner: Send + Sync {
         true
     }
 
+    /// Returns whether the tool is left out of lists although it is in the catalog: its calls are
+    /// refused until its owner has looked at it. Example: a tool of an MCP server whose definition
+    /// is no longer the pinned one.
+    fn is_hidden(&self) -> bool {
+        false
+    }
+
     /// What `callgate tools` says of it: `builtin`, `process`, `python` …
     fn kind(&self) -> &'static str;
 

@@ -80,6 +80,9 @@ pub struct Tool {
     pub entry: Option<String>,
     /// What is told after calls of it, to those who listen.
     pub tells: Vec<Notification>,
+    /// The definition of a tool of an MCP server, as that server lists it. MCP clients receive it
+    /// with another name, and with our metadata added.
+    pub definition: Option<Arc<Value>>,
     /// How it is carried out.
     pub runner: Arc<dyn Runner>,
 }
@@ -120,6 +123,7 @@ impl Tool {
             origin: None,
             entry: None,
             tells: Vec::new(),
+            definition: None,
             runner,
         }
     }

@@ -132,6 +132,21 @@ impl Catalog {
         Ok(())
     }
 
+    /// Adds a tool of an MCP server. Its input schema is compiled when it is first needed and never
+    /// refused (D-5); its outputs are the server's affair.
+    pub fn add_foreign(&mut self, tool: Tool) -> Result<(), CatalogError> {
+        let input = Schema::foreign(&tool.input_schema);
+        self.enter(Entry::with(tool, input, None))
+    }
+
+    /// Returns whether a tool of these names could be added.
+    #[must_use]
+    pub fn is_free(&self, name: &str) -> bool {
+        [name.to_owned(), aid_of_name(name), host_name(name)]
+            .iter()
+            .all(|name| !self.by_name.contains_key(name))
+    }
+
     fn enter(&mut self, entry: Entry) -> Result<(), CatalogError> {
         let tool = &entry.tool;
         let index = self.entries.len();

@@ -19,6 +19,9 @@ enum Kind {
     /// One of our own, compiled when it is first needed: a program that answers one call
     /// should not pay for tools it does not use.
     Later(Value, OnceLock<Option<Box<Validator>>>),
+    /// A schema of an MCP server, compiled when it is first needed. One that does not compile
+    /// checks nothing but that the value is an object: the server has the last word.
+    Foreign(Value, OnceLock<Option<Box<Validator>>>),
 }
 
 /// Why a schema does not compile.
@@ -56,6 +59,15 @@ impl Schema {
         Self(Kind::Later(schema.clone(), OnceLock::new()))
     }
 
+    /// A schema that an MCP server lists for one of its tools.
+    #[must_use]
+    pub fn foreign(schema: &Value) -> Self {
+        if is_any_object(schema) {
+            return Self(Kind::AnyObject);
+        }
+        Self(Kind::Foreign(schema.clone(), OnceLock::new()))
+    }
+
     /// The first thing that is wrong with `value`: the field and the reason.
     fn problem(&self, value: &Value) -> Option<(String, String)> {
         let validator = match &self.0 {
@@ -65,6 +77,11 @@ impl Schema {
             Kind::Later(schema, ready) => match ready.get_or_init(|| compile(schema).ok()) {
                 Some(validator) => validator,
                 None => return Some((String::new(), "the schema does not compile".to_owned())),
+            },
+            Kind::Foreign(schema, ready) => match ready.get_or_init(|| compile_foreign(schema)) {
+                Some(validator) => validator,
+                None if value.is_object() => return None,
+                None => return Some((String::new(), "must be an object".to_owned())),
             },
         };
         // To say yes takes a third of what it takes to say why not.
@@ -107,6 +124,13 @@ fn compile(schema: &Value) -> Result<Box<Validator>, SchemaError> {
         .build(schema)
         .map(Box::new)
         .map_err(|error| SchemaError(error.to_string()))
+}
+
+/// Compiles a schema of an MCP server in the draft it names, or else 2020-12. References to other
+/// documents are not fetched: a schema that has some is not compiled.
+fn compile_foreign(schema: &Value) -> Option<Box<Validator>> {
+    let options = jsonschema::options().with_retriever(NoFetching);
+    options.build(schema).ok().map(Box::new)
 }
 
 /// Which field, and what is wrong with it, without repeating the value: it may be large or

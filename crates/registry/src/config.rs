@@ -13,6 +13,7 @@ mod restrictions;
 mod runner;
 mod runs;
 mod search;
+mod server;
 mod shelf;
 mod terminals;
 mod tool;
@@ -38,6 +39,10 @@ pub use restrictions::Restrictions;
 pub use runner::{LimitsConfig, PoolConfig, RunnerConfig};
 pub use runs::{ExecutorRunnerConfig, RunPolicyError, RunsConfig, WebhookConfig};
 pub use search::{SearchConfig, StoreKind};
+pub use server::{
+    ClientConfig, ImportedConfig, PresetConfig, ServerConfig, ServerToolConfig, ServerToolsConfig,
+    ShareConfig, StartConfig,
+};
 pub use shelf::{MessageConfig, PromptConfig, ResourceConfig, RoleConfig};
 pub use terminals::TerminalsConfig;
 pub use tool::{
@@ -45,6 +50,7 @@ pub use tool::{
 };
 pub use traces::{TelemetryConfig, TracesConfig};
 
+use crate::lock::ServersLock;
 use crate::suggest;
 
 /// A whole configuration file.
@@ -54,6 +60,15 @@ pub struct Config {
     /// `[[tool]]`.
     #[serde(default, rename = "tool")]
     pub tools: Vec<ToolConfig>,
+    /// `[[server]]`.
+    #[serde(default, rename = "server")]
+    pub servers: Vec<ServerConfig>,
+    /// `[[client]]`.
+    #[serde(default, rename = "client")]
+    pub clients: Vec<ClientConfig>,
+    /// `callgate.lock`, read beside this file; never written in it.
+    #[serde(skip)]
+    pub lock: ServersLock,
     /// `[[prompt]]`.
     #[serde(default, rename = "prompt")]
     pub prompts: Vec<PromptConfig>,

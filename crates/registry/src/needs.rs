@@ -217,7 +217,7 @@ impl Ground {
         isolation: Isolation,
         own: Vec<PathBuf>,
     ) -> Result<Option<Arc<Needs>>, NeedsError> {
-        bounded(config)?;
+        bounded_paths(&config.reads, &config.writes)?;
         // Its network is where it is, and nothing of ours is in between.
         if let (Some(RunnerConfig::Service(_)), Some(NetworkConfig::Some(_))) =
             (&config.runner, &config.network)
@@ -323,6 +323,30 @@ impl Ground {
         })
     }
 
+    /// What is the gate's own, for a child that is no tool of the workspace.
+    pub(crate) fn own_needs(&self) -> Needs {
+        Needs {
+            kept: self.kept.clone(),
+            hidden: self.hidden.clone(),
+            ..Needs::default()
+        }
+    }
+
+    /// Paths of a server, which are not bound to the workspace: relative ones are in it, `~` is
+    /// the owner's home. Links are resolved.
+    pub(crate) fn outside(
+        &self,
+        field: &'static str,
+        names: &[String],
+    ) -> Result<Vec<PathBuf>, NeedsError> {
+        let home = self.home.as_deref();
+        let path = |name: &String| match below_home(field, name, home) {
+            Some(path) => Ok(path?),
+            None => Ok(real(&self.root.join(name))),
+        };
+        names.iter().map(path).collect()
+    }
+
     /// A path inside the workspace, links resolved. One that leads outside may be the owner's,
     /// or that of a tool that may write where the link is.
     fn inside(&self, field: &'static str, name: &str) -> Result<PathBuf, NeedsError> {
@@ -365,11 +389,9 @@ fn sockets(paths: &Paths) -> Vec<PathBuf> {
     }
 }
 
-fn bounded(config: &ToolConfig) -> Result<(), NeedsError> {
-    for (field, count) in [
-        ("reads", config.reads.len()),
-        ("writes", config.writes.len()),
-    ] {
+/// Refuses more paths than a tool or server may name.
+pub(crate) fn bounded_paths(reads: &[String], writes: &[String]) -> Result<(), NeedsError> {
+    for (field, count) in [("reads", reads.len()), ("writes", writes.len())] {
         if count > PATHS_MAX {
             return Err(NeedsError::Paths { field, count });
         }
@@ -424,6 +446,13 @@ fn asked(config: &GuaranteesConfig) -> Guarantees {
 fn network(config: &ToolConfig) -> Result<Network, NeedsError> {
     match &config.network {
         None if config.bound.as_ref().is_some_and(|bound| bound.network) => Ok(Network::Any),
+        network => network_of(network.as_ref()),
+    }
+}
+
+/// The hosts that `network = …` names; none where nothing is said.
+pub(crate) fn network_of(network: Option<&NetworkConfig>) -> Result<Network, NeedsError> {
+    match network {
         None | Some(NetworkConfig::All(false)) => Ok(Network::None),
         Some(NetworkConfig::All(true)) => Ok(Network::Any),
         Some(NetworkConfig::Some(hosts)) => {

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::config::{self, Config, RunnerConfig, SchemaSource, ToolConfig};
 use crate::declared::{DECLARED_FILE, Declarations, MergeError, entry_of};
 use crate::environment::Environment;
+use crate::lock::{LOCK_FILE, ServersLock};
 use crate::pack::{OwnerError, Refusal};
 use crate::project;
 
@@ -402,6 +403,9 @@ impl Reader {
         self.declare(&text, &mut config)
             .map_err(|error| wrong(file, chain(&error)))?;
         self.text = Some(text);
+        if !config.servers.is_empty() {
+            config.lock = ServersLock::new(self.optional(LOCK_FILE)?);
+        }
         let mut aids = config.tools.iter().filter_map(|tool| tool.aid.as_deref());
         if let Some(aid) = aids.find(|aid| !is_aid(aid)) {
             let reason = format!("aid {aid:?} is not of the form AID.NAME.v1");

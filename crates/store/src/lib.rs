@@ -16,6 +16,7 @@
 //! incoming/…       bytes on their way to be one                               run/incoming.rs
 //! datasets/…       events, files, reports of streamed runs                    run/log.rs, run/manifest.rs
 //! search.db        pieces of files, their words and vectors                     search.rs
+//! secrets/…        what the owner gave into keeping for servers               owner_secrets.rs
 //! traces/…         a ring of what is known of calls beyond the chain          traces.rs
 //! ```
 //!
@@ -48,6 +49,7 @@ mod memory;
 mod nonces;
 mod overlay;
 mod owner;
+mod owner_secrets;
 mod pending;
 mod pilots;
 #[cfg(test)]
@@ -100,6 +102,7 @@ pub use leases::{LEASE_LIFE_MAX, Lease, LeaseCounts, LeaseGrant, LeaseId, LeaseS
 pub use memory::{NOTE_BYTES_MAX, Note};
 pub use nonces::{NONCES_MAX, Nonce};
 pub use owner::OwnerId;
+pub use owner_secrets::{OwnerSecretError, OwnerSecrets, SecretValue, is_secret_name};
 pub use pilots::{
     PILOT_EVENT_BYTES_MAX, PILOT_RUNS_MAX, PilotBegun, PilotEvent, PilotFacts, PilotHold,
     PilotNote, PilotRecord, PilotRecords, PilotRun, PilotState,

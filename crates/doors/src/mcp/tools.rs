@@ -12,7 +12,7 @@ use callgate_wires::json;
 use callgate_wires::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use callgate_wires::mcp::{
     Extra, ListToolsResult, RawJson, TaskSupport, ToolAnnotations, ToolDefinition, ToolExecution,
-    asks_for_headers, meta,
+    asks_for_headers, meta, read,
 };
 use serde_json::{Value, json};
 
@@ -68,6 +68,11 @@ fn definition(tool: &Tool, modern: bool) -> ToolDefinition {
         "callgate/tier": tool.tier.number(),
         "callgate/tags": tool.tags,
     });
+    if let Some(passed) = tool.definition.as_deref()
+        && let Ok(passed) = read::<ToolDefinition>(passed)
+    {
+        return passed_on(tool, passed, about);
+    }
     // A legacy client would not call what it can not have as a task, and there it has none.
     let needs_task = tool.tasks == Tasks::Required && modern;
     ToolDefinition {
@@ -90,6 +95,22 @@ fn definition(tool: &Tool, modern: bool) -> ToolDefinition {
         output_schema: output_schema(tool).map(RawJson::of),
         title: tool.face.title.clone(),
         extra: Extra::new(),
+    }
+}
+
+/// The definition of an MCP server's tool, under the tool's name here. Schemas, annotations and
+/// unknown members stay as they came; our own metadata outranks metadata of the same key.
+fn passed_on(tool: &Tool, passed: ToolDefinition, about: Value) -> ToolDefinition {
+    let mut meta = passed.meta.unwrap_or_default();
+    meta.retain(|key, _| !key.starts_with("callgate/"));
+    if let Value::Object(about) = about {
+        meta.extend(about);
+    }
+    ToolDefinition {
+        meta: Some(meta),
+        description: Some(tool.description.clone()),
+        name: host_name(&tool.name),
+        ..passed
     }
 }
 

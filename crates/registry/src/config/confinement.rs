@@ -18,6 +18,16 @@ pub enum NetworkConfig {
     Some(HostsConfig),
 }
 
+impl NetworkConfig {
+    /// Returns whether any host can be reached.
+    pub fn allows_any(&self) -> bool {
+        match self {
+            Self::All(all) => *all,
+            Self::Some(hosts) => !hosts.allow.is_empty(),
+        }
+    }
+}
+
 /// `network = { allow = [...] }`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
