@@ -58,13 +58,14 @@ pub use runner::{
     Job, Load, Log, LogLevel, NoSink, Patience, PlanFuture, Progress, RunFuture, Runner, Sink,
     Stream,
 };
-pub use scope::{BearerToken, Scope, fits, fits_any, idle_only_words, names_tool};
+pub use scope::{BearerToken, ClientScope, Scope, fits, fits_any, idle_only_words, names_tool};
 pub use secrets::Secrets;
 pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};
 pub use tokio_util::sync::CancellationToken as Cancel;
 pub use tool::{
-    Face, Notification, RateLimit, Tasks, Tier, Tool, ToolName, aid_of_name, host_name, is_name,
+    Face, Notification, RateLimit, ServerTool, Tasks, Tier, Tool, ToolName, aid_of_name, host_name,
+    is_name,
 };
 pub use topics::{Audience, Event, Hearer, Subscription, Told, Topics};
 pub use unserved::Unserved;

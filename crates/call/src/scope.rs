@@ -42,6 +42,26 @@ pub struct Scope {
     pub is_mcp: bool,
     /// The patterns are those of `callgate mcp --only`.
     pub is_only: bool,
+    /// The MCP client that the caller is, where it sees its own servers only.
+    pub client: Option<ClientScope>,
+}
+
+/// The tools of `callgate mcp --client NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientScope {
+    /// The name, as `[[client]]` has it.
+    pub name: String,
+    /// Tools that are of no MCP server are seen as well.
+    pub builtins: bool,
+}
+
+impl ClientScope {
+    fn sees(&self, tool: &Tool) -> bool {
+        match &tool.of_server {
+            Some(origin) => origin.clients.contains(&self.name),
+            None => self.builtins,
+        }
+    }
 }
 
 impl Default for Scope {
@@ -53,6 +73,7 @@ impl Default for Scope {
             rate: None,
             is_mcp: false,
             is_only: false,
+            client: None,
         }
     }
 }
@@ -61,7 +82,10 @@ impl Scope {
     /// True if `tool` is within it. What is not does not exist for this caller.
     #[must_use]
     pub fn allows(&self, tool: &Tool) -> bool {
-        tool.tier <= self.tier_max && self.names(tool) && self.hides(tool).is_none()
+        tool.tier <= self.tier_max
+            && self.names(tool)
+            && self.hides(tool).is_none()
+            && self.client.as_ref().is_none_or(|client| client.sees(tool))
     }
 
     /// Patterns of tokens do not fit names over MCP: those that were made before would allow more.

@@ -80,9 +80,8 @@ pub struct Tool {
     pub entry: Option<String>,
     /// What is told after calls of it, to those who listen.
     pub tells: Vec<Notification>,
-    /// The definition of a tool of an MCP server, as that server lists it. MCP clients receive it
-    /// with another name, and with our metadata added.
-    pub definition: Option<Arc<Value>>,
+    /// The MCP server that has it, for a tool of somebody else's server.
+    pub of_server: Option<Arc<ServerTool>>,
     /// How it is carried out.
     pub runner: Arc<dyn Runner>,
 }
@@ -123,7 +122,7 @@ impl Tool {
             origin: None,
             entry: None,
             tells: Vec::new(),
-            definition: None,
+            of_server: None,
             runner,
         }
     }
@@ -146,6 +145,20 @@ impl Tool {
     pub fn cap(&self, timeout: Duration) -> Duration {
         self.timeout_cap.unwrap_or(TIMEOUT_CAP_DEFAULT).max(timeout)
     }
+}
+
+/// The origin of a tool that an MCP server of somebody else has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerTool {
+    /// The server's name in the configuration.
+    pub server: String,
+    /// The tool's name at the server.
+    pub name: String,
+    /// The definition that the server lists. MCP clients receive it under our name for the tool,
+    /// with our metadata added.
+    pub definition: Value,
+    /// The clients (`callgate mcp --client NAME`) that see the tool.
+    pub clients: Vec<String>,
 }
 
 /// A kind of event, as those who listen get it.

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use callgate_call::{Caller, Cancel, Scope, Wire};
+use callgate_call::{Caller, Cancel, ClientScope, Scope, Wire};
 use callgate_gate::Gate;
 use tokio_util::task::TaskTracker;
 
@@ -69,6 +69,8 @@ pub struct Server {
     logs: Arc<eventlog::EventLogs>,
     /// Every call in progress; stopping waits for them.
     pub(crate) calls: TaskTracker,
+    /// Conversations on pipes so far: the number of each names it.
+    conversations: AtomicUsize,
     /// Cancelled when the door closes: whatever only waits ends then.
     stopping: Cancel,
     /// Cancelled when even running calls must end.
@@ -108,6 +110,7 @@ impl Server {
             tasks: Arc::default(),
             logs: Arc::default(),
             calls: TaskTracker::new(),
+            conversations: AtomicUsize::new(0),
             stopping: Cancel::new(),
             ending: Cancel::new(),
             never: Arc::default(),
@@ -120,6 +123,12 @@ impl Server {
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
+    }
+
+    /// A name for a conversation that no other conversation of this process has.
+    fn next_conversation(&self) -> Arc<str> {
+        let number = self.conversations.fetch_add(1, Ordering::Relaxed);
+        format!("pipe-{number}").into()
     }
 
     /// Ends whatever only listens.
@@ -158,6 +167,8 @@ pub struct Peer {
     pub wire: Wire,
     /// What a token allows at most; `None` allows all.
     pub scope: Option<Arc<Scope>>,
+    /// The conversation that its calls are of, where its wire has conversations.
+    pub session: Option<Arc<str>>,
 }
 
 /// The scope of callers without a token's. Made once, not for each request.
@@ -189,7 +200,16 @@ impl Peer {
             caller,
             wire,
             scope: Some(scope),
+            session: None,
         }
+    }
+
+    /// The same for an MCP client that sees its own servers only.
+    #[must_use]
+    pub fn of_client(self, client: Option<ClientScope>) -> Self {
+        let scope = self.scope.map_or_else(Scope::default, Arc::unwrap_or_clone);
+        let scope = Some(Arc::new(Scope { client, ..scope }));
+        Self { scope, ..self }
     }
 }
 

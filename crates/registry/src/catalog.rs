@@ -142,7 +142,7 @@ impl Workshop<'_> {
             in_toolpack: config.in_toolpack,
             origin: bound.map(|bound| bound.origin),
             tells: Vec::new(),
-            definition: None,
+            of_server: None,
             runner,
         })
     }

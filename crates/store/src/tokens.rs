@@ -92,6 +92,7 @@ impl TokenDoc {
             scope: Scope {
                 is_mcp: false,
                 is_only: false,
+                client: None,
                 tools: self.tools.clone(),
                 tier_max: Tier::from_number(u64::from(self.tier_max)).unwrap_or_default(),
                 rate: self

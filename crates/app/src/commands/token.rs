@@ -87,6 +87,7 @@ pub fn run(environment: &Environment, place: &Place, token: &Token) -> Done {
             let scope = Scope {
                 is_mcp: false,
                 is_only: false,
+                client: None,
                 tools: tools.clone(),
                 tier_max: *tier_max,
                 rate: *rate,

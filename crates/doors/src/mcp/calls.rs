@@ -135,6 +135,7 @@ impl Server {
         let (caller, cancel) = (peer.caller.clone(), Arc::clone(&request.cancel));
         let mut call = Call::new(gate.next_id(), tool, input, caller, peer.wire, cancel);
         call.scope.clone_from(&peer.scope);
+        call.session.clone_from(&peer.session);
         call.key = request
             .meta
             .idempotency_key

@@ -22,7 +22,9 @@ use callgate_listener::tcp::Told;
 use callgate_listener::web::{Entrance, HEARTBEAT};
 use callgate_wires::jsonrpc::{self, INVALID_REQUEST, Id, METHOD_NOT_FOUND, RpcError};
 
-pub use self::pipe::{NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL};
+pub use self::pipe::{
+    BUILTINS, CLIENT, CLIENT_PIPE_PROTOCOL, NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL,
+};
 
 use self::sessions::Sessions;
 use super::{Peer, Server};

@@ -100,6 +100,10 @@ pub async fn serve(
     stop: &Cancel,
 ) -> io::Result<usize> {
     let (out, outgoing) = Outbox::new();
+    let peer = Peer {
+        session: Some(server.next_conversation()),
+        ..peer
+    };
     let mut pipe = Pipe::new(server, peer, out, outgoing);
     let served = pipe.run(&mut ends, stop).await;
     // Whoever still speaks must not wait for us to listen.

@@ -68,8 +68,8 @@ fn definition(tool: &Tool, modern: bool) -> ToolDefinition {
         "callgate/tier": tool.tier.number(),
         "callgate/tags": tool.tags,
     });
-    if let Some(passed) = tool.definition.as_deref()
-        && let Ok(passed) = read::<ToolDefinition>(passed)
+    if let Some(origin) = &tool.of_server
+        && let Ok(passed) = read::<ToolDefinition>(&origin.definition)
     {
         return passed_on(tool, passed, about);
     }
