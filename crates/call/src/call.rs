@@ -39,6 +39,9 @@ pub struct Call {
     pub answer_margin: Duration,
     /// Correlates traces; opaque.
     pub trace_id: Option<String>,
+    /// The conversation it belongs to, where its wire has conversations. Calls of one caller that
+    /// name no session share everything.
+    pub session: Option<Arc<str>>,
     /// The caller's span in that trace, in hex.
     pub parent_span: Option<String>,
     /// What the tool is to be held to beyond its own promises.
@@ -98,6 +101,7 @@ impl Call {
             timeout_max: None,
             answer_margin: Duration::ZERO,
             trace_id: None,
+            session: None,
             parent_span: None,
             asks: None,
             remarks: Vec::new(),
