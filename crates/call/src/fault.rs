@@ -43,8 +43,11 @@ pub enum Fault {
     LeaseRejected { refusal: LeaseRefusal },
     #[error("{message}")]
     Conflict { message: String, about: About },
-    #[error("outcome unknown: call {call} started and its end was never recorded")]
-    OutcomeUnknown { call: String },
+    #[error("outcome unknown: {}", lost(call, reason.as_deref()))]
+    OutcomeUnknown {
+        call: String,
+        reason: Option<String>,
+    },
     #[error("rate limited: {reason}try again in {} ms", retry_after.as_millis())]
     RateLimited {
         retry_after: Duration,
@@ -85,6 +88,14 @@ pub enum Fault {
 /// The reason behind the words for an unknown tool.
 fn unserved(why: Option<Unserved>) -> String {
     why.map_or_else(String::new, |why| format!(": {why}"))
+}
+
+/// Why the outcome of a call is not known, where a runner knows that.
+fn lost(call: &str, reason: Option<&str>) -> String {
+    match reason {
+        Some(reason) => reason.to_owned(),
+        None => format!("call {call} started and its end was never recorded"),
+    }
 }
 
 fn bad_input(field: &str, reason: &str) -> String {
@@ -243,6 +254,10 @@ impl Fault {
     pub fn explained(mut self, hint: &str) -> Self {
         match &mut self {
             Self::Crash { message: words }
+            | Self::OutcomeUnknown {
+                reason: Some(words),
+                ..
+            }
             | Self::BadOutput { reason: words }
             | Self::Denied { reason: words, .. }
             | Self::NotFound { message: words }
@@ -310,7 +325,11 @@ impl Fault {
                     json!({ "reason": refusal.as_str(), "expected": expected, "got": got })
                 }
             },
-            Self::OutcomeUnknown { call } => json!({ "call": call }),
+            Self::OutcomeUnknown { call, reason: None } => json!({ "call": call }),
+            Self::OutcomeUnknown {
+                call,
+                reason: Some(reason),
+            } => json!({ "call": call, "reason": reason }),
             Self::RateLimited { retry_after, .. } | Self::BreakerOpen { retry_after } => {
                 json!({ "retry_after_ms": millis(*retry_after) })
             }
@@ -361,7 +380,13 @@ impl Fault {
     pub fn is_tool_trouble(&self) -> bool {
         matches!(
             self,
-            Self::Timeout { .. } | Self::Crash { .. } | Self::BadOutput { .. }
+            Self::Timeout { .. }
+                | Self::Crash { .. }
+                | Self::BadOutput { .. }
+                | Self::OutcomeUnknown {
+                    reason: Some(_),
+                    ..
+                }
         )
     }
 
@@ -413,6 +438,13 @@ impl Fault {
                 what: text("what"),
                 max_bytes: number("max_bytes"),
                 about: about(&["what", "max_bytes"]),
+            },
+            "outcome_unknown" => Self::OutcomeUnknown {
+                call: text("call"),
+                reason: data
+                    .get("reason")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned),
             },
             "timeout" => Self::Timeout {
                 after: Duration::from_millis(number("after_ms")),
@@ -489,6 +521,14 @@ mod tests {
                 detail: "[Errno 1] Operation not permitted".into(),
             },
             Fault::too_large("output", 1024 * 1024),
+            Fault::OutcomeUnknown {
+                call: "7".into(),
+                reason: None,
+            },
+            Fault::OutcomeUnknown {
+                call: "7".into(),
+                reason: Some("the server died".into()),
+            },
             Fault::Timeout {
                 after: Duration::from_millis(1500),
             },

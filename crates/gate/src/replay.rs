@@ -42,6 +42,7 @@ impl Gate {
             Seen::Unknown { .. } if tool.idempotent => Ok(None),
             Seen::Unknown { call } => Err(Fault::OutcomeUnknown {
                 call: call.to_string(),
+                reason: None,
             }),
         }
     }
@@ -57,6 +58,7 @@ impl Gate {
             )),
             Some(Ok(_)) => Fault::OutcomeUnknown {
                 call: other.to_string(),
+                reason: None,
             },
             Some(Err(error)) => internal(&error),
         }

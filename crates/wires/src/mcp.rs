@@ -9,6 +9,7 @@
 //! (2026-07-28, stateless); `initialize` and what follows it in a session is legacy.
 
 mod capabilities;
+pub mod client;
 mod completion;
 mod content;
 mod discover;

@@ -40,7 +40,10 @@ fn after(fault: &Fault) -> Option<Fault> {
             },
         },
         Fault::LeaseRejected { .. } => Fault::conflict(text()),
-        Fault::Conflict { .. } => Fault::OutcomeUnknown { call: text() },
+        Fault::Conflict { .. } => Fault::OutcomeUnknown {
+            call: text(),
+            reason: None,
+        },
         Fault::OutcomeUnknown { .. } => Fault::rate_limited(time),
         Fault::RateLimited { .. } => Fault::BreakerOpen { retry_after: time },
         Fault::BreakerOpen { .. } => Fault::Unavailable { reason: text() },

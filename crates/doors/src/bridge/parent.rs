@@ -417,7 +417,10 @@ mod tests {
             (Fault::LeaseRejected { refusal: lease }, "PermissionError"),
             (Fault::conflict(text()), "ConflictError"),
             (
-                Fault::OutcomeUnknown { call: text() },
+                Fault::OutcomeUnknown {
+                    call: text(),
+                    reason: None,
+                },
                 "OutcomeUnknownError",
             ),
             (Fault::rate_limited(D::ZERO), "RateLimitError"),

@@ -92,7 +92,10 @@ mod tests {
             ),
             (Fault::conflict(text()), "ConflictError"),
             (
-                Fault::OutcomeUnknown { call: text() },
+                Fault::OutcomeUnknown {
+                    call: text(),
+                    reason: None,
+                },
                 "OutcomeUnknownError",
             ),
             (Fault::rate_limited(time), "RateLimitError"),

@@ -65,7 +65,10 @@ fn table() -> Vec<(Fault, Option<Status>, &'static str)> {
         // F-10, F-11
         (Fault::conflict(text("used")), error, "used"),
         (
-            Fault::OutcomeUnknown { call: text("7") },
+            Fault::OutcomeUnknown {
+                call: text("7"),
+                reason: None,
+            },
             error,
             "outcome unknown: call 7 started and its end was never recorded",
         ),
