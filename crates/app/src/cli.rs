@@ -35,7 +35,7 @@ struct Cli {
 }
 
 /// Where things are; the same for every subcommand.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Place {
     /// The workspace: where callgate.toml is and tools run
     #[arg(

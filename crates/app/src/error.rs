@@ -55,6 +55,15 @@ pub enum CommandError {
         /// What to do.
         next: &'static str,
     },
+    /// Nobody says where the user's settings are.
+    #[error("no folder for your settings: set HOME or XDG_CONFIG_HOME to an absolute path")]
+    NoHome,
+    /// The user's gate does not answer once it was started.
+    #[error("the gate in the background does not answer; {} says why", .0.display())]
+    UserGateStart(PathBuf),
+    /// The user's gate is gone and no other could be started.
+    #[error("the gate in the background is gone, and no other one answers")]
+    NoUserGate,
     /// A gate serves this workspace, or the socket, already.
     #[error(transparent)]
     Taken(#[from] GateTaken),

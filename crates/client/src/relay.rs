@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use callgate_doors::mcp::stdio::LINE_BYTES_MAX;
@@ -123,25 +123,24 @@ pub enum Notice {
     },
 }
 
-/// Serves by the running gate, and when that is gone by the next one. `socket` says where to look,
-/// each time anew: the next gate may be elsewhere.
+/// Serves by the running gate, and when that is gone by the next one, to which `next` connects.
 pub async fn attached<B: PendingRequests>(
     gate: UnixStream,
-    socket: &dyn Fn() -> Option<PathBuf>,
+    next: impl AsyncFn() -> Option<UnixStream>,
     pipe: &Pipe,
     stop: impl Future<Output = ()>,
 ) -> io::Result<Attached<B>> {
     // A stop drops the conversation as it is: the gate sees a client that has left, and the client
     // the end of the pipe.
     tokio::select! {
-        left = follow(gate, socket, pipe) => left,
+        left = follow(gate, next, pipe) => left,
         () = stop => Ok(Attached::Over),
     }
 }
 
 async fn follow<B: PendingRequests>(
     mut gate: UnixStream,
-    socket: &dyn Fn() -> Option<PathBuf>,
+    next: impl AsyncFn() -> Option<UnixStream>,
     pipe: &Pipe,
 ) -> io::Result<Attached<B>> {
     let mut relay = Relay::<B>::new(pipe.notify)?;
@@ -153,11 +152,7 @@ async fn follow<B: PendingRequests>(
         if !relay.wait().await {
             return Ok(Attached::Over);
         }
-        let next = match socket() {
-            Some(socket) => attach(&socket, pipe).await,
-            None => None,
-        };
-        gate = match next {
+        gate = match next().await {
             Some(gate) => gate,
             None => {
                 (pipe.notify)(Notice::GateGone);

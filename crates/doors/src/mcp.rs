@@ -125,6 +125,12 @@ impl Server {
         self.running.load(Ordering::Relaxed)
     }
 
+    /// Returns whether no conversation is open and no call runs.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.calls.is_empty() && self.running() == 0
+    }
+
     /// A name for a conversation that no other conversation of this process has.
     fn next_conversation(&self) -> Arc<str> {
         let number = self.conversations.fetch_add(1, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 pub(crate) mod child;
 pub(crate) mod compile;
 pub(crate) mod confinement;
+pub(crate) mod detached;
 pub(crate) mod env;
 pub(crate) mod explain;
 pub(crate) mod facts;

@@ -43,6 +43,7 @@ pub use error::SpawnError;
 pub use gate::child::{Child, Ending, Exit};
 pub use gate::compile::real;
 pub use gate::confinement::{Confinement, outlook};
+pub use gate::detached::{leave_session, start_detached};
 pub use gate::env::{held_env, scrubbed_env};
 pub use gate::explain::{Culprit, Reach};
 pub use gate::facts::{Cgroup, Facility, Facts};

@@ -12,7 +12,9 @@ use callgate_call::{Cancel, idle_only_words, names_tool};
 use callgate_client::mcp_requests::McpRequests;
 use callgate_client::relay::{Attached, Pipe, RELAYED_BYTES, Relay};
 use callgate_doors::mcp::Server;
-use callgate_doors::mcp::http::{NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL};
+use callgate_doors::mcp::http::{
+    BUILTINS, CLIENT, CLIENT_PIPE_PROTOCOL, NARROW_PIPE_PROTOCOL, ONLY, PIPE_PROTOCOL,
+};
 use callgate_doors::mcp::stdio::Socket;
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::Parts;
@@ -21,8 +23,8 @@ use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 
-use super::relayed;
 use super::serve::http::PORT_DEFAULT;
+use super::{relayed, user_gate};
 use crate::cli::{Done, Place, runtime};
 use crate::compose;
 use crate::error::{ArgumentError, CommandError};
@@ -46,6 +48,20 @@ fn pipe(only: &[String]) -> Pipe {
     }
 }
 
+/// The conversation of an MCP client with the user's gate.
+fn client_pipe(name: &str, builtins: bool) -> Pipe {
+    let mut headers = vec![(CLIENT, name.to_owned())];
+    if builtins {
+        headers.push((BUILTINS, "1".to_owned()));
+    }
+    Pipe {
+        path: "/mcp/pipe",
+        protocol: CLIENT_PIPE_PROTOCOL,
+        headers,
+        notify: relayed::say,
+    }
+}
+
 /// Serve MCP on standard input and output.
 #[derive(Args)]
 pub struct Mcp {
@@ -56,6 +72,14 @@ pub struct Mcp {
     /// may be given several times; names every built-in tool that fits)
     #[arg(long, value_name = "PATTERN", value_parser = pattern, conflicts_with = "http")]
     only: Vec<String>,
+    /// Serve one MCP client by your own gate: the servers that `[[client]]` of this name lists in
+    /// your settings, and nothing else. The gate is started if it does not run, shared by all your
+    /// clients, and ends by itself
+    #[arg(long, value_name = "NAME", value_parser = pattern, conflicts_with_all = ["standalone", "only", "print_config"])]
+    client: Option<String>,
+    /// With --client: the built-in tools as well
+    #[arg(long, requires = "client")]
+    builtins: bool,
     /// Print the settings of a host that is to reach this workspace, and where they go
     #[arg(long, value_name = "HOST", conflicts_with = "standalone")]
     print_config: Option<Host>,
@@ -86,6 +110,13 @@ pub fn run(environment: &Environment, place: &Place, args: &Mcp) -> Done {
         return print_config(environment, place, args, host);
     }
     let runtime = runtime()?;
+    if let Some(client) = &args.client {
+        let place = user_gate::place(environment, place)?;
+        let pipe = client_pipe(client, args.builtins);
+        let served = relayed::converse_by_user_gate::<McpRequests>(environment, &place, &pipe);
+        runtime.block_on(served)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut relay = None;
     if !args.standalone {
         if !args.only.is_empty() {

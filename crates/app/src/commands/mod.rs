@@ -31,6 +31,7 @@ pub mod toolhost;
 pub mod tools;
 pub mod trace;
 pub mod trust;
+pub mod user_gate;
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -31,7 +31,14 @@ pub fn run(
     let parts = super::open(environment, place)?;
     if port.is_some() {
         let no_auth = false;
-        http::make_token(&parts, http::Asked { port, no_auth })?;
+        http::make_token(
+            &parts,
+            http::Asked {
+                port,
+                no_auth,
+                off: false,
+            },
+        )?;
     }
     let (gate, settings) = gate_and_pilot(&parts)?;
     let (gate, settings) = (Arc::new(gate), Arc::new(settings));
@@ -87,6 +94,7 @@ async fn serve(parts: &Parts, port: u16, work: QueueWork) -> Result<(), CommandE
     let asked = http::Asked {
         port: Some(port),
         no_auth: false,
+        off: false,
     };
     let (gate, owner) = (Arc::clone(&work.gate), work.caller.clone());
     let opened = http::open(parts, &gate, owner.clone(), asked).await?;

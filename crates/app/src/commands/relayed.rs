@@ -6,8 +6,9 @@ use std::time::Duration;
 use callgate_client::relay::{Attached, Notice, PendingRequests, Pipe, attach, attached};
 use callgate_registry::environment::Environment;
 
-use super::StopSignals;
+use super::{StopSignals, user_gate};
 use crate::cli::Place;
+use crate::compose::chain;
 use crate::error::CommandError;
 use crate::show;
 
@@ -24,9 +25,32 @@ pub async fn converse<B: PendingRequests>(
         return Ok(Attached::Never);
     };
     let mut signals = StopSignals::watch()?;
-    let next = || socket().ok();
-    let conversation = attached(gate, &next, pipe, signals.next());
+    let next = async || match socket() {
+        Ok(socket) => attach(&socket, pipe).await,
+        Err(_) => None,
+    };
+    let conversation = attached(gate, next, pipe, signals.next());
     conversation.await.map_err(CommandError::system("relay"))
+}
+
+/// Serves by the user's own gate, which is started where it does not run yet, and again when it is
+/// gone. Returns once the client has left.
+pub async fn converse_by_user_gate<B: PendingRequests>(
+    environment: &Environment,
+    place: &Place,
+    pipe: &Pipe,
+) -> Result<(), CommandError> {
+    let mut signals = StopSignals::watch()?;
+    let gate = user_gate::attach_or_start(environment, place, pipe).await?;
+    let next = async || {
+        let attached = user_gate::attach_or_start(environment, place, pipe).await;
+        attached.inspect_err(|error| show::warn(&chain(error))).ok()
+    };
+    let conversation = attached::<B>(gate, next, pipe, signals.next());
+    match conversation.await.map_err(CommandError::system("relay"))? {
+        Attached::Lost(_) => Err(CommandError::NoUserGate),
+        Attached::Never | Attached::Over => Ok(()),
+    }
 }
 
 /// Says what happens to a conversation.

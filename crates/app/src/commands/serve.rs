@@ -19,6 +19,7 @@ use callgate_gate::CatalogError;
 use callgate_gate::{Catalog, Gate, Setup, Spans};
 use callgate_registry::environment::Environment;
 use callgate_registry::setup::{Parts, warnings};
+use callgate_sandbox::leave_session;
 use callgate_store::{GateLock, RunningGate};
 use clap::Args;
 use serde_json::json;
@@ -49,6 +50,13 @@ pub struct Serve {
     /// Let every process of this machine call over HTTP, without a token
     #[arg(long)]
     no_auth: bool,
+    /// Serve the MCP clients of this user in the background: no HTTP, and the end once no client has
+    /// been connected for a while. `callgate mcp --client` starts it
+    #[arg(long, conflicts_with_all = ["port", "no_auth"])]
+    background: bool,
+    /// With --background: how long it stays without a client
+    #[arg(long, requires = "background", value_name = "DURATION", value_parser = super::duration, default_value = "10m")]
+    idle: Duration,
     /// Serve the fixture of the MCP conformance suite instead of the workspace's tools
     #[arg(long, hide = true)]
     conformance: bool,
@@ -62,6 +70,9 @@ pub fn run(environment: &Environment, place: &Place, serve: &Serve) -> Done {
             false => show::data(&format!("{}\n", paths.socket.display())),
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if serve.background {
+        leave_session();
     }
     let parts = Arc::new(super::open(environment, place)?);
     let held = hold(&parts.paths, place.socket.is_some())?;
@@ -92,6 +103,7 @@ async fn until_stopped(
     let asked = http::Asked {
         port: serve.port,
         no_auth: serve.no_auth,
+        off: serve.background,
     };
     http::make_token(parts, asked)?;
     let (setup, task_after) = if serve.conformance {
@@ -132,6 +144,7 @@ async fn until_stopped(
     services.start("search index", freshness::keep(Arc::clone(parts)));
     services.start("orphans", collect_orphans(Arc::clone(parts)));
     // Last, since whoever sees it may call, and secrets are made under the lock of all.
+    let idle_max = serve.background.then_some(serve.idle);
     let (listener, kept) = Kept::bind(socket, environment.uid)?.split();
     services.start("socket", kept);
     announce(place, &gate, socket, &opened);
@@ -139,11 +152,12 @@ async fn until_stopped(
     let clock = Arc::clone(&parts.clock);
     let open = doors.until_closed(listener, bridge, (opened.into_port(), clock), exporter);
     let work = Box::pin(async {
-        // The signal arm is never ready: it closes the doors, which end once their calls are
+        // The other arms are never ready: they close the doors, which end once their calls are
         // answered.
         tokio::select! {
             served = open => served,
             never = doors.stop_at(&mut signals) => match never {},
+            never = doors.stop_when_idle(idle_max) => match never {},
         }
     });
     let stop = |ended: &ServiceEnded| {

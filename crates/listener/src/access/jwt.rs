@@ -215,7 +215,7 @@ impl Issuer {
         let mut scope = Scope {
             is_mcp: false,
             is_only: false,
-                client: None,
+            client: None,
             tools: Vec::new(),
             tier_max: Tier::Safe,
             rate: self.settings.rate,

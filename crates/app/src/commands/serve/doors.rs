@@ -114,6 +114,28 @@ impl Doors {
         signals.then(end).await
     }
 
+    /// Stops once no client has been connected and no call has run for `idle_max`; never, without
+    /// one.
+    pub async fn stop_when_idle(&self, idle_max: Option<Duration>) -> Infallible {
+        /// How often it is looked.
+        const LOOK_EVERY: Duration = Duration::from_secs(5);
+        let Some(idle_max) = idle_max else {
+            return std::future::pending().await;
+        };
+        let mut idle = Duration::ZERO;
+        while idle < idle_max {
+            tokio::time::sleep(LOOK_EVERY.min(idle_max)).await;
+            let is_idle = self.calls.is_empty() && self.server.is_idle();
+            idle = if is_idle {
+                idle + LOOK_EVERY
+            } else {
+                Duration::ZERO
+            };
+        }
+        self.begin_stop();
+        std::future::pending().await
+    }
+
     async fn serve_tcp(&self, tcp: http::Tcp, clock: Arc<dyn Clock>) {
         let wires = [Wire::McpHttp, Wire::Service, Wire::RpcHttp];
         let mut port = self.port(tcp.entrance(), wires);

@@ -33,11 +33,13 @@ pub struct Asked {
     pub port: Option<u16>,
     /// `--no-auth`.
     pub no_auth: bool,
+    /// `--background`: no port, whatever the configuration says.
+    pub off: bool,
 }
 
 impl Asked {
     fn wants_port(self, config: &HttpConfig) -> bool {
-        !config.off || self.port.is_some() || self.no_auth
+        !self.off && (!config.off || self.port.is_some() || self.no_auth)
     }
 }
 
