@@ -93,6 +93,7 @@ pub fn open_for(
         dialer: Arc::new(Dialer::new(issuer::roots)),
         topics,
         terminals,
+        servers: Arc::default(),
         clock,
         run_watch: None,
         extensions: Extensions {

@@ -23,6 +23,8 @@ pub struct Setup {
     pub secrets: Secrets,
     /// What stands beside the tools.
     pub shelf: Shelf,
+    /// Parts that are not served while all else is: a line for people each.
+    pub problems: Vec<String>,
     /// The line for people on the configuration in force: which it is, and why.
     pub note: String,
     /// The same for callers, where the workspace's files are not what is in force, so that tools

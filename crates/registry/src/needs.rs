@@ -14,7 +14,9 @@ use crate::config::{
     Config, GuaranteesConfig, LimitsConfig, NetworkConfig, PurityConfig, RunnerConfig,
     SandboxConfig, StrictConfig, ToolConfig,
 };
+use crate::exec::homes_folder;
 use crate::paths::{BridgePaths, Paths};
+use crate::setup::Parts;
 use crate::reads::{HomeError, below_home};
 use crate::workspace::{CONFIG_FILE, PACK_FILE, escapes, is_toolpack};
 
@@ -285,6 +287,13 @@ impl Ground {
 }
 
 impl Ground {
+    /// Those that servers of a configuration are kept from.
+    pub(crate) fn of_servers(parts: &Parts, config: &Config) -> Self {
+        let mut ground = Self::new(&parts.paths, config, &[]);
+        ground.hide(homes_folder(parts));
+        ground
+    }
+
     /// Takes a folder of ours out of every child's reach.
     pub fn hide(&mut self, folder: PathBuf) {
         if !self.hidden.iter().any(|hidden| folder.starts_with(hidden)) {

@@ -30,6 +30,7 @@ use crate::config::{
 use crate::entries::Functions;
 use crate::environment::Environment;
 use crate::exec::{self, ExecError};
+use crate::lock::LockError;
 use crate::needs::Ground;
 use crate::node;
 use crate::paths::Paths;
@@ -38,6 +39,7 @@ use crate::python;
 use crate::remote::{self, Remotes};
 use crate::runs;
 use crate::search::SearchError;
+use crate::servers::{self, RunningServers, ServerProblem};
 use crate::shelf::{self, ShelfError};
 use crate::suggest;
 use crate::terminals;
@@ -81,6 +83,8 @@ pub struct Parts {
     pub engine: Arc<Engine>,
     /// The index of memory.
     pub notes: Arc<Engine>,
+    /// The MCP servers, whose processes outlive setups.
+    pub servers: Arc<RunningServers>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// Who looks on while runs stream; of the setups that are made from now on.
@@ -237,8 +241,11 @@ impl Parts {
             let tool = workshop.tool(tool)?;
             catalog.add(limited(tool, &limits))?;
         }
+        let offered = servers::offer(self, &config, &ground, &mut catalog)?;
+        let secrets = secrets.with(offered.secret_values);
         let shelf = shelf::shelf(&mut config, &catalog)?;
         Ok(Setup {
+            problems: offered.problems.iter().map(ServerProblem::words).collect(),
             catalog,
             entries,
             policy,
@@ -438,6 +445,9 @@ pub enum SettingsError {
     /// `[builtins]`.
     #[error(transparent)]
     Builtins(#[from] BuiltinsError),
+    /// `callgate.lock`.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// `[[limit]]`.
     #[error(transparent)]
     Limit(#[from] LimitError),
@@ -574,6 +584,12 @@ fn add_builtins(
 /// What loads and can still hardly be meant: rules that no tool ever meets. A denial that is
 /// misspelt denies nothing, so the owner should hear of it.
 pub fn warnings(setup: &Setup) -> Vec<String> {
+    let problems = setup.problems.iter().cloned();
+    problems.chain(idle_rules(setup)).collect()
+}
+
+/// Rules that no tool ever meets.
+fn idle_rules(setup: &Setup) -> Vec<String> {
     let idle = |rule: &&Rule| !setup.catalog.tools().any(|tool| rule.covers(tool));
     setup
         .policy
