@@ -6,13 +6,12 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use crate::rpc_schemas::schemas;
 use crate::support::drive::{Host, PATIENCE, Ran, Serve, run, run_with};
 use crate::support::rpc::{Client, Line};
-use crate::support::shapes::fitting;
 use crate::support::workspace::trusted;
 use crate::support::{Folder, callgate, callgate_as};
 use callgate_testing::Random;
+use callgate_testing::shapes::{fitting, method_schemas};
 use serde_json::{Value, json};
 
 const SPARSE_BYTES: u64 = 1 << 40;
@@ -110,7 +109,7 @@ fn no_method_makes_room_for_what_it_is_told() {
     ));
     let mut client = Client::new(Line::Pipes(line));
     let mut random = Random::new("hostile sizes");
-    for (name, (input, _)) in schemas(&mut client) {
+    for (name, (input, _)) in method_schemas(|method, params| client.good(method, params)) {
         // The method before may have moved or removed them.
         for name in ["big", "big.txt", ".gitignore", ".ignore", ".git/HEAD"] {
             make_sparse(&folder, name);

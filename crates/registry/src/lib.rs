@@ -3,6 +3,7 @@
 //! Arguments, the environment of the process and what people see at a terminal are `app`'s.
 
 mod bounds;
+pub mod candidate;
 pub mod catalog;
 pub mod code;
 pub mod config;

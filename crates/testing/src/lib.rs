@@ -1,5 +1,6 @@
 //! Parts that the tests of several crates share: temporary folders, seeded random numbers, mutated
-//! bytes, the program `misbehave`, a podman of a test's own and what tests do without root. A
+//! bytes, values made of JSON Schemas, tools that are shell scripts, the program `misbehave`, a podman
+//! of a test's own and what tests do without root. A
 //! development dependency only; nothing of it is in a release.
 
 #![expect(
@@ -10,14 +11,19 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod folder;
+pub mod mcp;
 mod misbehave;
 mod mutate;
 pub mod podman;
 mod random;
 mod root;
+pub mod scripts;
+pub mod shapes;
+mod vectors;
 
 pub use folder::{TempFolder, copy_program, fresh_folder};
 pub use misbehave::misbehave;
 pub use mutate::mutant;
 pub use random::Random;
 pub use root::is_skipped_without_root;
+pub use vectors::vectors;

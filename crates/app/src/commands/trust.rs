@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use callgate_call::visible;
+use callgate_registry::candidate::{Candidate, CandidateError};
 use callgate_registry::config::{
     IpcConfig, NetworkConfig, RunnerConfig, SandboxConfig, ToolConfig,
 };
 use callgate_registry::declared::Declarations;
 use callgate_registry::environment::Environment;
-use callgate_registry::needs::{missing_code, unlisted_code};
+use callgate_registry::needs::missing_code;
 use callgate_registry::project::{Code, code_home};
 use callgate_registry::reads::missing_reads;
-use callgate_registry::setup::{Builtins, Parts, warnings};
-use callgate_registry::trust::{Basis, is_trusted, revoke, trust_as};
+use callgate_registry::setup::{Parts, warnings};
+use callgate_registry::trust::{Basis, is_trusted, revoke};
 use callgate_registry::workspace::{Source, SourceError};
 use clap::Args;
 use serde_json::json;
@@ -51,10 +52,8 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         untrusted(place, &parts, was, words);
         return Ok(ExitCode::SUCCESS);
     }
-    let root = &parts.paths.workspace;
-    let read = Source::to_copy(environment, root, Declarations::default());
-    let (source, files) = match read {
-        Ok(read) => read,
+    let candidate = match Candidate::read(&parts, Declarations::default()) {
+        Ok(candidate) => candidate,
         Err(SourceError::Missing(_)) if is_trusted(&parts.paths, &parts.store)? => {
             if trust.show {
                 let in_force = parts.in_force()?;
@@ -69,34 +68,32 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         }
         Err(error) => return Err(chain(&error).into()),
     };
-    let (declared, doubts) = declarations(&parts, &source);
+    let (declared, doubts) = declarations(&parts, candidate.source());
     doubts.iter().for_each(|doubt| show::warn(doubt));
-    let (source, files) = match declared.is_empty() {
-        true => (source, files),
-        false => Source::to_copy(environment, root, declared)?,
+    let candidate = match declared.is_empty() {
+        true => candidate,
+        false => Candidate::read(&parts, declared)?,
     };
-    let unlisted = unlisted_code(root, &source.config);
-    if !unlisted.is_empty() && !trust.show {
-        let lines: String = unlisted.iter().map(|line| format!("\n  {line}")).collect();
-        return Err(format!("not trusted:{lines}").into());
+    match candidate.refuse_unlisted(&parts) {
+        Err(CandidateError::Unlisted(lines)) if trust.show => {
+            lines.iter().for_each(|line| show::warn(line));
+        }
+        refused => refused.map_err(not_trusted)?,
     }
-    let missing = missing_code(root, &source.config);
-    let lines = unlisted.iter().chain(&missing);
-    lines.for_each(|line| show::warn(line));
-    for tool in unchecked(&source) {
+    let source = candidate.source();
+    let missing = missing_code(&parts.paths.workspace, &source.config);
+    missing.iter().for_each(|line| show::warn(line));
+    for tool in unchecked(source) {
         show::warn(&format!(
             "tool `{tool}` has no input_schema: whatever its caller sends reaches it"
         ));
     }
     let (digest, file) = (source.digest, source.file.clone());
     let missing = missing_reads(&parts.paths, &source.config);
-    let summary = summary(&source);
-    let codes = codes(&source);
-    // Nothing is trusted that would not load.
-    let setup = parts
-        .setup_of(source, Builtins::With, String::new())
-        .map_err(|error| format!("not trusted: {}", chain(&error)))?;
-    for warning in warnings(&setup).iter().chain(&missing) {
+    let summary = summary(source);
+    let codes = codes(source);
+    let checked = candidate.check(&parts).map_err(not_trusted)?;
+    for warning in warnings(&checked.setup).iter().chain(&missing) {
         show::warn(warning);
     }
     let trusted = if trust.show {
@@ -104,7 +101,8 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
         show::say(&in_force.note());
         matches!(in_force.basis, Basis::Files(_))
     } else {
-        trust_as(environment, &parts.paths, &parts.store, digest, &files)
+        checked
+            .trust(&parts)
             .map_err(|error| format!("not trusted: {}", chain(&error)))?;
         let home = code_home(environment, &parts.paths.workspace);
         let store = &parts.store;
@@ -135,6 +133,17 @@ pub fn run(environment: &Environment, place: &Place, trust: &Trust) -> Done {
     }
     super::close(&parts);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The words for a configuration that is refused.
+fn not_trusted(error: CandidateError) -> String {
+    match error {
+        CandidateError::Unlisted(lines) => {
+            let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+            format!("not trusted:{lines}")
+        }
+        CandidateError::Setup(error) => format!("not trusted: {}", chain(&error)),
+    }
 }
 
 /// Says that nothing is trusted any longer.

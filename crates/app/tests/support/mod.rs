@@ -17,7 +17,6 @@ pub mod processes;
 pub mod readme;
 pub mod rpc;
 pub mod seen;
-pub mod shapes;
 pub mod stage;
 pub mod web;
 pub mod wires;
@@ -27,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-pub use callgate_testing::{TempFolder as Folder, copy_program, fresh_folder};
+pub use callgate_testing::{TempFolder as Folder, copy_program, fresh_folder, vectors};
 
 /// Copies the fixture pack to `pack` in `folder`, so that a test may write there.
 pub fn copy_pack(folder: &Folder) -> PathBuf {
@@ -57,11 +56,6 @@ pub fn unused_uid() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     1_000_000 + std::process::id() % 10_000 * 100 + number % 100
-}
-
-/// The folder of the vectors.
-pub fn vectors() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
 }
 
 /// The program under its own name.

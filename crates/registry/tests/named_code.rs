@@ -3,11 +3,12 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::loaded_code::{PLANTED, call, closed, output, refusal, write};
-use crate::support::Folder;
-use crate::support::drive::{cli, python};
-use crate::support::workspace::folder_of;
+use callgate_testing::scripts::folder_of;
 use serde_json::json;
+
+use crate::loaded_code::{PLANTED, closed, write};
+use crate::support::calls::{call, output, python, refusal};
+use crate::support::in_process::{Folder, trust};
 
 const MINE: &str = "echo '\"mine\"'\n";
 const MINE_PYTHON: &str = "print('\"mine\"')\n";
@@ -34,19 +35,18 @@ fn links(folder: &Folder, links: &[(&str, &str)]) {
 /// Attacks a trusted workspace by `files/*`: neither link nor file can be replaced.
 fn attacked(folder: &Folder, what: &str, paths: &[&str], removed: &[&str]) {
     for path in removed {
-        let ran = call(folder, "files/delete", &json!({ "path": path }));
-        assert_ne!(ran.code(), 0, "{what}: {path} was deleted");
+        let deleted = call(folder, "files/delete", &json!({ "path": path }));
+        assert!(deleted.is_err(), "{what}: {path} was deleted");
         let moved = json!({ "from": path, "to": "elsewhere" });
-        let ran = call(folder, "files/move", &moved);
-        assert_ne!(ran.code(), 0, "{what}: {path} was moved");
+        let moved = call(folder, "files/move", &moved);
+        assert!(moved.is_err(), "{what}: {path} was moved");
     }
     for path in paths {
-        let ran = write(folder, path, PLANTED);
-        let words = format!("{}{}", ran.err, ran.out);
-        assert!(
-            ran.code() != 0 && words.contains("gate's own"),
-            "{what}: {path}: {words}"
-        );
+        let words = match write(folder, path, PLANTED) {
+            Ok(_) => panic!("{what}: {path} was written"),
+            Err(fault) => fault.to_string(),
+        };
+        assert!(words.contains("gate's own"), "{what}: {path}: {words}");
     }
 }
 
@@ -105,7 +105,7 @@ fn every_link_of_a_chain_is_closed() {
         let folder = folder_of(files);
         folder.write("callgate.toml", &config);
         links(&folder, chain);
-        cli(&folder, &["trust"]).good();
+        trust(&folder);
         assert_eq!(output(&folder, "t"), "mine", "{config}");
         let names: Vec<&str> = chain.iter().map(|(link, _)| *link).collect();
         let paths: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
@@ -118,7 +118,7 @@ fn every_link_of_a_chain_is_closed() {
         ("real/ci.sh", MINE),
     ]);
     links(&folder, &[("ci.sh", "mid.sh"), ("mid.sh", "real/ci.sh")]);
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     attacked(&folder, "exec.allow", &["real/ci.sh"], &["ci.sh", "mid.sh"]);
 }
 
@@ -188,7 +188,7 @@ fn other_spellings_of_a_path_are_closed() {
     ];
     for (config, path) in cases {
         folder.write("callgate.toml", &config);
-        cli(&folder, &["trust"]).good();
+        trust(&folder);
         attacked(&folder, &config, &[path], &[path]);
     }
     links(&folder, &[("here", ".")]);
@@ -248,7 +248,7 @@ fn programs_that_start_programs() {
             let config = program_of(command, "code = [\"tools/**\"]");
             folder.write("callgate.toml", &config);
         }
-        cli(&folder, &["trust"]).good();
+        trust(&folder);
         let what = format!("{command:?}");
         assert_eq!(output(&folder, "t"), "mine", "{what}");
         attacked(&folder, &what, &[path], &[path]);
@@ -259,7 +259,7 @@ fn programs_that_start_programs() {
     let python = ["env", "PYTHONPATH=lib", "python3", "tools/x.py"];
     for config in [tool_of(perl, ""), program_of(&python, "")] {
         folder.write("callgate.toml", &config);
-        cli(&folder, &["trust"]).good();
+        trust(&folder);
         attacked(&folder, &config, &["lib/Word.pm", "lib/csv.py"], &["lib"]);
     }
 
@@ -280,7 +280,7 @@ fn programs_that_start_programs() {
         assert!(refusal(&folder).contains("code = ["), "{command:?}");
         let config = program_of(command, "code = [\"pkg/**\"]");
         folder.write("callgate.toml", &config);
-        cli(&folder, &["trust"]).good();
+        trust(&folder);
         closed(&folder, "pkg/__main__.py");
     }
 }
@@ -297,9 +297,9 @@ fn data_that_a_command_names_stays_open() {
     let command = ["/bin/ls", "in", "--hide=docs", "work"];
     let more = "reads = [\"in\", \"docs\"]\nwrites = [\"work/out\"]";
     folder.write("callgate.toml", &program_of(&command, more));
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     for path in ["in/a.txt", "docs/b.txt", "work/out/a.txt", "c.txt"] {
-        write(&folder, path, "x").good();
+        write(&folder, path, "x").expect("it is open");
     }
     closed(&folder, "work/b.txt");
 }

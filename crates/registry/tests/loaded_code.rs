@@ -2,10 +2,14 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::support::drive::{Ran, cli, python, run};
-use crate::support::workspace::{folder_of, trusted_with};
-use crate::support::{Folder, callgate};
+use callgate_call::Fault;
+use callgate_registry::candidate::Candidate;
+use callgate_registry::declared::Declarations;
+use callgate_testing::scripts::folder_of;
 use serde_json::{Value, json};
+
+use crate::support::calls::{call, failure, output, python, refusal};
+use crate::support::in_process::{Folder, Opened, trust, trusted_with};
 
 /// A tool that says where its modules come from.
 const REPORT: &str = "\
@@ -42,52 +46,36 @@ fn functions(names: &[&str], more: &str) -> String {
     names.iter().map(tool).collect()
 }
 
-pub fn call(folder: &Folder, tool: &str, input: &Value) -> Ran {
-    cli(folder, &["call", tool, &input.to_string()])
-}
-
-pub fn output(folder: &Folder, tool: &str) -> Value {
-    call(folder, tool, &json!({})).good().json()
-}
-
-/// The words of a failed call.
-fn failure(folder: &Folder, tool: &str) -> String {
-    let ran = call(folder, tool, &json!({}));
-    assert_ne!(ran.code(), 0, "{tool}: {ran:?}");
-    ran.err + &ran.out
-}
-
-pub fn write(folder: &Folder, path: &str, content: &str) -> Ran {
+pub fn write(folder: &Folder, path: &str, content: &str) -> Result<Value, Fault> {
     let input = json!({ "path": path, "content": content, "overwrite": true });
     call(folder, "files/write", &input)
 }
 
 /// A path that callers cannot write, by the gate's word.
 pub fn closed(folder: &Folder, path: &str) {
-    let ran = write(folder, path, PLANTED);
-    assert_ne!(ran.code(), 0, "{path} was written");
-    let words = ran.err + &ran.out;
+    let fault = write(folder, path, PLANTED).expect_err("it was written");
+    let words = fault.to_string();
     assert!(words.contains("gate's own"), "{path}: {words}");
 }
 
 /// Runs a shell line by `exec/run`, which may write the whole workspace.
 fn shell(folder: &Folder, line: &str) -> Value {
     let input = json!({ "command": line, "shell": true });
-    call(folder, "exec/run", &input).good().json()
+    call(folder, "exec/run", &input).expect("a shell")
 }
 
 /// Whether this machine can mount, without which a wide root leaves open what is in it (G-9b).
 fn can_mount(folder: &Folder) -> bool {
-    let told = run(callgate(folder).args(["doctor", "--json"])).json();
-    told.to_string().contains("mount namespace") && rustix::process::geteuid().is_root()
+    let facts = Opened::new(folder).parts.spawner.facts();
+    facts.mount_namespace && rustix::process::geteuid().is_root()
 }
 
-/// The reason why `trust` refuses.
-pub fn refusal(folder: &Folder) -> String {
-    let ran = cli(folder, &["trust"]);
-    assert_eq!(ran.code(), 1, "{ran:?}");
-    assert!(ran.err.contains("not trusted"), "{ran:?}");
-    ran.err
+/// The code that is not listed, as the owner is shown it before the configuration is trusted.
+fn unlisted(folder: &Folder) -> String {
+    let opened = Opened::new(folder);
+    let candidate = Candidate::read(&opened.parts, Declarations::default());
+    let candidate = candidate.expect("a configuration that reads");
+    candidate.unlisted(&opened.parts).join("\n")
 }
 
 /// G-9d. A module of the workspace hides none of the standard library, however it got there:
@@ -105,9 +93,9 @@ fn a_planted_module_is_not_imported() {
         "sitecustomize.py",
         "usercustomize.py",
     ] {
-        write(&folder, name, PLANTED).good();
+        write(&folder, name, PLANTED).expect("it is open");
     }
-    write(&folder, "csv/__init__.py", PLANTED).good();
+    write(&folder, "csv/__init__.py", PLANTED).expect("it is open");
     for tool in ["run", "forked", "spawned"] {
         let file = output(&folder, tool);
         let file = file.as_str().expect("a path");
@@ -131,7 +119,7 @@ fn only_listed_code_is_imported() {
     let config = functions(&["helper", "lib"], "");
     let folder = folder_of(&files);
     folder.write("callgate.toml", &config);
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     let told = failure(&folder, "helper");
     assert!(
         told.contains("code = [\\\"helper.py\\\"]") || told.contains("code = [\"helper.py\"]"),
@@ -139,7 +127,7 @@ fn only_listed_code_is_imported() {
     );
     let told = failure(&folder, "lib");
     assert!(told.contains("lib/**"), "{told}");
-    write(&folder, "helper.py", "WORD = 'theirs'\n").good();
+    write(&folder, "helper.py", "WORD = 'theirs'\n").expect("it is open");
     closed(&folder, "report.py");
 
     folder.write("helper.py", "WORD = 'mine'\n");
@@ -147,7 +135,7 @@ fn only_listed_code_is_imported() {
         "callgate.toml",
         &functions(&["helper", "lib"], "code = [\"helper.py\", \"lib/**\"]"),
     );
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     assert_eq!(output(&folder, "helper"), "mine");
     assert_eq!(output(&folder, "lib"), "mine");
     for path in [
@@ -194,7 +182,7 @@ py_compile.compile('planted.py', cfile='lib/bare.pyc', invalidation_mode=mode)
         .current_dir(folder.path())
         .status();
     assert!(compiled.expect("a Python").success());
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     assert_eq!(output(&folder, "lib"), "mine");
     assert!(failure(&folder, "run").contains("bare"));
 }
@@ -243,7 +231,7 @@ fn helpers_beside_a_script_are_closed() {
         folder.join("jobs/second.sh"),
     )
     .expect("a second name");
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     for path in [
         "jobs/helper.sh",
         "jobs/new.sh",
@@ -257,8 +245,8 @@ fn helpers_beside_a_script_are_closed() {
         ("jobs/helper.sh", "gone"),
         ("common", "gone"),
     ] {
-        let ran = call(&folder, "files/move", &json!({ "from": from, "to": to }));
-        assert_ne!(ran.code(), 0, "{from} was moved");
+        let moved = call(&folder, "files/move", &json!({ "from": from, "to": to }));
+        assert!(moved.is_err(), "{from} was moved");
     }
     if can_mount(&folder) {
         shell(
@@ -303,13 +291,12 @@ fn trust_asks_for_the_code_of_scripts_in_the_root() {
             told.contains("run.sh") && told.contains("code = [\"run.sh\"]"),
             "{config}: {told}"
         );
-        let shown = cli(&root, &["trust", "--show"]).good();
-        assert!(shown.err.contains("run.sh"), "{shown:?}");
+        assert!(unlisted(&root).contains("run.sh"), "{config}");
         root.write(
             "callgate.toml",
             &config.replace("LINE", "code = [\"run.sh\"]"),
         );
-        cli(&root, &["trust"]).good();
+        trust(&root);
         closed(&root, "run.sh");
     }
     for (command, word) in [
@@ -355,7 +342,7 @@ fn variables_that_name_code() {
         assert!(refusal(&folder).contains("PYTHONPATH"), "{root}");
     }
     folder.write("callgate.toml", &tool("lib"));
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     closed(&folder, "lib/sitecustomize.py");
 }
 
@@ -379,8 +366,8 @@ fn python_programs_are_held_too() {
         ),
         ("words.py", "WORD = 'mine'\n"),
     ]);
-    write(&folder, "csv.py", PLANTED).good();
-    write(&folder, "json/__init__.py", PLANTED).good();
+    write(&folder, "csv.py", PLANTED).expect("it is open");
+    write(&folder, "json/__init__.py", PLANTED).expect("it is open");
     for name in ["script", "module"] {
         let told = output(&folder, name);
         assert!(
@@ -408,7 +395,7 @@ fn allowed_entries_are_closed() {
     for path in ["tools/a.py", "tools/b.py", "job_a.py", "lib/x.py"] {
         closed(&folder, path);
     }
-    write(&folder, "other.py", "").good();
+    write(&folder, "other.py", "").expect("it is open");
 }
 
 /// G-9d. Packages of Node and virtual environments are closed where a tool loads from them, and
@@ -417,7 +404,7 @@ fn allowed_entries_are_closed() {
 fn packages_are_closed_where_they_are_loaded() {
     let plain = trusted_with(&[("callgate.toml", "[exec]\nprocesses = 1000\n")]);
     for path in ["node_modules/a/index.js", ".venv/lib/x.py", "package.json"] {
-        write(&plain, path, "{}").good();
+        write(&plain, path, "{}").expect("it is open");
     }
     let told = shell(
         &plain,
@@ -440,14 +427,14 @@ fn packages_are_closed_where_they_are_loaded() {
     ] {
         closed(&folder, path);
     }
-    write(&folder, ".venv/x.py", "").good();
+    write(&folder, ".venv/x.py", "").expect("it is open");
 
     let folder = trusted_with(&[
         ("callgate.toml", &functions(&["run"], "")),
         ("report.py", REPORT),
     ]);
     closed(&folder, ".venv/lib/x.py");
-    write(&folder, "node_modules/x.js", "").good();
+    write(&folder, "node_modules/x.js", "").expect("it is open");
 
     let cli_of = |command: &str| {
         format!(
@@ -466,7 +453,7 @@ fn packages_are_closed_where_they_are_loaded() {
         let folder = folder_of(&files);
         folder.write("callgate.toml", &cli_of(program));
         folder.executable(program, "#!/bin/sh\n");
-        cli(&folder, &["trust"]).good();
+        trust(&folder);
         closed(&folder, place);
     }
 }
@@ -504,7 +491,7 @@ export const data = () => require('../data.json').word;
     ];
     let folder = folder_of(&files);
     folder.write("callgate.toml", &config);
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     assert_eq!(output(&folder, "beside"), "b");
     assert_eq!(output(&folder, "data"), "data");
     for name in ["outside", "required", "mapped"] {
@@ -516,7 +503,7 @@ export const data = () => require('../data.json').word;
         .map(|name| tool(name, "code = [\"lib/**\"]"))
         .collect();
     folder.write("callgate.toml", &config);
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     assert_eq!(
         ["outside", "required", "mapped"].map(|name| output(&folder, name)),
         ["c", "d", "c"]

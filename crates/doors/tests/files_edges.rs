@@ -4,10 +4,11 @@
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use crate::support::drive::Host;
-use crate::support::rpc::{Client, request, rpc};
-use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
+
+use crate::support::host::Host;
+use crate::support::in_process::Folder;
+use crate::support::rpc::{Client, request, rpc};
 
 /// All methods, by this path: which of their fields has it, and their params.
 fn by_every_method(path: &str) -> [(&'static str, &'static str, Value); 9] {
@@ -313,7 +314,7 @@ fn the_most_that_is_written() {
             }
         }
     }
-    let mut host = Host::spawn(callgate(&folder).arg("rpc"));
+    let mut host = Host::rpc(&folder);
     let params = json!({ "path": "f", "content": "", "overwrite": true });
     let around = request(1, "files/write", params).to_string().len();
     for line in [WRITE_BYTES_MAX - 1, WRITE_BYTES_MAX, WRITE_BYTES_MAX + 1] {

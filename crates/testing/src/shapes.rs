@@ -1,11 +1,58 @@
 //! Values made of a JSON Schema: such that fit it, and such that are wrong in one place, with the
 //! name of that place; and all the places there are. Knows what our schemas use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use callgate_testing::Random;
+use crate::Random;
+
+/// Returns input and output schema of each method of JSON-RPC, by `tools/list` and `rpc/discover`,
+/// which must agree. `ask` gives the result of a method.
+pub fn method_schemas(
+    mut ask: impl FnMut(&str, Value) -> Value,
+) -> BTreeMap<String, (Value, Option<Value>)> {
+    let listed = ask("tools/list", json!({ "limit": 200 }));
+    let tools = listed["tools"].as_array().expect("tools").iter();
+    let mut schemas: BTreeMap<String, (Value, Option<Value>)> = tools
+        .map(|tool| {
+            let name = tool["name"].as_str().expect("a name").to_owned();
+            let output = tool.get("output_schema").filter(|schema| !schema.is_null());
+            (name, (tool["input_schema"].clone(), output.cloned()))
+        })
+        .collect();
+    let discovered = ask("rpc/discover", json!({}));
+    for method in discovered["methods"].as_array().expect("methods") {
+        let name = method["name"].as_str().expect("a name");
+        let params = method["params"].as_array().expect("params").iter();
+        let text = |param: &Value| param["name"].as_str().expect("a name").to_owned();
+        let required = params.clone().filter(|param| param["required"] == true);
+        let required: Vec<String> = required.map(text).collect();
+        let properties: Map<String, Value> = params
+            .map(|param| (text(param), param["schema"].clone()))
+            .collect();
+        // The two say the same.
+        match schemas.get(name) {
+            Some((input, output)) => {
+                let known = input.get("properties").cloned().unwrap_or(json!({}));
+                assert_eq!(known, json!(properties), "{name}");
+                let known = input["required"].as_array().into_iter().flatten();
+                let known: BTreeSet<&str> = known.filter_map(Value::as_str).collect();
+                let shown = required.iter().map(String::as_str).collect();
+                assert_eq!(known, shown, "{name}");
+                let known = output.clone().unwrap_or(json!({}));
+                assert_eq!(known, method["result"]["schema"], "{name}");
+            }
+            None => {
+                let input = json!({ "type": "object", "properties": properties,
+                                    "required": required, "additionalProperties": false });
+                let output = method["result"]["schema"].clone();
+                schemas.insert(name.to_owned(), (input, Some(output)));
+            }
+        }
+    }
+    schemas
+}
 
 /// A value that fits.
 pub fn fitting(random: &mut Random, schema: &Value) -> Value {
@@ -84,6 +131,7 @@ fn text(random: &mut Random, schema: &Value) -> Value {
 
 /// A value that is wrong in one place.
 pub struct Broken {
+    /// The value.
     pub value: Value,
     /// The place as a refusal names it: `edits.0.old`.
     pub place: String,

@@ -2,14 +2,11 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::support::drive::Host;
-use crate::support::workspace::{ONE, trusted, trusted_with};
-use crate::support::{Folder, callgate};
+use callgate_testing::scripts::ONE;
 use serde_json::{Value, json};
 
-fn rpc(folder: &Folder) -> Host {
-    Host::spawn(callgate(folder).arg("rpc"))
-}
+use crate::support::host::Host;
+use crate::support::in_process::{Folder, trusted, trusted_with};
 
 fn ask(host: &mut Host, method: &str, params: Value) -> Value {
     host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }))
@@ -66,7 +63,7 @@ fn tree() -> Folder {
 #[test]
 fn lines() {
     let folder = tree();
-    let mut host = rpc(&folder);
+    let mut host = Host::rpc(&folder);
     let result = search(&mut host, json!({ "query": "needle" }));
     assert_eq!(
         places(&result),
@@ -148,7 +145,7 @@ fn lines() {
 #[test]
 fn pages_and_refusals() {
     let folder = tree();
-    let mut host = rpc(&folder);
+    let mut host = Host::rpc(&folder);
     let whole = places(&search(&mut host, json!({ "query": "needle" })));
     for limit in 1..=6 {
         let (mut cursor, mut found) = (Value::Null, Vec::new());
@@ -230,7 +227,7 @@ fn what_is_not_searched() {
     symlink(outside.join("rules"), folder.join(".gitignore")).unwrap();
     let large = std::fs::File::create(folder.join("zlarge")).unwrap();
     large.set_len(33 << 20).unwrap();
-    let mut host = rpc(&folder);
+    let mut host = Host::rpc(&folder);
     let params = json!({ "query": "needle", "hidden": true, "ignored": false });
     let result = search(&mut host, params);
     assert_eq!(places(&result), ["real:1:5001"]);
@@ -276,7 +273,7 @@ fn lists() {
     symlink("private/key", folder.join("src/alias")).unwrap();
     symlink("../other", folder.join("src/door")).unwrap();
     symlink("src/a.rs", folder.join("link")).unwrap();
-    let mut host = rpc(&folder);
+    let mut host = Host::rpc(&folder);
     for path in [
         "src/.env",
         "src/private/key",

@@ -1,0 +1,7 @@
+//! What the tests of the doors share.
+
+#[path = "../../../registry/tests/support/in_process.rs"]
+pub mod in_process;
+
+pub mod host;
+pub mod rpc;

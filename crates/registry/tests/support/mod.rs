@@ -1,0 +1,4 @@
+//! What the tests of the registry share.
+
+pub mod calls;
+pub mod in_process;
