@@ -86,6 +86,10 @@ enum Command {
     Artifacts(commands::artifacts::Artifacts),
     /// List the tools, or show one
     Tools(commands::tools::Tools),
+    /// List the MCP servers behind the gate, look at what they define, allow them more
+    Servers(commands::servers::Servers),
+    /// Keep values that servers refer to, list their names, remove them
+    Secrets(commands::secrets::Secrets),
     /// Grant, list and revoke single-use leases
     Lease(commands::lease::Lease),
     /// Make, list and revoke tokens for callers over HTTP
@@ -226,6 +230,8 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Runs(runs) => commands::runs::run(environment, place, &runs),
         Command::Artifacts(artifacts) => commands::artifacts::run(environment, place, &artifacts),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
+        Command::Servers(servers) => commands::servers::run(environment, place, &servers),
+        Command::Secrets(secrets) => commands::secrets::run(environment, place, &secrets),
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),
         Command::Token(token) => commands::token::run(environment, place, &token),
         Command::Approvals(approvals) => commands::approvals::run(environment, place, &approvals),

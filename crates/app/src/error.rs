@@ -9,13 +9,17 @@ use callgate_client::ClientError;
 use callgate_exporters::otlp::TelemetryError;
 use callgate_gate::{CatalogError, TraceError};
 use callgate_registry::catalog::ToolError;
+use callgate_registry::lock::LockError;
 use callgate_registry::pack::{OwnerError, PackError, Refusal};
 use callgate_registry::paths::PathsError;
 use callgate_registry::project::ProjectError;
+use callgate_registry::servers::ServerError;
+use callgate_registry::servers::accept::AcceptError;
+use callgate_registry::servers::edit::EditError;
 use callgate_registry::setup::SetupError;
 use callgate_registry::workspace::SourceError;
 use callgate_search::SearchError;
-use callgate_store::StoreError;
+use callgate_store::{OwnerSecretError, StoreError};
 use callgate_tools::vector::IndexError;
 use callgate_wires::json::JsonError;
 
@@ -55,6 +59,41 @@ pub enum CommandError {
         /// What to do.
         next: &'static str,
     },
+    /// A question, and no terminal to ask it on.
+    #[error("{0} There is no terminal to ask on: say --yes to agree")]
+    NobodyToAsk(String),
+    /// No server of this name.
+    #[error("there is no server {0}; `callgate servers` lists them")]
+    NoServer(String),
+    /// No secret of this name.
+    #[error("there is no secret `{0}`")]
+    NoSecret(String),
+    /// What is no host.
+    #[error("{0}")]
+    Host(String),
+    /// A server that does not start.
+    #[error("server `{server}`: {reason}")]
+    ServerStart {
+        /// Its name.
+        server: String,
+        /// Why.
+        reason: String,
+    },
+    /// A server whose settings do not hold.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// Servers are not changed.
+    #[error(transparent)]
+    Accept(#[from] AcceptError),
+    /// A configuration that is not edited.
+    #[error(transparent)]
+    ConfigEdit(#[from] EditError),
+    /// `callgate.lock`.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A kept secret.
+    #[error(transparent)]
+    OwnerSecret(#[from] OwnerSecretError),
     /// Nobody says where the user's settings are.
     #[error("no folder for your settings: set HOME or XDG_CONFIG_HOME to an absolute path")]
     NoHome,

@@ -1,6 +1,7 @@
 //! The binary: arguments, environment, composition and commands. The only crate that reads
 //! arguments and the environment of the process, and the only one that knows all the others.
 
+mod ask;
 mod bridge;
 mod cli;
 mod clock;

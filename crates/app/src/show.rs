@@ -63,6 +63,12 @@ pub fn say(words: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", visible_lines(words));
 }
 
+/// Asks the person something, whose answer stands on the same line.
+pub fn prompt(words: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = write!(err, "{}", visible_lines(words)).and_then(|()| err.flush());
+}
+
 /// Says what went wrong.
 pub fn complain(words: &str) {
     marked("error:", "31", words);

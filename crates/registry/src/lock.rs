@@ -198,6 +198,11 @@ impl LockedServers {
         self.0.insert(server.name.clone(), server);
     }
 
+    /// Keeps the entries that `keep` wants.
+    pub fn retain(&mut self, keep: impl Fn(&LockedServer) -> bool) {
+        self.0.retain(|_, server| keep(server));
+    }
+
     /// Removes an entry.
     pub fn remove(&mut self, name: &str) -> Option<LockedServer> {
         self.0.remove(name)

@@ -3,10 +3,12 @@
 //! A server that cannot be offered costs no other: its problem is a line for people, and everything
 //! else is served. Nothing is started here; the lists of tools are those of the lock.
 
+pub mod accept;
 pub mod edit;
 mod needs;
+pub mod review;
 mod running;
-mod tools;
+pub mod tools;
 pub mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
