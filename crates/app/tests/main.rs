@@ -101,6 +101,7 @@ mod sdk_runs;
 mod search;
 mod search_command;
 mod search_fresh;
+mod servers;
 mod shelf;
 mod term;
 mod terminals;

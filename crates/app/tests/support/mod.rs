@@ -17,6 +17,7 @@ pub mod processes;
 pub mod readme;
 pub mod rpc;
 pub mod seen;
+pub mod servers;
 pub mod stage;
 pub mod web;
 pub mod wires;

@@ -1,5 +1,5 @@
 //! Servers that outlive a configuration: one that the next configuration describes in the same way
-//! keeps its processes.
+//! keeps its processes, also where other definitions are pinned.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +8,7 @@ use callgate_call::Needs;
 use callgate_runners::{Share, Upstream, UpstreamSettings};
 use callgate_sandbox::{Limits, Spawner};
 
-use crate::lock::LockedServer;
+use crate::lock::{LockedPackage, LockedServer};
 
 /// The servers of one process, by what they are made of.
 #[derive(Default)]
@@ -28,11 +28,12 @@ struct ServerKey {
     /// Places, output bytes, and the times of start and idleness in milliseconds.
     numbers: [u128; 4],
     needs: Needs,
-    locked: LockedServer,
+    package: Option<LockedPackage>,
 }
 
 impl RunningServers {
-    /// The server of these settings: the one there is, or a new one, which starts nothing yet.
+    /// The server of these settings: the one there is, held to the new pins, or a new one, which
+    /// starts nothing yet.
     pub fn get(
         &self,
         spawner: &Arc<Spawner>,
@@ -54,13 +55,14 @@ impl RunningServers {
                 settings.idle_max.as_millis(),
             ],
             needs: needs.clone(),
-            locked: locked.clone(),
+            package: locked.package.clone(),
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // bound: one entry for each server of the configurations in use
         known.retain(|(_, server)| server.strong_count() > 0);
         let same = known.iter().find(|(other, _)| *other == key);
         if let Some(server) = same.and_then(|(_, server)| server.upgrade()) {
+            server.set_pins(settings.pins);
             return server;
         }
         let server = Upstream::new(Arc::clone(spawner), settings);

@@ -25,8 +25,7 @@ pub async fn look(
     pinned: Option<&LockedServer>,
 ) -> Result<LockedServer, CommandError> {
     let (upstream, needs, secrets) = unpinned(parts, config, server, pinned)?;
-    let listed = upstream.list(&needs).await;
-    upstream.stop().await;
+    let listed = upstream.list(Some(needs)).await;
     let listing = listed.map_err(|fault| CommandError::ServerStart {
         server: server.name.clone(),
         reason: secrets.clean(&fault.to_string()).into_owned(),
