@@ -159,6 +159,9 @@ impl ContainerRunner {
             backoff_max: Duration::from_secs(30),
             crashes_max: 5,
             crash_window: Duration::from_secs(60),
+            pause: Duration::from_secs(60),
+            half_open: false,
+            what: "worker",
         };
         Arc::new_cyclic(|own| Self {
             host,

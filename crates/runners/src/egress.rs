@@ -8,6 +8,7 @@
 
 mod allow;
 mod outlet;
+mod shared;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,6 +26,7 @@ use tokio::time::timeout;
 pub use allow::{Allowed, Refusal};
 pub(crate) use outlet::Outlet;
 pub use outlet::Served;
+pub(crate) use shared::SharedOutlet;
 
 /// Connections of one tool at the same time; further ones wait in the kernel.
 const CONNECTIONS_MAX: usize = 64;

@@ -3,7 +3,8 @@
 //! [`ProcessRunner`] starts one program per call, [`PoolRunner`] hands calls to long-lived
 //! workers of a [`Pool`] shared by several tools; [`python_plan`] and [`node_plan`] plan the
 //! pools behind `kind = "python"` and `kind = "node"`, [`ServiceRunner`] asks a foreign service
-//! and [`ContainerRunner`] keeps a tool in a container. [`ExecutorRunner`] starts streamed runs. Children come from `sandbox`; what a tool
+//! and [`ContainerRunner`] keeps a tool in a container. [`ExecutorRunner`] starts streamed runs, and
+//! [`UpstreamRunner`] calls tools of MCP servers. Children come from `sandbox`; what a tool
 //! may do is the gate's affair.
 
 mod answer;
@@ -27,6 +28,7 @@ mod process;
 mod python;
 mod service;
 mod tail;
+mod upstream;
 
 pub use container::{
     Client, ContainerRunner, ContainerSettings, Containers, Profiles, Runtime, Talking, over_stdio,
@@ -40,3 +42,7 @@ pub use pool::{Pool, PoolPlan, PoolRunner, PoolSettings};
 pub use process::{ProcessRunner, ProcessSettings};
 pub use python::{PythonSettings, interpreter, python_plan};
 pub use service::{BearerSecret, HandshakeWhen, ServiceRunner, ServiceSettings};
+pub use upstream::{
+    DefinitionPin, Listing, PINNED_MEMBERS, Pins, ProcessStatus, RestartRules, Share, Upstream,
+    UpstreamRunner, UpstreamSettings, UpstreamState, UpstreamStatus, pinned_digest,
+};

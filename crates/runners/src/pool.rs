@@ -154,6 +154,9 @@ impl Pool {
             backoff_max: settings.backoff_max,
             crashes_max: settings.crashes_max,
             crash_window: settings.crash_window,
+            pause: settings.crash_window,
+            half_open: false,
+            what: "worker",
         };
         let state = State {
             idle: Vec::new(),

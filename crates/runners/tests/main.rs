@@ -18,3 +18,4 @@ mod pool;
 mod process;
 mod python;
 mod service;
+mod upstream;

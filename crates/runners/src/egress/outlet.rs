@@ -11,10 +11,10 @@ use callgate_call::{Fault, Needs, Network, Sink};
 use callgate_sandbox::Child;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Allowed, Egress, Refusal};
+use super::{Allowed, Egress, Refusal, Watch};
 
 /// The fact that tells of refusals.
-const FACT: &str = "network_refused";
+pub(super) const FACT: &str = "network_refused";
 
 /// Refusals of one call that are told apart; further ones are only counted.
 const TOLD_MAX: usize = 8;
@@ -53,6 +53,11 @@ impl Outlet {
             refused: Arc::default(),
             egress: None,
         }))
+    }
+
+    /// Serves it for as long as the value returned lives. `watch` is called for each refusal.
+    pub(super) fn serve_to(self, watch: Watch) -> Result<Egress, Fault> {
+        Egress::start(self.listener, self.allowed, watch).map_err(internal)
     }
 
     /// A call begins. Connections of earlier ones stay open, unless it is to begin `afresh`.
@@ -145,15 +150,15 @@ fn lock(refused: &Mutex<Refused>) -> MutexGuard<'_, Refused> {
 
 /// What was refused to one call.
 #[derive(Debug, Default)]
-struct Refused {
+pub(super) struct Refused {
     told: Vec<(String, u64)>,
-    count: u64,
+    pub count: u64,
     /// The first that is not among the allowed ones, with its port.
-    host: Option<String>,
+    pub host: Option<String>,
 }
 
 impl Refused {
-    fn add(&mut self, refusal: &Refusal) {
+    pub fn add(&mut self, refusal: &Refusal) {
         self.count += 1;
         if self.host.is_none() {
             self.host = refusal.host();
@@ -168,7 +173,7 @@ impl Refused {
     }
 
     /// `3: evil.test:443 not allowed (2 times); 10.0.0.1:80 not allowed`; nothing if nothing was.
-    fn words(&self) -> Option<String> {
+    pub fn words(&self) -> Option<String> {
         if self.count == 0 {
             return None;
         }

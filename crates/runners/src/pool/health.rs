@@ -13,6 +13,12 @@ pub(crate) struct Rules {
     pub backoff_max: Duration,
     pub crashes_max: usize,
     pub crash_window: Duration,
+    /// How long there is no start after too many crashes.
+    pub pause: Duration,
+    /// After the pause one more crash is too many, until `forget`.
+    pub half_open: bool,
+    /// What crashes, in words: `worker`.
+    pub what: &'static str,
 }
 
 /// What has been going wrong.
@@ -25,6 +31,8 @@ pub(crate) struct Health {
     in_a_row: u32,
     last: Option<Crash>,
     stopped_until: Option<Instant>,
+    /// The pause is over and nothing has shown yet that the crashes are.
+    on_trial: bool,
 }
 
 #[derive(Debug)]
@@ -55,6 +63,7 @@ impl Health {
             in_a_row: 0,
             last: None,
             stopped_until: None,
+            on_trial: false,
         }
     }
 
@@ -75,9 +84,9 @@ impl Health {
         {
             self.crashes.pop_front();
         }
-        if self.crashes.len() >= self.rules.crashes_max {
+        if self.on_trial || self.crashes.len() >= self.rules.crashes_max {
             self.crashes.clear();
-            self.stopped_until = Some(now + self.rules.crash_window);
+            self.stopped_until = Some(now + self.rules.pause);
         }
     }
 
@@ -95,6 +104,7 @@ impl Health {
                 };
             }
             self.forget();
+            self.on_trial = self.rules.half_open;
         }
         match &self.last {
             Some(last) if self.in_a_row > 0 => {
@@ -117,12 +127,13 @@ impl Health {
         let Rules {
             crashes_max,
             crash_window,
+            what,
             ..
         } = self.rules;
         let last = self.last.as_ref().map_or("", |crash| crash.reason.as_str());
         let seconds = crash_window.as_secs_f64();
         format!(
-            "stopped after {crashes_max} crashes of its worker within {seconds} s; the last: {last}"
+            "stopped after {crashes_max} crashes of its {what} within {seconds} s; the last: {last}"
         )
     }
 }
@@ -140,6 +151,9 @@ mod tests {
             backoff_max: 30 * SECOND,
             crashes_max: 5,
             crash_window: 60 * SECOND,
+            pause: 60 * SECOND,
+            half_open: false,
+            what: "worker",
         })
     }
 
@@ -205,6 +219,33 @@ mod tests {
                 "{crash}"
             );
         }
+    }
+
+    /// Half open: after the pause a single crash begins the next one, until all is forgotten.
+    #[test]
+    fn one_crash_on_trial_stops_it_again() {
+        let begin = Instant::now();
+        let mut health = Health::new(Rules {
+            pause: 300 * SECOND,
+            half_open: true,
+            ..health().rules
+        });
+        (0..5).for_each(|_| health.crashed(begin, String::new()));
+        let until = begin + 300 * SECOND;
+        assert!(matches!(
+            health.may_start(until - MS),
+            Start::Stopped { .. }
+        ));
+        assert_eq!(health.may_start(until), Start::Now);
+        health.crashed(until, "again".to_owned());
+        assert!(matches!(
+            health.may_start(until + 299 * SECOND),
+            Start::Stopped { .. }
+        ));
+        assert_eq!(health.may_start(until + 300 * SECOND), Start::Now);
+        health.forget();
+        health.crashed(until, String::new());
+        assert_eq!(health.may_start(until + 100 * MS), Start::Now);
     }
 
     #[test]
