@@ -101,7 +101,6 @@ mod sdk_runs;
 mod search;
 mod search_command;
 mod search_fresh;
-mod shelf;
 mod term;
 mod terminals;
 mod tool_command;
