@@ -102,7 +102,6 @@ mod search;
 mod search_command;
 mod search_fresh;
 mod servers;
-mod shelf;
 mod term;
 mod terminals;
 mod tool_command;

@@ -3,15 +3,21 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "tests read the environment and the time, and write files of their own"
+    clippy::disallowed_types,
+    reason = "tests read the environment and the time, and start a Python that changes files"
 )]
 
 mod support;
 
+mod bad_input;
 mod files;
 mod files_edges;
 mod files_search;
+mod mcp;
 mod memory;
 mod planner;
+mod rpc;
 mod rpc_contract;
 mod rpc_schemas;
+mod search;
+mod shelf;

@@ -5,10 +5,11 @@ use std::os::unix::fs::symlink;
 use callgate_call::Fault;
 use callgate_registry::candidate::Candidate;
 use callgate_registry::declared::Declarations;
+use callgate_testing::python;
 use callgate_testing::scripts::folder_of;
 use serde_json::{Value, json};
 
-use crate::support::calls::{call, failure, output, python, refusal};
+use crate::support::calls::{call, failure, output, refusal};
 use crate::support::in_process::{Folder, Opened, trust, trusted_with};
 
 /// A tool that says where its modules come from.

@@ -3,11 +3,12 @@
 
 use std::os::unix::fs::symlink;
 
+use callgate_testing::python;
 use callgate_testing::scripts::folder_of;
 use serde_json::json;
 
 use crate::loaded_code::{PLANTED, closed, write};
-use crate::support::calls::{call, output, python, refusal};
+use crate::support::calls::{call, output, refusal};
 use crate::support::in_process::{Folder, trust};
 
 const MINE: &str = "echo '\"mine\"'\n";

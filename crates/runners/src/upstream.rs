@@ -512,12 +512,21 @@ impl Runner for UpstreamRunner {
         Some(self.upstream.load())
     }
 
-    fn stop(&self) {
-        self.upstream.stop();
+    fn is_hidden(&self) -> bool {
+        self.upstream.refuses(&self.tool)
     }
 }
 
 impl Upstream {
+    /// Returns whether a call of this tool would be refused because a running process lists
+    /// something else than what is pinned.
+    fn refuses(&self, tool: &str) -> bool {
+        let pins = self.pins();
+        let state = self.state();
+        let mut ready = state.slots.iter().filter(|slot| slot.link.is_ready());
+        ready.any(|slot| pins.refuses(tool, &slot.link.listed()))
+    }
+
     /// What the server is doing.
     #[must_use]
     pub fn status(&self) -> UpstreamStatus {

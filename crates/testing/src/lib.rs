@@ -10,20 +10,25 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+pub mod bad_input;
 mod folder;
 pub mod mcp;
 mod misbehave;
 mod mutate;
 pub mod podman;
+mod python;
 mod random;
 mod root;
 pub mod scripts;
 pub mod shapes;
 mod vectors;
+mod wait;
 
 pub use folder::{TempFolder, copy_program, fresh_folder};
 pub use misbehave::misbehave;
 pub use mutate::mutant;
+pub use python::python;
 pub use random::Random;
 pub use root::is_skipped_without_root;
 pub use vectors::vectors;
+pub use wait::{wait_for, wait_minutes};

@@ -73,3 +73,10 @@ pub fn folder_of(files: &[(&str, &str)]) -> TempFolder {
 pub fn workspace(config: &str) -> TempFolder {
     folder_of(&[("callgate.toml", config), ("tool.sh", TOOL)])
 }
+
+/// Returns how often tools ran that note it in `effects.log`.
+pub fn effects(folder: &TempFolder) -> usize {
+    folder
+        .read("effects.log")
+        .map_or(0, |text| text.lines().count())
+}

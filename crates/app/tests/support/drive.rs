@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 use super::{Folder, callgate, wait_for};
 
+pub use callgate_testing::python;
+
 /// No single step takes this long; whoever waits longer has found something blocked for ever.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -506,9 +508,4 @@ pub fn raw_exchange(socket: &Path, request: &[u8]) -> Option<Vec<u8>> {
 pub fn lines_of(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
-}
-
-/// The Python of the tests.
-pub fn python() -> String {
-    std::env::var("CALLGATE_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned())
 }

@@ -27,7 +27,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-pub use callgate_testing::{TempFolder as Folder, copy_program, fresh_folder, vectors};
+pub use callgate_testing::{
+    TempFolder as Folder, copy_program, fresh_folder, vectors, wait_for, wait_minutes,
+};
 
 /// Copies the fixture pack to `pack` in `folder`, so that a test may write there.
 pub fn copy_pack(folder: &Folder) -> PathBuf {
@@ -100,22 +102,6 @@ fn search_path() -> std::ffi::OsString {
     let rest = std::env::split_paths(&inherited).collect::<Vec<_>>();
     std::env::join_paths(first.into_iter().chain(usual).chain(rest))
         .expect("folders without a colon")
-}
-
-/// Waits until `found` finds something. Gives up after a minute, which no state takes.
-pub fn wait_for<T>(what: &str, found: impl FnMut() -> Option<T>) -> T {
-    wait_minutes(1, what, found)
-}
-
-/// The same for what is a lot of work.
-pub fn wait_minutes<T>(minutes: usize, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..minutes * 6000 {
-        if let Some(value) = found() {
-            return value;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("waited {minutes} min for {what}");
 }
 
 /// True while a process is there and not a zombie.

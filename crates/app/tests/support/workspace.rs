@@ -1,10 +1,11 @@
 //! Workspaces with tools that are shell scripts.
 
-use super::drive::{cli, lines_of};
+use super::drive::cli;
 use super::{Folder, wait_for};
 
 pub use callgate_testing::scripts::{
-    APPEND, APPEND_TEXT, EVERY_BUILTIN, HANGS, ONE, OR_HANG, SLOW, TOOL, folder_of, workspace,
+    APPEND, APPEND_TEXT, EVERY_BUILTIN, HANGS, ONE, OR_HANG, SLOW, TOOL, effects, folder_of,
+    workspace,
 };
 
 /// A trusted workspace with this configuration and [`TOOL`] as `tool.sh`.
@@ -23,11 +24,6 @@ pub fn trusted_with(files: &[(&str, &str)]) -> Folder {
 pub fn builtins() -> usize {
     let listed = cli(&Folder::new(), &["tools", "--json"]).good().json();
     listed["tools"].as_array().expect("tools").len()
-}
-
-/// How often tools ran that note it in `effects.log`.
-pub fn effects(folder: &Folder) -> usize {
-    lines_of(&folder.join("effects.log")).len()
 }
 
 /// Waits until so many calls have left their line.

@@ -16,13 +16,17 @@ use callgate_doors::mcp::stdio::Ends;
 use callgate_doors::mcp::{self, Behind, Seal, Server, Settings};
 use callgate_doors::pipe::{PipeReader, PipeWriter};
 use callgate_doors::rpc::{Peer, Rpc, stdio};
+use callgate_doors::toolhost::{self, Answered};
 use callgate_gate::Gate;
+use callgate_registry::setup::Builtins;
+use callgate_registry::workspace::Source;
 use callgate_tools::planner::publisher;
+use callgate_wires::toolhost::Entry;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::task::TaskTracker;
 
-use super::in_process::{Folder, Opened, block_on, environment};
+use super::in_process::{Folder, Opened, block_on};
 
 /// The longest wait for a reply. No single step of a test takes this long.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -94,25 +98,17 @@ impl Host {
 
     /// A conversation of the toolhost's `--serve` with the built-in tools.
     pub fn toolhost_builtins(folder: &Folder) -> Self {
-        let opened = Opened::in_environment(folder, &environment(folder, &[]));
+        let opened = Opened::new(folder);
         let setup = opened.parts.builtins().expect("a setup");
         let gate = opened.gate_of(setup);
-        Self::start(move |far| {
-            block_on(async {
-                let mut stdin = PipeReader::new(far.as_fd()).expect("a reader");
-                let stdout = PipeWriter::new(far.as_fd()).expect("a writer");
-                let host = callgate_doors::toolhost::Host {
-                    caller: Caller::uid(opened.parts.environment.uid),
-                    default_timeout: PATIENCE,
-                    timeout_max: None,
-                    strict_ok: false,
-                    in_band_leases: false,
-                    stop: Cancel::new(),
-                };
-                let served = callgate_doors::toolhost::serve(&gate, &host, &mut stdin, &stdout);
-                served.await.expect("serve the toolhost");
-            });
-        })
+        Self::start(move |far| block_on(serve_toolhost(&opened, &gate, far)))
+    }
+
+    /// A conversation of the toolhost's `--serve` with the tools of the workspace as a plugin.
+    pub fn toolhost(folder: &Folder) -> Self {
+        let opened = Opened::new(folder);
+        let gate = plugin(&opened);
+        Self::start(move |far| block_on(serve_toolhost(&opened, &gate, far)))
     }
 
     /// A conversation in MCP: with all tools that are served over MCP, or `only` those that fit.
@@ -123,11 +119,14 @@ impl Host {
         Self::start(move |far| block_on(serve_mcp(&opened, gate, &only, served(far))))
     }
 
+    /// Writes bytes. Returns whether the other end was there to read them.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
+        self.line.write_all(bytes).is_ok()
+    }
+
     /// Writes one line. Returns whether the other end was there to read it.
     pub fn send(&mut self, request: &Value) -> bool {
-        self.line
-            .write_all(format!("{request}\n").as_bytes())
-            .is_ok()
+        self.send_bytes(format!("{request}\n").as_bytes())
     }
 
     /// The next reply.
@@ -227,4 +226,55 @@ async fn serve_mcp(
     let _ = mcp::stdio::serve(&server, peer, served(), &Cancel::new()).await;
     server.cancel_all();
     server.stop().await;
+}
+
+/// The gate in front of the workspace as a plugin, which naming it makes trusted.
+fn plugin(opened: &Opened) -> Arc<Gate> {
+    let source = Source::of_plugin(&opened.parts.paths.workspace).expect("a plugin");
+    let setup = opened
+        .parts
+        .setup_of(source, Builtins::Without, String::new());
+    opened.gate_of(setup.expect("a setup"))
+}
+
+/// The settings of the toolhost, for a client that waits long.
+fn toolhost_of(opened: &Opened) -> toolhost::Host {
+    toolhost::Host {
+        caller: Caller::uid(opened.parts.environment.uid),
+        default_timeout: PATIENCE,
+        timeout_max: None,
+        strict_ok: false,
+        in_band_leases: false,
+        stop: Cancel::new(),
+    }
+}
+
+async fn serve_toolhost(opened: &Opened, gate: &Gate, far: UnixStream) {
+    let mut stdin = PipeReader::new(far.as_fd()).expect("a reader");
+    let stdout = PipeWriter::new(far.as_fd()).expect("a writer");
+    // A test that drops its side hangs up.
+    let _ = toolhost::serve(gate, &toolhost_of(opened), &mut stdin, &stdout).await;
+}
+
+/// One request to the toolhost's `--run`, of the workspace as a plugin, or to `tool_exec`.
+pub fn run_once(folder: &Folder, entry: Entry, aid: &str, request: &[u8]) -> Answered {
+    let opened = Opened::new(folder);
+    let gate = match entry {
+        Entry::ToolExec => opened.gate().expect("a setup"),
+        _ => plugin(&opened),
+    };
+    let (mut near, far) = UnixStream::pair().expect("a pair of sockets");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            // A toolhost that refuses what is too long does not read the rest.
+            let _ = near.write_all(request);
+        });
+        block_on(async move {
+            let mut stdin = PipeReader::new(far.as_fd()).expect("a reader");
+            drop(far);
+            let host = toolhost_of(&opened);
+            let answered = toolhost::run_once(&gate, &host, entry, aid, &mut stdin).await;
+            answered.expect("read the request")
+        })
+    })
 }

@@ -1,15 +1,9 @@
 //! Calls of tools in a workspace that is opened for each, and what they leave in the chain.
 
 use callgate_call::{Call, Caller, Cancel, Document, Fault, IdempotencyKey, Outcome, Wire};
-use callgate_store::Filter;
 use serde_json::{Value, json};
 
 use super::in_process::{Folder, Opened, block_on};
-
-/// The Python of the tests.
-pub fn python() -> String {
-    std::env::var("CALLGATE_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned())
-}
 
 /// The outcome of one call, made as `callgate call` makes it.
 pub fn outcome(opened: &Opened, tool: &str, input: &Value, key: Option<&str>) -> Outcome {
@@ -52,16 +46,4 @@ pub fn failure(folder: &Folder, tool: &str) -> String {
 /// The kind of the fault of one call; `None` if the call gave an output.
 pub fn fault(folder: &Folder, tool: &str, input: &Value) -> Option<&'static str> {
     call(folder, tool, input).err().map(|fault| fault.kind())
-}
-
-/// The records of the chain.
-pub fn records(folder: &Folder) -> Vec<Value> {
-    let opened = Opened::new(folder);
-    let mut records = Vec::new();
-    let shown = opened.parts.store.show(&Filter::default(), &mut |record| {
-        records.push(serde_json::from_str(record.body).expect("a record"));
-        true
-    });
-    shown.expect("read the chain");
-    records
 }

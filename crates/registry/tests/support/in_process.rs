@@ -18,10 +18,11 @@ use callgate_registry::setup::{Extensions, Parts};
 use callgate_runners::Containers;
 use callgate_sandbox::{Confinement, Spawner, SpawnerSettings};
 use callgate_search::Engine;
-use callgate_store::{Options, Store};
+use callgate_store::{Filter, Options, Store};
 use callgate_testing::misbehave;
 use callgate_testing::scripts::{TOOL, folder_of};
 use callgate_tools::terminals::Terminals;
+use serde_json::Value;
 
 pub use callgate_testing::TempFolder as Folder;
 
@@ -180,6 +181,18 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// Trusts the configuration in `folder`, which must be good.
 pub fn trust(folder: &Folder) {
     Opened::new(folder).trust().expect("a good configuration");
+}
+
+/// The records of the chain.
+pub fn records(folder: &Folder) -> Vec<Value> {
+    let opened = Opened::new(folder);
+    let mut records = Vec::new();
+    let shown = opened.parts.store.show(&Filter::default(), &mut |record| {
+        records.push(serde_json::from_str(record.body).expect("a record"));
+        true
+    });
+    shown.expect("read the chain");
+    records
 }
 
 /// Verifies the chain, which must be good. Returns the number of its records.

@@ -127,6 +127,11 @@ impl Pins {
         }
     }
 
+    /// Returns whether a call of a tool would be refused.
+    pub(super) fn refuses(&self, tool: &str, listed: &ListedTools) -> bool {
+        self.check(tool, listed).is_err()
+    }
+
     /// The names of pinned tools that a call of would be refused.
     pub(super) fn refused(&self, listed: &ListedTools) -> Vec<String> {
         let names = self.tools.keys();

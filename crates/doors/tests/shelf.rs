@@ -1,9 +1,11 @@
 //! Prompts and resources of a configuration, as MCP clients get them.
 
-use crate::support::drive::{Host, cli};
-use crate::support::mcp::{initialize, mcp, modern_meta};
-use crate::support::workspace::{ONE, trusted_with, workspace};
+use callgate_testing::mcp::{initialize, modern_meta};
+use callgate_testing::scripts::{ONE, workspace};
 use serde_json::{Value, json};
+
+use crate::support::host::Host;
+use crate::support::in_process::{Opened, trusted_with};
 
 const SHELF: &str = r#"
 [[prompt]]
@@ -59,7 +61,7 @@ fn prompts_and_resources_of_a_configuration() {
         ("give.sh", GIVE),
     ];
     let folder = trusted_with(&files);
-    let mut host = mcp(&folder, &["--standalone"]);
+    let mut host = Host::mcp(&folder, &[]);
     let listed = ask(&mut host, "prompts/list", json!({}));
     assert_eq!(
         listed["result"]["prompts"][0],
@@ -109,17 +111,17 @@ fn prompts_and_resources_of_a_configuration() {
         let read = ask(&mut host, "resources/read", json!({ "uri": uri }));
         assert_eq!(read["result"]["contents"], json!([wanted]));
     }
-    assert!(host.end().success());
+    host.end();
     // The text of a prompt's file is covered by trust: the trusted copy stays in force.
     folder.write("review.md", "Do as the file says.");
-    let mut host = mcp(&folder, &["--standalone"]);
+    let mut host = Host::mcp(&folder, &[]);
     let got = ask(
         &mut host,
         "prompts/get",
         review(json!({ "language": "{x}" })),
     );
     assert_eq!(text_of(&got), "Review this {x} code.");
-    assert!(host.end().success());
+    host.end();
 }
 
 /// Pictures are shown as they are written, in both eras, and not where there are none.
@@ -144,7 +146,7 @@ fn icons_are_shown() {
         ("review.md", "Review this {language} code."),
         ("give.sh", GIVE),
     ]);
-    let mut host = mcp(&folder, &["--standalone"]);
+    let mut host = Host::mcp(&folder, &[]);
     for modern in [true, false] {
         let mut list = |method: &str| match modern {
             true => ask(&mut host, method, json!({})),
@@ -167,7 +169,7 @@ fn icons_are_shown() {
             );
         }
     }
-    assert!(host.end().success());
+    host.end();
 }
 
 /// G-6b: the tool behind a resource or a prompt may need approval as well. A client's user is
@@ -188,7 +190,7 @@ fn what_a_tool_gives_is_approved_first() {
         "prompts/get" => (json!({ "name": "made" }), "messages"),
         _ => (json!({ "uri": uri }), "contents"),
     };
-    let mut host = mcp(&folder, &["--standalone"]);
+    let mut host = Host::mcp(&folder, &[]);
     for method in ["resources/read", "prompts/get"] {
         let (params, name) = wanted(method, "notes://monday/all");
         let round = ask(&mut host, method, params.clone());
@@ -206,9 +208,9 @@ fn what_a_tool_gives_is_approved_first() {
         let refused = host.ask(&request);
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
     }
-    assert!(host.end().success());
+    host.end();
     for can_be_asked in [true, false] {
-        let mut host = mcp(&folder, &["--standalone"]);
+        let mut host = Host::mcp(&folder, &[]);
         let mut hello = initialize(1);
         if !can_be_asked {
             hello["params"]["capabilities"] = json!({});
@@ -227,7 +229,7 @@ fn what_a_tool_gives_is_approved_first() {
             reply = host.reply();
             assert!(reply["result"][name].is_array(), "{reply}");
         }
-        assert!(host.end().success());
+        host.end();
     }
 }
 
@@ -262,9 +264,7 @@ fn mistakes_are_named() {
         ),
     ] {
         let folder = workspace(text);
-        let trusted = cli(&folder, &["trust"]);
-        let served = cli(&folder, &["tools"]);
-        let said = trusted.err + &served.err;
+        let said = Opened::new(&folder).trust().expect_err("it was trusted");
         assert!(said.contains(wanted), "{text}: {said}");
     }
 }
@@ -300,7 +300,7 @@ fn malformed_content_of_tools_is_an_error() {
         ("content.json", "{}"),
     ];
     let folder = trusted_with(&files);
-    let mut host = mcp(&folder, &["--standalone"]);
+    let mut host = Host::mcp(&folder, &[]);
     let mut ask_each = |file: &str, given: &Value| {
         folder.write(file, &given.to_string());
         match file {
@@ -369,5 +369,5 @@ fn malformed_content_of_tools_is_an_error() {
             "{given}: {reply}"
         );
     }
-    assert!(host.end().success());
+    host.end();
 }
