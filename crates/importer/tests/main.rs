@@ -1,0 +1,2 @@
+//! Tests of the importer, on homes in temporary folders.
+
