@@ -53,14 +53,14 @@ pub struct PypiLaunch {
     /// The interpreter, as the command names it: `3.12`, `python3.12`.
     pub python: Option<String>,
     /// What is started.
-    pub program: PypiProgram,
+    pub program: PackageProgram,
     /// Arguments of the program.
     pub args: Vec<String>,
 }
 
 /// The program that a Python package is installed for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PypiProgram {
+pub enum PackageProgram {
     /// The script that has the name of the package, or its only one.
     #[default]
     Default,

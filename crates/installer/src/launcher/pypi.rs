@@ -1,7 +1,7 @@
 //! Launchers of Python packages.
 
 use super::words::{FlagKind, Word, Words, program_name};
-use super::{Launcher, LauncherError, PypiLaunch, PypiProgram};
+use super::{Launcher, LauncherError, PackageProgram, PypiLaunch};
 use crate::spec::{PackageSpec, SpecError};
 
 /// A flag that matters.
@@ -101,8 +101,8 @@ fn run_tool(
         return Err(LauncherError::Nothing { launcher });
     };
     let (spec, program) = match flags.from {
-        Some(from) => (read(&from)?, PypiProgram::Script(first.to_owned())),
-        None => (read(first)?, PypiProgram::Default),
+        Some(from) => (read(&from)?, PackageProgram::Script(first.to_owned())),
+        None => (read(first)?, PackageProgram::Default),
     };
     let with = flags.with.iter().map(|text| read(text));
     Ok(Launcher::Pypi(PypiLaunch {
@@ -157,9 +157,9 @@ fn run_with(rest: &[String]) -> Result<Launcher, LauncherError> {
 }
 
 /// The program that a command of `uv run` starts, and its arguments.
-fn program_of(first: &str, mut rest: Vec<String>, flags: &Flags) -> (PypiProgram, Vec<String>) {
+fn program_of(first: &str, mut rest: Vec<String>, flags: &Flags) -> (PackageProgram, Vec<String>) {
     if flags.module {
-        return (PypiProgram::Module(first.to_owned()), rest);
+        return (PackageProgram::Module(first.to_owned()), rest);
     }
     let name = program_name(first);
     let is_python = name
@@ -168,15 +168,15 @@ fn program_of(first: &str, mut rest: Vec<String>, flags: &Flags) -> (PypiProgram
     if is_python {
         if rest.first().is_some_and(|word| word == "-m") && rest.len() > 1 {
             let args = rest.split_off(2);
-            return (PypiProgram::Module(rest.swap_remove(1)), args);
+            return (PackageProgram::Module(rest.swap_remove(1)), args);
         }
-        return (PypiProgram::Interpreter, rest);
+        return (PackageProgram::Interpreter, rest);
     }
     if flags.script || first.ends_with(".py") {
         rest.insert(0, first.to_owned());
-        return (PypiProgram::Interpreter, rest);
+        return (PackageProgram::Interpreter, rest);
     }
-    (PypiProgram::Script(first.to_owned()), rest)
+    (PackageProgram::Script(first.to_owned()), rest)
 }
 
 fn read(launcher: &'static str, text: &str) -> Result<PackageSpec, LauncherError> {
