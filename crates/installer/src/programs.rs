@@ -200,6 +200,29 @@ fn search(settings: &InstallerSettings, name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
+/// Tables of media types that Python's library reads where they are.
+const MEDIA_TYPES: [&str; 5] = [
+    "/etc/mime.types",
+    "/etc/httpd/mime.types",
+    "/etc/httpd/conf/mime.types",
+    "/etc/apache/mime.types",
+    "/etc/apache2/mime.types",
+];
+
+/// The files of the system that pip ends with an error for if it finds and may not read them: those
+/// that tell one system from another, and tables of media types.
+pub(crate) fn pip_reads() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
+    let is_name = |path: &PathBuf| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let ends = ["-release", "_release", "-version", "_version"];
+        ends.iter().any(|end| name.ends_with(end))
+    };
+    let names = entries.map(|entry| entry.path()).filter(is_name);
+    let paths = names.chain(MEDIA_TYPES.map(PathBuf::from));
+    paths.filter_map(|path| path.canonicalize().ok()).collect()
+}
+
 /// The environment of every package manager: nothing of the owner's but where programs are.
 pub(crate) fn base_env(settings: &InstallerSettings, draft: &Draft) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = vec![

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::confined::Command;
 use crate::error::InstallError;
 use crate::folder::{Draft, make_folder, read_text, write_file};
-use crate::programs::{Python, base_env};
+use crate::programs::{Python, base_env, pip_reads};
 use crate::request::PackageRequest;
 use crate::settings::InstallerSettings;
 use crate::spec::{Registry, normal_pypi_name};
@@ -161,7 +161,7 @@ impl PypiInstall<'_> {
             env: self.env(&cache),
             cwd: draft.tree(),
             hosts,
-            reads: Vec::new(),
+            reads: pip_reads(),
             writes: vec![draft.tree(), draft.home(), cache],
         })
     }
