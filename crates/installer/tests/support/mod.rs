@@ -1,0 +1,132 @@
+//! An installer in a folder of a test's own.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use callgate_installer::{
+    InstallError, InstallStage, Installed, Installer, InstallerSettings, PackageLock,
+    PackageRequest, PackageSource, PackageSpec, RegistrySettings,
+};
+use callgate_sandbox::Spawner;
+use callgate_testing::{TempFolder, misbehave};
+
+pub struct Scene {
+    pub folder: TempFolder,
+    pub settings: InstallerSettings,
+    pub stages: Mutex<Vec<InstallStage>>,
+}
+
+impl Scene {
+    pub fn new() -> Self {
+        let folder = TempFolder::new();
+        let spawner: Arc<Spawner> = Spawner::new(misbehave().to_owned());
+        let search = std::env::var_os("PATH").unwrap();
+        let mut settings = InstallerSettings::new(spawner, search, folder.join("cache"));
+        // A mirror is reached by its own address and certificates.
+        let variable = |name: &str| std::env::var(name).ok();
+        if let Some(url) = variable("npm_config_registry") {
+            settings.npm = RegistrySettings {
+                url,
+                archive_hosts: Vec::new(),
+            };
+        }
+        if let Some(url) = variable("PIP_INDEX_URL") {
+            settings.pypi.url = url;
+        }
+        settings.ca_file = variable("SSL_CERT_FILE").map(PathBuf::from);
+        Self {
+            folder,
+            settings,
+            stages: Mutex::default(),
+        }
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.folder.join("server")
+    }
+
+    pub fn installer(&self) -> Installer {
+        Installer::new(self.settings.clone())
+    }
+
+    fn told(&self, stage: InstallStage) {
+        self.stages.lock().unwrap().push(stage);
+    }
+
+    pub async fn install(
+        &self,
+        request: &PackageRequest,
+    ) -> Result<(Installed, PackageLock), InstallError> {
+        let progress = |stage, _: &str| self.told(stage);
+        self.installer()
+            .install(&self.root(), request, &progress)
+            .await
+    }
+
+    pub async fn install_locked(
+        &self,
+        request: &PackageRequest,
+        lock: &PackageLock,
+        source: PackageSource,
+    ) -> Result<Installed, InstallError> {
+        let progress = |stage, _: &str| self.told(stage);
+        self.installer()
+            .install_locked(&self.root(), (request, lock), source, &progress)
+            .await
+    }
+
+    /// Names in the folder of installations.
+    pub fn names(&self) -> Vec<String> {
+        names(&self.root())
+    }
+}
+
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+pub fn request(spec: &str) -> PackageRequest {
+    PackageRequest::new(PackageSpec::parse(spec).unwrap())
+}
+
+/// Starts an installed server, initializes it, and returns the names of its tools.
+pub fn tools_of(installed: &Installed, args: &[&str]) -> Vec<String> {
+    use std::io::{BufRead as _, Write as _};
+    use std::process::{Command, Stdio};
+    let mut command = Command::new(&installed.entry[0]);
+    command
+        .args(&installed.entry[1..])
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .envs(&installed.env)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    for line in [
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#,
+    ] {
+        writeln!(stdin, "{line}").unwrap();
+    }
+    let answer = lines.find_map(|line| {
+        let value: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        (value["id"] == 2).then_some(value)
+    });
+    drop(stdin);
+    let answer = answer.expect("an answer to tools/list");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let tools = answer["result"]["tools"].as_array().unwrap().iter();
+    tools
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
+}
