@@ -23,5 +23,8 @@ pub fn confirm(question: &str, yes: bool) -> Result<bool, CommandError> {
     let mut input = io::stdin().lock().take(ANSWER_BYTES_MAX);
     let read = input.read_line(&mut answer);
     read.map_err(CommandError::system("read the answer"))?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
 }

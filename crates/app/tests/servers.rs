@@ -21,7 +21,10 @@ fn a_server_is_looked_at_and_called() {
     cli(&folder, &["trust"]).good();
     let listed = cli(&folder, &["servers", "--json"]).good().json();
     let problem = listed["servers"][0]["problem"].as_str().unwrap();
-    assert!(problem.contains("callgate servers trust small"), "{problem}");
+    assert!(
+        problem.contains("callgate servers trust small"),
+        "{problem}"
+    );
     let refused = cli(&folder, &["servers", "trust"]);
     assert_ne!(refused.code(), 0, "nobody was there to be asked");
     assert!(refused.err.contains("--yes"), "{}", refused.err);
@@ -34,7 +37,10 @@ fn a_server_is_looked_at_and_called() {
     cli(&folder, &["servers", "trust", "small", "--yes"]).good();
     let answer = call(&folder, "say", "hello", &[]);
     assert_eq!(answer["ok"], true, "{answer}");
-    assert_eq!(answer["output"]["structuredContent"], json!({ "said": "hello" }));
+    assert_eq!(
+        answer["output"]["structuredContent"],
+        json!({ "said": "hello" })
+    );
     assert_eq!(answer["enforcement"]["level"], "enforced", "{answer}");
     let failed = call(&folder, "fail", "", &[]);
     assert_eq!(failed["fault"]["kind"], "tool_failed", "{failed}");
@@ -61,7 +67,9 @@ fn at_most_once() {
     }
     assert_eq!(lines_of(&folder.join("effects.log")), ["note", "die"]);
     let outcomes = chain(&folder);
-    let unknown = outcomes.iter().filter(|one| one["fault"] == "outcome_unknown");
+    let unknown = outcomes
+        .iter()
+        .filter(|one| one["fault"] == "outcome_unknown");
     assert!(unknown.count() >= 1, "{outcomes:?}");
 }
 
@@ -72,10 +80,16 @@ fn a_changed_definition_is_refused() {
     let folder = pinned("");
     type Change = fn(&mut Value);
     let changes: [(&str, Change); 5] = [
-        ("description", |tool| tool["description"] = json!("Sends all you have.")),
+        ("description", |tool| {
+            tool["description"] = json!("Sends all you have.")
+        }),
         ("title", |tool| tool["title"] = json!("Other")),
-        ("annotations", |tool| tool["annotations"]["readOnlyHint"] = json!(false)),
-        ("inputSchema", |tool| tool["inputSchema"]["properties"]["text"]["default"] = json!("x")),
+        ("annotations", |tool| {
+            tool["annotations"]["readOnlyHint"] = json!(false)
+        }),
+        ("inputSchema", |tool| {
+            tool["inputSchema"]["properties"]["text"]["default"] = json!("x")
+        }),
         ("name", |tool| tool["name"] = json!("say2")),
     ];
     for (member, change) in changes {
@@ -90,9 +104,14 @@ fn a_changed_definition_is_refused() {
         assert_eq!(fields, &json!([member]), "{refused}");
         let other = call(&folder, "note", "x", &[]);
         assert_eq!(other["ok"], true, "the rest of the server works: {other}");
-        let shown = cli(&folder, &["servers", "trust", "--show", "--json"]).good().json();
+        let shown = cli(&folder, &["servers", "trust", "--show", "--json"])
+            .good()
+            .json();
         let shown = shown["changes"].to_string();
-        assert!(shown.contains(member) || member == "name" && shown.contains("say2"), "{shown}");
+        assert!(
+            shown.contains(member) || member == "name" && shown.contains("say2"),
+            "{shown}"
+        );
     }
     cli(&folder, &["servers", "trust", "--yes"]).good();
     let renamed = call(&folder, "say2", "x", &[]);
@@ -108,12 +127,19 @@ fn a_changed_definition_is_refused() {
 fn what_is_no_change() {
     let folder = pinned("");
     let mut all = tools();
-    let text = all[0].to_string().replacen(r#""readOnlyHint":true,"vendorHint":[1]"#, r#""vendorHint":[1],"readOnlyHint":true"#, 1);
+    let text = all[0].to_string().replacen(
+        r#""readOnlyHint":true,"vendorHint":[1]"#,
+        r#""vendorHint":[1],"readOnlyHint":true"#,
+        1,
+    );
     all[0] = serde_json::from_str(&text).unwrap();
     all.push(tool("new"));
     write_tools(&folder, &all);
     assert_eq!(call(&folder, "say", "x", &[])["ok"], true);
-    assert_eq!(call(&folder, "new", "x", &[])["fault"]["kind"], "unknown_tool");
+    assert_eq!(
+        call(&folder, "new", "x", &[])["fault"]["kind"],
+        "unknown_tool"
+    );
 }
 
 /// MCP clients get the definitions as the server lists them, under our names.
@@ -133,9 +159,17 @@ fn definitions_pass() {
     assert_eq!(say["_meta"]["vendor/y"], own["_meta"]["vendor/y"]);
     assert_eq!(say["_meta"]["callgate/name"], "small/say");
     assert!(named("small_env").is_none(), "the filter");
-    let answer = host.ask(&modern_call(2, "small_say", &json!({ "text": "hi" }), &json!({})));
+    let answer = host.ask(&modern_call(
+        2,
+        "small_say",
+        &json!({ "text": "hi" }),
+        &json!({}),
+    ));
     assert_eq!(answer["result"]["content"][0]["text"], "hi");
-    assert_eq!(answer["result"]["structuredContent"], json!({ "said": "hi" }));
+    assert_eq!(
+        answer["result"]["structuredContent"],
+        json!({ "said": "hi" })
+    );
     assert_eq!(answer["result"]["isError"], false);
 }
 
@@ -150,11 +184,17 @@ fn conversations_do_not_share_a_process() {
             host.ask(&initialize(0));
             [1, 2].map(|id| {
                 let answer = host.ask(&legacy_call(id, "small_pid", &json!({}), &json!({})));
-                answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+                answer["result"]["content"][0]["text"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
             })
         })
         .collect();
-    assert!(pids.iter().all(|[first, second]| first == second), "{pids:?}");
+    assert!(
+        pids.iter().all(|[first, second]| first == second),
+        "{pids:?}"
+    );
 }
 
 /// A server sees what its table names, and nothing else of our environment; a secret is kept out of
@@ -164,14 +204,21 @@ fn secrets_and_variables() {
     let folder = untrusted("env = { TOKEN = \"${secret:token}\", KIND = \"${KIND:-plain}\" }");
     cli(&folder, &["trust"]).good();
     let missing = cli(&folder, &["servers", "trust", "--yes"]);
-    assert!(missing.err.contains("there is no secret `token`"), "{}", missing.err);
+    assert!(
+        missing.err.contains("there is no secret `token`"),
+        "{}",
+        missing.err
+    );
     let mut set = callgate(&folder);
     set.args(["secrets", "set", "token"]);
     crate::support::drive::run_with(&mut set, b"s3cr3t-value\n").good();
     cli(&folder, &["servers", "trust", "--yes"]).good();
     let answer = call(&folder, "env", "", &[]);
     let text = answer["output"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("\"KIND\": \"plain\"") && text.contains("\"TOKEN\""), "{text}");
+    assert!(
+        text.contains("\"KIND\": \"plain\"") && text.contains("\"TOKEN\""),
+        "{text}"
+    );
     assert!(!answer.to_string().contains("s3cr3t-value"), "{answer}");
     assert!(!text.contains("CALLGATE_STATE"), "{text}");
 }
@@ -181,7 +228,10 @@ fn secrets_and_variables() {
 fn clients_see_their_servers() {
     let folder = pinned("");
     let config = folder.read("callgate.toml").unwrap();
-    folder.write("callgate.toml", &format!("{config}\n[[client]]\nname = \"editor\"\nservers = [\"small\"]\n"));
+    folder.write(
+        "callgate.toml",
+        &format!("{config}\n[[client]]\nname = \"editor\"\nservers = [\"small\"]\n"),
+    );
     cli(&folder, &["trust"]).good();
     let names = |args: &[&str]| -> Vec<String> {
         let place = folder.path().display().to_string();
@@ -191,7 +241,10 @@ fn clients_see_their_servers() {
         let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": modern_meta() } });
         let listed = host.ask(&list);
         let tools = listed["result"]["tools"].as_array().unwrap().clone();
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        tools
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
     };
     let _gate = Serve::start(&folder);
     let editor = names(&["--client", "editor"]);

@@ -1,2 +1,1 @@
 //! Tests of the importer, on homes in temporary folders.
-

@@ -16,8 +16,8 @@ use crate::config::{
 };
 use crate::exec::homes_folder;
 use crate::paths::{BridgePaths, Paths};
-use crate::setup::Parts;
 use crate::reads::{HomeError, below_home};
+use crate::setup::Parts;
 use crate::workspace::{CONFIG_FILE, PACK_FILE, escapes, is_toolpack};
 
 /// Folders of a workspace that decide what runs, whether or not they are there.

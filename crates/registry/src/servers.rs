@@ -104,7 +104,11 @@ pub struct ServerProblem {
 impl ServerProblem {
     /// The line for people.
     pub fn words(&self) -> String {
-        format!("server `{}`: {}", self.server, callgate_call::chain(&self.error))
+        format!(
+            "server `{}`: {}",
+            self.server,
+            callgate_call::chain(&self.error)
+        )
     }
 }
 
@@ -245,7 +249,9 @@ fn settings(
     };
     let mut expand = |field: String, text: &str| match variables.expand(text) {
         Ok(expanded) => {
-            offered.secret_values.extend(expanded.secret_values.iter().cloned());
+            offered
+                .secret_values
+                .extend(expanded.secret_values.iter().cloned());
             Ok(expanded)
         }
         Err(source) => Err(ServerError::Variable { field, source }),
@@ -259,7 +265,12 @@ fn settings(
     if let Some((folder, package)) = &package {
         let placed = |text: &String| text.replace(PACKAGE_PLACEHOLDER, &folder.to_string_lossy());
         command.extend(package.entry.iter().map(|word| placed(word).into()));
-        env.extend(package.env.iter().map(|(name, text)| (name.clone(), placed(text).into())));
+        env.extend(
+            package
+                .env
+                .iter()
+                .map(|(name, text)| (name.clone(), placed(text).into())),
+        );
     }
     for (field, words) in [("command", &server.command), ("args", &server.args)] {
         for word in words {
@@ -284,15 +295,20 @@ fn settings(
     let homes = homes(parts, server);
     let needs = Arc::new(needs::needs(ground, server, folder)?);
     let cwd = match &server.cwd {
-        Some(cwd) => ground.outside("cwd", std::slice::from_ref(cwd))?.remove(0),
-        None => homes.root.clone(),
+        Some(cwd) => Some(ground.outside("cwd", std::slice::from_ref(cwd))?.remove(0)),
+        None => None,
     };
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
-    let usual = UpstreamSettings::new(server.name.clone(), command, all, cwd);
+    let has_home = needs::keeps_home(server.preset);
+    if !has_home {
+        all.retain(|(name, _)| name != "HOME");
+    }
+    let usual = UpstreamSettings::new(server.name.clone(), command, all, PathBuf::new());
     let settings = UpstreamSettings {
+        cwd,
         secrets: secret_variables,
         limits: child_limits(&server.limits),
-        home: Some(Arc::new(homes)),
+        home: has_home.then(|| Arc::new(homes)),
         share: match server.share {
             None | Some(ShareConfig::Session) => Share::Session,
             Some(ShareConfig::Caller) => Share::Caller,

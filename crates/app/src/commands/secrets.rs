@@ -52,7 +52,9 @@ pub fn run(environment: &Environment, place: &Place, secrets: &Secrets) -> Done 
             match place.json {
                 true => show::json(&json!({ "secrets": names })),
                 false if names.is_empty() => show::say("no secrets are kept"),
-                false => names.iter().for_each(|name| show::data(&format!("{name}\n"))),
+                false => names
+                    .iter()
+                    .for_each(|name| show::data(&format!("{name}\n"))),
             }
         }
         SecretsCommand::Set { name } => {
@@ -61,7 +63,10 @@ pub fn run(environment: &Environment, place: &Place, secrets: &Secrets) -> Done 
             }
             let mut value = String::new();
             // bound: `VALUE_BYTES_MAX`
-            let read = io::stdin().lock().take(VALUE_BYTES_MAX).read_to_string(&mut value);
+            let read = io::stdin()
+                .lock()
+                .take(VALUE_BYTES_MAX)
+                .read_to_string(&mut value);
             read.map_err(CommandError::system("read standard input"))?;
             kept.set(name, value.trim_end_matches(['\n', '\r']))?;
             show::say(&format!("kept; servers refer to it as ${{secret:{name}}}"));

@@ -97,7 +97,10 @@ fn list(environment: &Environment, place: &Place) -> Done {
     let setup = parts.setup()?;
     let problem = |name: &str| {
         let begins = format!("server `{name}`: ");
-        setup.problems.iter().find_map(|words| words.strip_prefix(&begins))
+        setup
+            .problems
+            .iter()
+            .find_map(|words| words.strip_prefix(&begins))
     };
     if place.json {
         let rows = servers.iter().map(|(server, locked)| {
@@ -183,7 +186,10 @@ fn show_one(environment: &Environment, place: &Place, name: &str) -> Done {
     let (server, locked) = find(&parts, name)?;
     let setup = parts.setup()?;
     let begins = format!("server `{name}`: ");
-    let problem = setup.problems.iter().find_map(|words| words.strip_prefix(&begins));
+    let problem = setup
+        .problems
+        .iter()
+        .find_map(|words| words.strip_prefix(&begins));
     let mut body = json_of(&server, locked.as_ref());
     body["problem"] = problem.into();
     if place.json {
@@ -200,7 +206,10 @@ fn show_one(environment: &Environment, place: &Place, name: &str) -> Done {
         }
     }
     if let Some(locked) = &locked {
-        line("is", &format!("{}, MCP {}", locked.program, locked.protocol));
+        line(
+            "is",
+            &format!("{}, MCP {}", locked.program, locked.protocol),
+        );
     }
     if let Some(problem) = problem {
         line("problem", problem);
@@ -210,10 +219,18 @@ fn show_one(environment: &Environment, place: &Place, name: &str) -> Done {
     let rows: Vec<Vec<String>> = tools
         .map(|tool| {
             let first = tool.description.lines().next().unwrap_or_default();
-            vec![tool.name.clone(), tool.tier.number().to_string(), first.to_owned()]
+            vec![
+                tool.name.clone(),
+                tool.tier.number().to_string(),
+                first.to_owned(),
+            ]
         })
         .collect();
-    show::table_or(&["TOOL", "TIER", "DESCRIPTION"], &rows, "it offers no tools");
+    show::table_or(
+        &["TOOL", "TIER", "DESCRIPTION"],
+        &rows,
+        "it offers no tools",
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -278,16 +295,25 @@ fn allow(environment: &Environment, place: &Place, name: &str, host: &str, yes: 
     let parts = super::open(environment, place)?;
     find(&parts, name)?;
     let mut change = ServersChange::begin(&parts)?;
-    if !change.config.allow_host(name, host).map_err(CommandError::from)? {
+    if !change
+        .config
+        .allow_host(name, host)
+        .map_err(CommandError::from)?
+    {
         show::say(&format!("{name} may reach {host} already"));
         return Ok(ExitCode::SUCCESS);
     }
-    if !confirm(&format!("Allow {} to reach {}?", visible(name), visible(host)), yes)? {
+    if !confirm(
+        &format!("Allow {} to reach {}?", visible(name), visible(host)),
+        yes,
+    )? {
         show::say("nothing was changed");
         return Ok(ExitCode::FAILURE);
     }
     change.accept(&parts)?;
-    show::say(&format!("{name} may reach {host}; a running gate follows within a second or two"));
+    show::say(&format!(
+        "{name} may reach {host}; a running gate follows within a second or two"
+    ));
     super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }

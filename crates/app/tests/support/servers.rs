@@ -70,7 +70,9 @@ pub fn tool(name: &str) -> Value {
 
 /// The tools of the server.
 pub fn tools() -> Vec<Value> {
-    ["say", "note", "die", "pid", "fail", "env"].map(tool).to_vec()
+    ["say", "note", "die", "pid", "fail", "env"]
+        .map(tool)
+        .to_vec()
 }
 
 /// The table of a server `small`, with `more` of its fields.

@@ -156,6 +156,7 @@ pub(super) fn peer() -> Peer {
     Peer {
         caller: Caller::uid(0),
         wire: Wire::Mcp,
+        session: None,
         scope: None,
     }
 }

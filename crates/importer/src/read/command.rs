@@ -42,9 +42,14 @@ pub(super) fn kind(command: &Template, args: &[Template]) -> CommandKind {
 /// Returns whether a command starts `callgate mcp` or `callgate bridge`, behind other words too.
 pub(super) fn is_ours(command: &Template, args: &[Template]) -> bool {
     let texts = std::iter::once(command).chain(args);
-    let texts: Vec<&str> = texts.map(|text| text.as_literal().unwrap_or_default()).collect();
+    let texts: Vec<&str> = texts
+        .map(|text| text.as_literal().unwrap_or_default())
+        .collect();
     // A shell line holds several words in one text.
-    let words: Vec<&str> = texts.iter().flat_map(|text| text.split_whitespace()).collect();
+    let words: Vec<&str> = texts
+        .iter()
+        .flat_map(|text| text.split_whitespace())
+        .collect();
     words.iter().enumerate().any(|(index, word)| {
         let word = word.trim_matches(['"', '\'']);
         base_name(word) == "callgate"

@@ -7,21 +7,88 @@ use crate::model::{
 
 /// Words of a name whose value is a secret.
 const WORDS: [&str; 19] = [
-    "TOKEN", "KEY", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "PASS", "PWD", "CREDENTIAL",
-    "CREDENTIALS", "AUTH", "AUTHORIZATION", "BEARER", "PAT", "COOKIE", "PASSPHRASE", "DSN",
-    "PASSCODE", "JWT",
+    "TOKEN",
+    "KEY",
+    "APIKEY",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASS",
+    "PWD",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "AUTH",
+    "AUTHORIZATION",
+    "BEARER",
+    "PAT",
+    "COOKIE",
+    "PASSPHRASE",
+    "DSN",
+    "PASSCODE",
+    "JWT",
 ];
 /// Last words of a name whose value is something about a secret.
 const ABOUT: [&str; 19] = [
-    "PATH", "FILE", "DIR", "NAME", "ID", "HOST", "PORT", "ENABLED", "TTL", "URL", "URI", "TYPE",
-    "METHOD", "MODE", "HEADER", "ALGORITHM", "LENGTH", "EXPIRY", "PROVIDER",
+    "PATH",
+    "FILE",
+    "DIR",
+    "NAME",
+    "ID",
+    "HOST",
+    "PORT",
+    "ENABLED",
+    "TTL",
+    "URL",
+    "URI",
+    "TYPE",
+    "METHOD",
+    "MODE",
+    "HEADER",
+    "ALGORITHM",
+    "LENGTH",
+    "EXPIRY",
+    "PROVIDER",
 ];
 /// Beginnings of tokens that services issue.
 const PREFIXES: [&str; 38] = [
-    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "sk_live_", "sk_test_",
-    "rk_live_", "xoxb-", "xoxp-", "xoxa-", "xoxc-", "xapp-", "AKIA", "ASIA", "AIza", "ya29.", "hf_",
-    "npm_", "pypi-", "dop_v1_", "shpat_", "lin_api_", "ntn_", "secret_", "figd_", "sntrys_",
-    "sntryu_", "tvly-", "fc-", "eyJ", "SG.", "pat-", "ATATT", "-----BEGIN",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "sk-",
+    "sk_live_",
+    "sk_test_",
+    "rk_live_",
+    "xoxb-",
+    "xoxp-",
+    "xoxa-",
+    "xoxc-",
+    "xapp-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "ya29.",
+    "hf_",
+    "npm_",
+    "pypi-",
+    "dop_v1_",
+    "shpat_",
+    "lin_api_",
+    "ntn_",
+    "secret_",
+    "figd_",
+    "sntrys_",
+    "sntryu_",
+    "tvly-",
+    "fc-",
+    "eyJ",
+    "SG.",
+    "pat-",
+    "ATATT",
+    "-----BEGIN",
 ];
 const PREFIXED_CHARS_MIN: usize = 16;
 const RANDOM_CHARS_MIN: usize = 24;
@@ -53,7 +120,9 @@ pub(super) fn find_secrets(server: &mut FoundServer, inputs: &[Input]) {
         oauth_secrets(&oauth, &mut found);
     }
     let is_known = |place: &SecretPlace, places: &[SecretPlace]| {
-        places.iter().any(|known| known.field == place.field && known.value == place.value)
+        places
+            .iter()
+            .any(|known| known.field == place.field && known.value == place.value)
     };
     for place in found {
         if !is_known(&place, &server.secrets) {
@@ -77,7 +146,10 @@ fn check_args(args: &[Template], inputs: &[Input], found: &mut Vec<SecretPlace>)
             Some((name, _)) => is_value = is_secret_name(name),
             None => {
                 // `-e NAME=value` of containers, and such.
-                match text.split_once('=').filter(|(name, _)| is_secret_name(name)) {
+                match text
+                    .split_once('=')
+                    .filter(|(name, _)| is_secret_name(name))
+                {
                     Some((_, value)) => {
                         check(&field, true, &Template::literal(value), inputs, found);
                     }
@@ -105,7 +177,11 @@ fn check(
     };
     for piece in &value.pieces {
         match piece {
-            Piece::Input(id) if inputs.iter().any(|input| input.id == *id && input.is_password) => {
+            Piece::Input(id)
+                if inputs
+                    .iter()
+                    .any(|input| input.id == *id && input.is_password) =>
+            {
                 note(SecretReason::Kept, None);
             }
             Piece::Literal(text) => {
@@ -157,7 +233,9 @@ fn is_secret_name(name: &str) -> bool {
         }
         was_lower = char.is_ascii_lowercase();
     }
-    let is_about = words.last().is_some_and(|last| ABOUT.contains(&last.as_str()));
+    let is_about = words
+        .last()
+        .is_some_and(|last| ABOUT.contains(&last.as_str()));
     !is_about && words.iter().any(|word| WORDS.contains(&word.as_str()))
 }
 
@@ -186,7 +264,11 @@ fn has_prefix(text: &str) -> bool {
 /// Returns the random part of a text: the text, or a part of an address.
 fn random_part(text: &str) -> Option<&str> {
     let is_address = text.contains("://");
-    let separators: &[char] = if is_address { &['/', '?', '&', '='] } else { &[] };
+    let separators: &[char] = if is_address {
+        &['/', '?', '&', '=']
+    } else {
+        &[]
+    };
     text.split(separators).find(|part| is_random(part))
 }
 

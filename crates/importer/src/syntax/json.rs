@@ -114,7 +114,9 @@ pub(super) fn edit(
     let mut edited = String::new();
     let mut at = 0;
     for splice in &splices {
-        let kept = text.get(at..splice.start).ok_or(TextEditError::Unverified)?;
+        let kept = text
+            .get(at..splice.start)
+            .ok_or(TextEditError::Unverified)?;
         edited.push_str(kept);
         edited.push_str(&splice.text);
         at = splice.end;
@@ -451,7 +453,10 @@ fn indent_before(text: &str, at: usize) -> Option<&str> {
     let before = &text[..at];
     let start = before.rfind('\n')? + 1;
     let indent = &before[start..];
-    indent.trim_start_matches([' ', '\t']).is_empty().then_some(indent)
+    indent
+        .trim_start_matches([' ', '\t'])
+        .is_empty()
+        .then_some(indent)
 }
 
 /// Returns the blanks that begin the line of `at`.

@@ -137,7 +137,11 @@ fn make(root: &mut Table, change: &TableChange) -> Result<(), TextEditError> {
             first = first.or(table.position());
             // What stands above the head of a table is not part of the server.
             let above = table.decor().prefix().and_then(|raw| raw.as_str());
-            comments.push_str(above.filter(|above| above.contains('#')).unwrap_or_default());
+            comments.push_str(
+                above
+                    .filter(|above| above.contains('#'))
+                    .unwrap_or_default(),
+            );
         }
     }
     let Some(member) = &change.inserted else {

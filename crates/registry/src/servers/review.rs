@@ -103,7 +103,9 @@ fn add_changes(
     all: &mut Vec<DefinitionChange>,
 ) {
     let by_name = |list: &'_ [LockedDefinition]| -> BTreeMap<String, Value> {
-        let pairs = list.iter().map(|one| (one.name.clone(), one.definition.clone()));
+        let pairs = list
+            .iter()
+            .map(|one| (one.name.clone(), one.definition.clone()));
         pairs.collect()
     };
     let (before, after) = (by_name(before), by_name(after));
@@ -142,7 +144,9 @@ fn member_changes(before: &Value, after: &Value) -> Vec<MemberChange> {
         before: value(before, member),
         after: value(after, member),
     });
-    changes.filter(|change| change.before != change.after).collect()
+    changes
+        .filter(|change| change.before != change.after)
+        .collect()
 }
 
 #[cfg(test)]
@@ -177,8 +181,14 @@ mod tests {
         assert_eq!(
             changes(Some(&before), &after),
             [
-                DefinitionChange::Instructions { before: None, after: Some("new".to_owned()) },
-                DefinitionChange::Removed { kind, name: "b".to_owned() },
+                DefinitionChange::Instructions {
+                    before: None,
+                    after: Some("new".to_owned())
+                },
+                DefinitionChange::Removed {
+                    kind,
+                    name: "b".to_owned()
+                },
                 DefinitionChange::Changed {
                     kind,
                     name: "a".to_owned(),
@@ -188,7 +198,11 @@ mod tests {
                         after: Some(json!("A!")),
                     }],
                 },
-                DefinitionChange::Added { kind, name: "c".to_owned(), definition: json!({ "name": "c" }) },
+                DefinitionChange::Added {
+                    kind,
+                    name: "c".to_owned(),
+                    definition: json!({ "name": "c" })
+                },
             ]
         );
         assert_eq!(changes(None, &before).len(), 2);

@@ -22,7 +22,7 @@ struct ServerKey {
     name: String,
     command: Vec<std::ffi::OsString>,
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
-    cwd: PathBuf,
+    cwd: Option<PathBuf>,
     limits: Limits,
     share: Share,
     /// Places, output bytes, and the times of start and idleness in milliseconds.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Digest, Face, Needs, RateLimit, ServerTool, Tier, Tool, fits, fits_any, is_name};
+use callgate_call::{
+    Digest, Face, Needs, RateLimit, ServerTool, Tier, Tool, fits, fits_any, is_name,
+};
 use callgate_runners::{Upstream, UpstreamRunner};
 use serde_json::{Value, json};
 
@@ -46,8 +48,14 @@ pub fn tools(
     upstream: &Arc<Upstream>,
     needs: &Arc<Needs>,
 ) -> Result<Vec<Tool>, ServerError> {
-    let offered = locked.tools.iter().filter(|tool| is_offered(server, &tool.name));
-    let clients = config.clients.iter().filter(|client| client.servers.contains(&server.name));
+    let offered = locked
+        .tools
+        .iter()
+        .filter(|tool| is_offered(server, &tool.name));
+    let clients = config
+        .clients
+        .iter()
+        .filter(|client| client.servers.contains(&server.name));
     let clients: Vec<_> = clients.collect();
     let make = |locked: &LockedDefinition| {
         let words = OwnersWords::of(server, &locked.name)?;
@@ -56,7 +64,9 @@ pub fn tools(
             fits_any(allow, &[&name, &locked.name])
                 && (deny.is_empty() || !fits_any(deny, &[&name, &locked.name]))
         };
-        let seen_by = clients.iter().filter(|client| sees(&client.allow, &client.deny));
+        let seen_by = clients
+            .iter()
+            .filter(|client| sees(&client.allow, &client.deny));
         let clients = seen_by.map(|client| client.name.clone()).collect();
         let origin = ServerTool {
             server: server.name.clone(),
@@ -80,18 +90,32 @@ fn described(
     needs: &Arc<Needs>,
 ) -> Tool {
     let definition = &origin.definition;
-    let text = |name: &str| definition.get(name).and_then(Value::as_str).map(str::to_owned);
-    let hinted = definition.pointer("/annotations/title").and_then(Value::as_str);
+    let text = |name: &str| {
+        definition
+            .get(name)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    let hinted = definition
+        .pointer("/annotations/title")
+        .and_then(Value::as_str);
     let icons = definition.get("icons").and_then(Value::as_array);
-    let schema = definition.get("inputSchema").filter(|schema| schema.is_object());
+    let schema = definition
+        .get("inputSchema")
+        .filter(|schema| schema.is_object());
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
     Tool {
-        description: words.description.or_else(|| text("description")).unwrap_or_default(),
+        description: words
+            .description
+            .or_else(|| text("description"))
+            .unwrap_or_default(),
         face: Face {
             title: text("title").or_else(|| hinted.map(str::to_owned)),
             icons: icons.cloned().unwrap_or_default(),
         },
-        input_schema: schema.cloned().unwrap_or_else(|| json!({ "type": "object" })),
+        input_schema: schema
+            .cloned()
+            .unwrap_or_else(|| json!({ "type": "object" })),
         output_schema: definition.get("outputSchema").cloned(),
         tier: words.tier.unwrap_or_else(|| tier(server, definition)),
         timeout: ms(server.timeout_ms),
@@ -125,7 +149,10 @@ fn full_name(server: &ServerConfig, tool: &str) -> String {
         return plain;
     }
     let is_known = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    let tool_text: String = tool.chars().map(|c| if is_known(c) { c } else { '_' }).collect();
+    let tool_text: String = tool
+        .chars()
+        .map(|c| if is_known(c) { c } else { '_' })
+        .collect();
     let digest = Digest::of_bytes(tool.as_bytes()).to_hex();
     let name = format!("{prefix}{joint}{tool_text}");
     // All of it is ASCII.
@@ -221,7 +248,10 @@ mod tests {
         assert_eq!((words.tier, words.idempotent), (Some(Tier::Safe), true));
         assert_eq!(words.description.as_deref(), Some("Gets."));
         let words = OwnersWords::of(&some, "put").unwrap();
-        assert_eq!((words.tier, words.description), (Some(Tier::Dangerous), None));
+        assert_eq!(
+            (words.tier, words.description),
+            (Some(Tier::Dangerous), None)
+        );
         let wrong = server("[server.tool.\"*\"]\ntier = 4\n");
         assert!(OwnersWords::of(&wrong, "x").is_err());
     }

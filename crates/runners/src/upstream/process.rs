@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -582,6 +583,9 @@ async fn open_home(parts: &Parts, key: &ShareKey) -> Result<Option<Home>, EndCau
     }
 }
 
+/// The working folder of a server without a home: every child may read it anyway.
+const NO_HOME: &str = "/usr";
+
 /// What is to be born, our ends of its input and output, and its standard error.
 fn spec_of(
     parts: &Parts,
@@ -592,7 +596,11 @@ fn spec_of(
     let (stdin_far, stdin) = io::pipe()?;
     let (stdout, stdout_far) = io::pipe()?;
     let (stderr, stderr_far) = Flood::new()?;
-    let mut spec = Spec::new(settings.command.clone(), settings.cwd.clone());
+    let cwd = settings.cwd.as_deref();
+    let cwd = cwd
+        .or_else(|| home.map(Home::path))
+        .unwrap_or(Path::new(NO_HOME));
+    let mut spec = Spec::new(settings.command.clone(), cwd.to_owned());
     confine(&mut spec, needs, &settings.env, &settings.secrets);
     if let Some(home) = home {
         spec.env.retain(|(name, _)| name != "HOME");

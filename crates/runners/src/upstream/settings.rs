@@ -24,8 +24,8 @@ pub struct UpstreamSettings {
     pub env: Vec<(OsString, OsString)>,
     /// Which of its variables hold a secret, and the secret's name.
     pub secrets: BTreeMap<String, String>,
-    /// Its working folder, absolute.
-    pub cwd: PathBuf,
+    /// Its working folder, absolute; its home if none is said. What is in it can be read.
+    pub cwd: Option<PathBuf>,
     /// What each of its processes may take.
     pub limits: Limits,
     /// Where its home is kept, if it has one.
@@ -124,7 +124,7 @@ impl UpstreamSettings {
             command,
             env,
             secrets: BTreeMap::new(),
-            cwd,
+            cwd: Some(cwd),
             limits: Limits::default(),
             home: None,
             share: Share::default(),

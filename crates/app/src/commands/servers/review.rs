@@ -38,7 +38,13 @@ pub async fn look(
 
 /// The entry of a listing in the lock.
 pub fn locked(name: &str, listing: Listing) -> LockedServer {
-    let text = |name: &str| listing.server_info.get(name).and_then(Value::as_str).unwrap_or_default();
+    let text = |name: &str| {
+        listing
+            .server_info
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let program = format!("{} {}", text("name"), text("version"));
     let mut server = LockedServer {
         name: name.to_owned(),
@@ -57,7 +63,9 @@ pub fn locked(name: &str, listing: Listing) -> LockedServer {
 }
 
 fn definitions(list: &[RawJson]) -> Vec<LockedDefinition> {
-    let values = list.iter().filter_map(|raw| json::parse(raw.get().as_bytes(), json::DEPTH_MAX).ok());
+    let values = list
+        .iter()
+        .filter_map(|raw| json::parse(raw.get().as_bytes(), json::DEPTH_MAX).ok());
     values.filter_map(LockedDefinition::of).collect()
 }
 
@@ -74,7 +82,9 @@ pub fn show(name: &str, listed: &LockedServer, differences: &[DefinitionChange],
         text.push_str(", all as they are pinned\n");
     } else {
         text.push('\n');
-        differences.iter().for_each(|change| write_change(change, &mut text));
+        differences
+            .iter()
+            .for_each(|change| write_change(change, &mut text));
     }
     show::data(&visible_lines(&text));
 }
@@ -87,7 +97,11 @@ fn write_change(change: &DefinitionChange, out: &mut String) {
             let (before, after) = (words(before), words(after));
             writeln!(out, "  instructions\n    - {before}\n    + {after}")
         }
-        DefinitionChange::Added { kind, name, definition } => {
+        DefinitionChange::Added {
+            kind,
+            name,
+            definition,
+        } => {
             let is_shown = |(member, _): &(&String, &Value)| *member != "name";
             let members = definition.as_object().into_iter().flatten();
             let _ = writeln!(out, "  + {} {name}", kind.as_str());
@@ -98,9 +112,15 @@ fn write_change(change: &DefinitionChange, out: &mut String) {
         DefinitionChange::Removed { kind, name } => {
             writeln!(out, "  - {} {name}: not listed any more", kind.as_str())
         }
-        DefinitionChange::Changed { kind, name, members } => {
+        DefinitionChange::Changed {
+            kind,
+            name,
+            members,
+        } => {
             let _ = writeln!(out, "  ~ {} {name}", kind.as_str());
-            members.iter().try_for_each(|change| write_member(change, out))
+            members
+                .iter()
+                .try_for_each(|change| write_member(change, out))
         }
     };
 }
@@ -120,13 +140,21 @@ fn json_of(change: &DefinitionChange) -> Value {
         DefinitionChange::Instructions { before, after } => {
             json!({ "change": "instructions", "before": before, "after": after })
         }
-        DefinitionChange::Added { kind, name, definition } => {
+        DefinitionChange::Added {
+            kind,
+            name,
+            definition,
+        } => {
             json!({ "change": "added", "kind": kind.as_str(), "name": name, "definition": definition })
         }
         DefinitionChange::Removed { kind, name } => {
             json!({ "change": "removed", "kind": kind.as_str(), "name": name })
         }
-        DefinitionChange::Changed { kind, name, members } => {
+        DefinitionChange::Changed {
+            kind,
+            name,
+            members,
+        } => {
             let members = members.iter().map(|change| {
                 json!({ "member": change.member, "before": change.before, "after": change.after })
             });
