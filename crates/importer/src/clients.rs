@@ -79,12 +79,7 @@ const fn list(path: &'static [&'static str], dialect: &'static Dialect) -> Table
     }
 }
 
-const fn json(
-    root: Root,
-    path: &'static str,
-    tables: &'static [TableRule],
-    extra: Extra,
-) -> Place {
+const fn json(root: Root, path: &'static str, tables: &'static [TableRule], extra: Extra) -> Place {
     Place {
         root,
         path,
@@ -166,7 +161,12 @@ pub(crate) static CLIENTS: &[Client] = &[
         name: "Claude Code",
         places: &[
             json(Root::Claude, ".claude.json", CLAUDE_USER, Extra::ClaudeCode),
-            json(Root::Project, ".mcp.json", CLAUDE_PROJECT, Extra::ClaudeCode),
+            json(
+                Root::Project,
+                ".mcp.json",
+                CLAUDE_PROJECT,
+                Extra::ClaudeCode,
+            ),
         ],
     },
     Client {
@@ -182,12 +182,37 @@ pub(crate) static CLIENTS: &[Client] = &[
         name: "VS Code",
         places: &[
             json(Root::Config, "Code/User/mcp.json", VS_CODE, Extra::VsCode),
-            json(Root::Config, "Code/User/profiles/*/mcp.json", VS_CODE, Extra::VsCode),
-            json(Root::Config, "Code/User/settings.json", VS_CODE_SETTINGS, Extra::VsCode),
-            json(Root::Config, "Code - Insiders/User/mcp.json", VS_CODE, Extra::VsCode),
-            json(Root::Config, "VSCodium/User/mcp.json", VS_CODE, Extra::VsCode),
+            json(
+                Root::Config,
+                "Code/User/profiles/*/mcp.json",
+                VS_CODE,
+                Extra::VsCode,
+            ),
+            json(
+                Root::Config,
+                "Code/User/settings.json",
+                VS_CODE_SETTINGS,
+                Extra::VsCode,
+            ),
+            json(
+                Root::Config,
+                "Code - Insiders/User/mcp.json",
+                VS_CODE,
+                Extra::VsCode,
+            ),
+            json(
+                Root::Config,
+                "VSCodium/User/mcp.json",
+                VS_CODE,
+                Extra::VsCode,
+            ),
             json(Root::Project, ".vscode/mcp.json", VS_CODE, Extra::VsCode),
-            json(Root::Project, ".vscode/settings.json", VS_CODE_SETTINGS, Extra::VsCode),
+            json(
+                Root::Project,
+                ".vscode/settings.json",
+                VS_CODE_SETTINGS,
+                Extra::VsCode,
+            ),
         ],
     },
     Client {
@@ -210,21 +235,57 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "cline",
         name: "Cline",
         places: &[
-            plain(Root::Config, "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", CLINE),
-            plain(Root::Config, "Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", CLINE),
-            plain(Root::Config, "VSCodium/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", CLINE),
-            plain(Root::Config, "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", CLINE),
-            plain(Root::Config, "Windsurf/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", CLINE),
+            plain(
+                Root::Config,
+                "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                CLINE,
+            ),
+            plain(
+                Root::Config,
+                "Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                CLINE,
+            ),
+            plain(
+                Root::Config,
+                "VSCodium/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                CLINE,
+            ),
+            plain(
+                Root::Config,
+                "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                CLINE,
+            ),
+            plain(
+                Root::Config,
+                "Windsurf/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                CLINE,
+            ),
         ],
     },
     Client {
         id: "roo",
         name: "Roo Code",
         places: &[
-            plain(Root::Config, "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json", ROO),
-            plain(Root::Config, "Code - Insiders/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json", ROO),
-            plain(Root::Config, "VSCodium/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json", ROO),
-            plain(Root::Config, "Cursor/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json", ROO),
+            plain(
+                Root::Config,
+                "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+                ROO,
+            ),
+            plain(
+                Root::Config,
+                "Code - Insiders/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+                ROO,
+            ),
+            plain(
+                Root::Config,
+                "VSCodium/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+                ROO,
+            ),
+            plain(
+                Root::Config,
+                "Cursor/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+                ROO,
+            ),
             plain(Root::Project, ".roo/mcp.json", ROO),
         ],
     },
@@ -241,24 +302,54 @@ pub(crate) static CLIENTS: &[Client] = &[
         name: "Gemini CLI",
         places: &[
             json(Root::Home, ".gemini/settings.json", GEMINI, Extra::Gemini),
-            json(Root::Project, ".gemini/settings.json", GEMINI, Extra::Gemini),
+            json(
+                Root::Project,
+                ".gemini/settings.json",
+                GEMINI,
+                Extra::Gemini,
+            ),
         ],
     },
     Client {
         id: "goose",
         name: "Goose",
-        places: &[other(Root::Config, "goose/config.yaml", Syntax::Yaml, GOOSE)],
+        places: &[other(
+            Root::Config,
+            "goose/config.yaml",
+            Syntax::Yaml,
+            GOOSE,
+        )],
     },
     Client {
         id: "opencode",
         name: "opencode",
         places: &[
-            json(Root::Config, "opencode/opencode.json", OPENCODE, Extra::Opencode),
-            json(Root::Config, "opencode/opencode.jsonc", OPENCODE, Extra::Opencode),
+            json(
+                Root::Config,
+                "opencode/opencode.json",
+                OPENCODE,
+                Extra::Opencode,
+            ),
+            json(
+                Root::Config,
+                "opencode/opencode.jsonc",
+                OPENCODE,
+                Extra::Opencode,
+            ),
             json(Root::Project, "opencode.json", OPENCODE, Extra::Opencode),
             json(Root::Project, "opencode.jsonc", OPENCODE, Extra::Opencode),
-            json(Root::Project, ".opencode/opencode.json", OPENCODE, Extra::Opencode),
-            json(Root::Project, ".opencode/opencode.jsonc", OPENCODE, Extra::Opencode),
+            json(
+                Root::Project,
+                ".opencode/opencode.json",
+                OPENCODE,
+                Extra::Opencode,
+            ),
+            json(
+                Root::Project,
+                ".opencode/opencode.jsonc",
+                OPENCODE,
+                Extra::Opencode,
+            ),
         ],
     },
     Client {
@@ -275,9 +366,19 @@ pub(crate) static CLIENTS: &[Client] = &[
         places: &[
             other(Root::Home, ".continue/config.yaml", Syntax::Yaml, CONTINUE),
             plain(Root::Home, ".continue/config.json", CONTINUE_OLD),
-            other(Root::Home, ".continue/mcpServers/*.yaml", Syntax::Yaml, CONTINUE),
+            other(
+                Root::Home,
+                ".continue/mcpServers/*.yaml",
+                Syntax::Yaml,
+                CONTINUE,
+            ),
             plain(Root::Home, ".continue/mcpServers/*.json", DESKTOP),
-            other(Root::Project, ".continue/mcpServers/*.yaml", Syntax::Yaml, CONTINUE),
+            other(
+                Root::Project,
+                ".continue/mcpServers/*.yaml",
+                Syntax::Yaml,
+                CONTINUE,
+            ),
             plain(Root::Project, ".continue/mcpServers/*.json", DESKTOP),
         ],
     },
@@ -322,7 +423,11 @@ pub(crate) static CLIENTS: &[Client] = &[
     Client {
         id: "antigravity",
         name: "Antigravity",
-        places: &[plain(Root::Home, ".gemini/antigravity/mcp_config.json", WINDSURF)],
+        places: &[plain(
+            Root::Home,
+            ".gemini/antigravity/mcp_config.json",
+            WINDSURF,
+        )],
     },
     Client {
         id: "copilot-cli",

@@ -150,10 +150,13 @@ fn make(
     changes: &[TableChange],
     selected: &[bool],
 ) -> Result<Edit, EditError> {
-    let after = settings.document.edit(changes).map_err(|source| EditError::Text {
-        path: file.path.clone(),
-        source,
-    })?;
+    let after = settings
+        .document
+        .edit(changes)
+        .map_err(|source| EditError::Text {
+            path: file.path.clone(),
+            source,
+        })?;
     let servers = settings.servers.iter().zip(selected);
     Ok(Edit {
         path: settings.real.clone(),
@@ -174,7 +177,10 @@ fn make(
 /// Refuses a file that an edit would take from where others look for it.
 fn check_place(file: &ClientFile, settings: &Settings) -> Result<(), EditError> {
     let real = &settings.real;
-    let roots = file.roots.iter().filter_map(|root| file::real_path(root).ok());
+    let roots = file
+        .roots
+        .iter()
+        .filter_map(|root| file::real_path(root).ok());
     if !roots.into_iter().any(|root| real.starts_with(root)) {
         return Err(EditError::LeavesHome {
             path: file.path.clone(),
@@ -195,7 +201,10 @@ fn select(settings: &Settings, selection: &Selection) -> Result<Vec<bool>, EditE
     let pointers = match selection {
         Selection::All => {
             let can_move = |transport: &Transport| {
-                !matches!(transport, Transport::Native { .. } | Transport::Other { .. })
+                !matches!(
+                    transport,
+                    Transport::Native { .. } | Transport::Other { .. }
+                )
             };
             return Ok(servers.map(|server| can_move(&server.transport)).collect());
         }
@@ -204,7 +213,9 @@ fn select(settings: &Settings, selection: &Selection) -> Result<Vec<bool>, EditE
     let known = |at: &String| settings.servers.iter().any(|server| server.pointer == *at);
     match pointers.iter().find(|at| !known(at)) {
         Some(at) => Err(EditError::UnknownServer { at: at.clone() }),
-        None => Ok(servers.map(|server| pointers.contains(&server.pointer)).collect()),
+        None => Ok(servers
+            .map(|server| pointers.contains(&server.pointer))
+            .collect()),
     }
 }
 
@@ -212,7 +223,7 @@ fn select(settings: &Settings, selection: &Selection) -> Result<Vec<bool>, EditE
 fn usual_table(settings: &Settings) -> usize {
     let tables = settings.tables.iter().enumerate();
     let shared = tables.filter(|(_, table)| !matches!(table.scope, Scope::Local(_)));
-    let last_there = shared.clone().filter(|(_, table)| table.is_there).last();
+    let last_there = shared.clone().rfind(|(_, table)| table.is_there);
     let first = shared.into_iter().next();
     last_there.or(first).map_or(0, |(index, _)| index)
 }
@@ -227,7 +238,10 @@ fn replace_own(
     let table = &settings.tables[index];
     let place = settings.document.root.at(&table.path);
     let names: Vec<Option<&str>> = match place.map(|place| &place.value) {
-        Some(Value::Table(members)) => members.iter().map(|member| Some(member.key.as_str())).collect(),
+        Some(Value::Table(members)) => members
+            .iter()
+            .map(|member| Some(member.key.as_str()))
+            .collect(),
         Some(Value::List(items)) => items
             .iter()
             .map(|item| item.get("name").and_then(Node::as_text))
@@ -273,7 +287,10 @@ fn own_entry(settings: &Settings, table: &FoundTable, entry: &OwnEntry) -> Node 
             let place = settings.document.root.at(&table.path);
             let members = place.map_or(&[][..], Node::members);
             // Versions that write `source` do not read an entry without it.
-            match members.iter().any(|member| member.node.get("source").is_some()) {
+            match members
+                .iter()
+                .any(|member| member.node.get("source").is_some())
+            {
                 true => Node::table([
                     ("source", Node::text("custom")),
                     ("command", command()),
@@ -287,9 +304,7 @@ fn own_entry(settings: &Settings, table: &FoundTable, entry: &OwnEntry) -> Node 
             ("command", words()),
             ("enabled", truth(true)),
         ]),
-        OwnShape::Opencode2 => {
-            Node::table([("type", Node::text("local")), ("command", words())])
-        }
+        OwnShape::Opencode2 => Node::table([("type", Node::text("local")), ("command", words())]),
         OwnShape::Goose => Node::table([
             ("enabled", truth(true)),
             ("type", stdio()),

@@ -70,7 +70,12 @@ pub fn find(home: &Home) -> Vec<ClientFile> {
     let bases = |root| match root {
         Root::Home => Some(home.home.clone()),
         Root::Config => Some(home.config.clone()),
-        Root::Claude => Some(home.claude_config_dir.as_ref().unwrap_or(&home.home).clone()),
+        Root::Claude => Some(
+            home.claude_config_dir
+                .as_ref()
+                .unwrap_or(&home.home)
+                .clone(),
+        ),
         Root::Project => None,
     };
     search(home, &FileScope::User, bases)
@@ -159,7 +164,10 @@ fn expand(base: &Path, path: &str) -> Vec<PathBuf> {
     let mut found = vec![base.to_owned()];
     for part in path.split('/') {
         found = match part.strip_prefix('*') {
-            Some(ending) => found.iter().flat_map(|folder| entries(folder, ending)).collect(),
+            Some(ending) => found
+                .iter()
+                .flat_map(|folder| entries(folder, ending))
+                .collect(),
             None => found.iter().map(|folder| folder.join(part)).collect(),
         };
     }

@@ -26,7 +26,7 @@ pub use model::{
 };
 pub use read::{ReadError, SERVERS_MAX, Settings, read};
 pub use runs::{
-    ApplyError, Conflict, FileState, ParseRunIdError, Restored, RestoreError, Run, RunFile, RunId,
+    ApplyError, Conflict, FileState, ParseRunIdError, RestoreError, Restored, Run, RunFile, RunId,
     apply, forget, restore, runs,
 };
 pub use syntax::{DEPTH_MAX, Syntax, SyntaxError, TextEditError, VALUES_MAX};

@@ -54,12 +54,16 @@ impl Node {
 
     /// Returns a list of texts that stands in no document.
     pub fn texts(texts: &[String]) -> Self {
-        Self::new(Value::List(texts.iter().map(|text| Self::text(text)).collect()))
+        Self::new(Value::List(
+            texts.iter().map(|text| Self::text(text)).collect(),
+        ))
     }
 
     /// Returns a table that stands in no document.
     pub fn table<const N: usize>(members: [(&str, Self); N]) -> Self {
-        let members = members.into_iter().map(|(key, node)| Member::new(key, node));
+        let members = members
+            .into_iter()
+            .map(|(key, node)| Member::new(key, node));
         Self::new(Value::Table(members.collect()))
     }
 

@@ -87,12 +87,11 @@ pub(crate) fn interpret(
     real: PathBuf,
     image: FileImage,
 ) -> Result<Settings, ReadError> {
-    let document = Document::parse(file.place.syntax, &image.bytes).map_err(|source| {
-        ReadError::Syntax {
+    let document =
+        Document::parse(file.place.syntax, &image.bytes).map_err(|source| ReadError::Syntax {
             path: file.path.clone(),
             source,
-        }
-    })?;
+        })?;
     let mut problems = Vec::new();
     if document.is_extended_json() && !reads_comments(file.client) {
         problems.push(Problem {
@@ -104,7 +103,14 @@ pub(crate) fn interpret(
     let tables = find_tables(file, &document.root);
     let mut servers = Vec::new();
     for (index, table) in tables.iter().enumerate() {
-        read_table(file, &document.root, table, index, &mut servers, &mut problems);
+        read_table(
+            file,
+            &document.root,
+            table,
+            index,
+            &mut servers,
+            &mut problems,
+        );
     }
     let mut settings = Settings {
         servers,
@@ -127,14 +133,26 @@ impl Settings {
     pub(crate) fn secret_texts(&self) -> Vec<String> {
         let places = self.servers.iter().flat_map(|server| &server.secrets);
         let values = places.filter_map(|place| place.value.as_ref());
-        values.map(|value| value.reveal().to_owned()).collect()
+        let mut texts: Vec<String> = values.map(|value| value.reveal().to_owned()).collect();
+        // Entries are shown with their surroundings.
+        secrets::secret_texts(&self.document.root, false, &mut texts);
+        texts
     }
 }
 
 /// Returns whether a client is known to read comments in JSON.
 fn reads_comments(client: &str) -> bool {
-    ["vscode", "zed", "opencode", "gemini-cli", "cursor", "amp", "trae", "copilot-cli"]
-        .contains(&client)
+    [
+        "vscode",
+        "zed",
+        "opencode",
+        "gemini-cli",
+        "cursor",
+        "amp",
+        "trae",
+        "copilot-cli",
+    ]
+    .contains(&client)
 }
 
 /// Finds the tables of a file. A `*` of a rule stands for each folder in the file.
@@ -185,11 +203,16 @@ fn find_tables(file: &ClientFile, root: &Node) -> Vec<FoundTable> {
 /// `mcp` itself holds the servers.
 fn is_server_named_servers(rule: &TableRule, node: Option<&Node>) -> bool {
     rule.path == ["mcp", "servers"]
-        && node.is_some_and(|node| node.get("type").is_some_and(|kind| kind.as_text().is_some()))
+        && node.is_some_and(|node| {
+            node.get("type")
+                .is_some_and(|kind| kind.as_text().is_some())
+        })
 }
 
 fn steps(keys: &[&str]) -> Vec<Step> {
-    keys.iter().map(|key| Step::Key((*key).to_owned())).collect()
+    keys.iter()
+        .map(|key| Step::Key((*key).to_owned()))
+        .collect()
 }
 
 /// An entry of a table: its name, its value and where it stands, equal names together.
@@ -265,8 +288,13 @@ fn read_table(
 
 fn is_newer_opencode(file: &ClientFile, root: &Node, name: &str) -> bool {
     let servers = root.at(&steps(&["mcp", "servers"]));
-    let rule = file.place.tables.iter().find(|rule| rule.path == ["mcp", "servers"]);
-    let is_newer = rule.is_some_and(|rule| servers.is_some() && !is_server_named_servers(rule, servers));
+    let rule = file
+        .place
+        .tables
+        .iter()
+        .find(|rule| rule.path == ["mcp", "servers"]);
+    let is_newer =
+        rule.is_some_and(|rule| servers.is_some() && !is_server_named_servers(rule, servers));
     // Beside the table stand plain settings; an entry with a type is a server all the same.
     let node = root.at(&steps(&["mcp", name]));
     is_newer && node.is_some_and(|node| node.get("type").is_none())

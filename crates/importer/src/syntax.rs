@@ -227,7 +227,13 @@ fn check_path(root: &Node, path: &[Step]) -> Result<(), TextEditError> {
         let (Some(node), Step::Key(key)) = (root.at(&path[..len]), step) else {
             continue;
         };
-        if node.members().iter().filter(|member| member.key == *key).count() > 1 {
+        if node
+            .members()
+            .iter()
+            .filter(|member| member.key == *key)
+            .count()
+            > 1
+        {
             let at = pointer(&path[..=len]);
             return Err(TextEditError::Ambiguous { at });
         }

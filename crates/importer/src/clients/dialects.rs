@@ -118,7 +118,10 @@ use Meaning::{
 use Severity::{Error, Note};
 use Unit::{Milliseconds, Seconds};
 
-const APPROVAL: Meaning = Lost(Note, "which tools run without asking stays the client's affair");
+const APPROVAL: Meaning = Lost(
+    Note,
+    "which tools run without asking stays the client's affair",
+);
 const LABEL: Meaning = Lost(Note, "text for people");
 
 const fn dialect(
@@ -237,7 +240,10 @@ pub(crate) static ZED: Dialect = dialect(
         ("oauth", Oauth),
         ("timeout", CallTimeout(Seconds)),
         ("enabled", Enabled),
-        ("remote", Lost(Note, "whether the server runs beside a remote project")),
+        (
+            "remote",
+            Lost(Note, "whether the server runs beside a remote project"),
+        ),
         ("settings", Lost(Note, "settings of an extension")),
     ],
     OwnShape::Zed,
@@ -300,7 +306,10 @@ pub(crate) static CODEX: Dialect = dialect(
         ("oauth", Oauth),
         ("oauth_resource", Oauth),
         ("enabled", Enabled),
-        ("required", Lost(Note, "whether a session fails without the server")),
+        (
+            "required",
+            Lost(Note, "whether a session fails without the server"),
+        ),
         ("enabled_tools", Allow),
         ("disabled_tools", Deny),
         ("default_tools_approval_mode", APPROVAL),

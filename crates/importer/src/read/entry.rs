@@ -5,8 +5,8 @@ use super::command;
 use super::variables::{self, Folders};
 use crate::clients::dialects::{Dialect, Meaning, Unit, UrlKind};
 use crate::model::{
-    CommandKind, EntryPlace, FoundServer, NotCarried, Problem, SandboxProposal, Scope,
-    SecretField, SecretPlace, SecretReason, Severity, Template, ToolFilter, Transport, Piece,
+    CommandKind, EntryPlace, FoundServer, NotCarried, Piece, Problem, SandboxProposal, Scope,
+    SecretField, SecretPlace, SecretReason, Severity, Template, ToolFilter, Transport,
 };
 use crate::node::{Member, Node, Value};
 
@@ -95,8 +95,15 @@ impl EntryReader<'_> {
         for (index, member) in members.iter().enumerate() {
             let field = format!("{prefix}{}", member.key);
             // The last one of equal keys counts.
-            if members[index + 1..].iter().any(|later| later.key == member.key) {
-                self.lose(&field, Severity::Note, "stands there again; the last one counts");
+            if members[index + 1..]
+                .iter()
+                .any(|later| later.key == member.key)
+            {
+                self.lose(
+                    &field,
+                    Severity::Note,
+                    "stands there again; the last one counts",
+                );
                 continue;
             }
             let fields = self.dialect.fields;
@@ -227,7 +234,11 @@ impl EntryReader<'_> {
             }
         };
         if !is_read {
-            self.lose(field, Severity::Error, "not of the kind that the client reads");
+            self.lose(
+                field,
+                Severity::Error,
+                "not of the kind that the client reads",
+            );
         }
     }
 
@@ -363,7 +374,9 @@ impl EntryReader<'_> {
         };
         let mut value = Template::literal("Bearer ");
         value.pieces.extend(variable(name).pieces);
-        self.server.headers.push(("Authorization".to_owned(), value));
+        self.server
+            .headers
+            .push(("Authorization".to_owned(), value));
         true
     }
 
@@ -372,7 +385,11 @@ impl EntryReader<'_> {
             let field = format!("{field}.{}", member.key);
             match member.key.as_str() {
                 "headers" => self.field(Meaning::Headers, &field, member),
-                _ => self.lose(&field, Severity::Error, "a setting of the client's requests"),
+                _ => self.lose(
+                    &field,
+                    Severity::Error,
+                    "a setting of the client's requests",
+                ),
             }
         }
         matches!(node.value, Value::Table(_))
@@ -410,14 +427,15 @@ impl EntryReader<'_> {
                     format!("{{{}}}", members.join(","))
                 }
             };
-            // `false` switches off what no entry has to switch on.
-            self.server.oauth = Some(oauth).filter(|oauth| oauth != "false");
+            self.server.oauth = Some(oauth);
         }
         let kind = self.kind.take().unwrap_or_default();
         let transport = match kind.to_ascii_lowercase().as_str() {
             "stdio" | "local" => None,
             "custom" | "" => None,
-            "http" | "streamable-http" | "streamable_http" | "streamablehttp" => Some(UrlKind::Http),
+            "http" | "streamable-http" | "streamable_http" | "streamablehttp" => {
+                Some(UrlKind::Http)
+            }
             "remote" => Some(UrlKind::HttpThenSse),
             "sse" => Some(UrlKind::Sse),
             "builtin" | "platform" | "frontend" | "extension" => {
@@ -505,11 +523,7 @@ pub(super) fn texts(node: &Node) -> Option<Vec<String>> {
 }
 
 /// Reads VS Code's limits of a server. Returns false if they have another form.
-pub(super) fn read_sandbox(
-    node: &Node,
-    to: &mut SandboxProposal,
-    lost: &mut Vec<String>,
-) -> bool {
+pub(super) fn read_sandbox(node: &Node, to: &mut SandboxProposal, lost: &mut Vec<String>) -> bool {
     let mut is_read = matches!(node.value, Value::Table(_));
     for group in node.members() {
         for member in group.node.members() {
@@ -525,7 +539,8 @@ pub(super) fn read_sandbox(
                 (group, name) => lost.push(format!("{group}.{name}")),
             }
         }
-        if !["filesystem", "network"].contains(&group.key.as_str()) && group.node.members().is_empty()
+        if !["filesystem", "network"].contains(&group.key.as_str())
+            && group.node.members().is_empty()
         {
             lost.push(group.key.clone());
         }

@@ -140,13 +140,26 @@ fn vs_code(root: &Node, settings: &mut Settings) {
         let of_table = |server: &&mut FoundServer| server.place.table == index;
         for server in settings.servers.iter_mut().filter(of_table) {
             if !is_read {
-                lose(server, "sandbox".to_owned(), Severity::Error, "of another form");
+                lose(
+                    server,
+                    "sandbox".to_owned(),
+                    Severity::Error,
+                    "of another form",
+                );
             }
             match &mut server.sandbox {
                 Some(own) => {
                     let enabled = own.enabled;
-                    if own.clone() == (SandboxProposal { enabled, ..SandboxProposal::default() }) {
-                        *own = SandboxProposal { enabled, ..proposal.clone() };
+                    if own.clone()
+                        == (SandboxProposal {
+                            enabled,
+                            ..SandboxProposal::default()
+                        })
+                    {
+                        *own = SandboxProposal {
+                            enabled,
+                            ..proposal.clone()
+                        };
                     }
                 }
                 None => server.sandbox = Some(proposal.clone()),
@@ -155,9 +168,15 @@ fn vs_code(root: &Node, settings: &mut Settings) {
     }
     for server in &mut settings.servers {
         let mut asked: Vec<String> = Vec::new();
-        let values = server.env.iter().chain(&server.headers).map(|(_, value)| value);
+        let values = server
+            .env
+            .iter()
+            .chain(&server.headers)
+            .map(|(_, value)| value);
         let more: Vec<_> = match &server.transport {
-            Transport::Stdio { command, args, .. } => std::iter::once(command).chain(args).collect(),
+            Transport::Stdio { command, args, .. } => {
+                std::iter::once(command).chain(args).collect()
+            }
             Transport::Http { url, .. } | Transport::Sse { url } => vec![url],
             Transport::Native { .. } | Transport::Other { .. } => Vec::new(),
         };
@@ -199,15 +218,20 @@ fn zed(root: &Node, servers: &mut [FoundServer]) {
             continue;
         };
         for server in servers.iter_mut() {
-            let tools = in_profile.get(&server.name).and_then(|node| node.get("tools"));
+            let tools = in_profile
+                .get(&server.name)
+                .and_then(|node| node.get("tools"));
             let tools = tools.map_or(&[][..], Node::members);
-            let off = tools.iter().filter(|tool| tool.node.as_bool() == Some(false)).count();
+            let off = tools
+                .iter()
+                .filter(|tool| tool.node.as_bool() == Some(false))
+                .count();
             if off > 0 {
                 let field = format!(
                     "agent.profiles.{}.context_servers.{}.tools",
                     profile.key, server.name
                 );
-                let why = format!("{off} tools switched off in one profile");
+                let why = format!("tools switched off in one profile: {off}");
                 lose(server, field, Severity::Error, &why);
             }
         }
@@ -219,7 +243,9 @@ fn gemini(root: &Node, servers: &mut [FoundServer]) {
     let allowed = root.at(&steps(&["mcp", "allowed"])).and_then(texts);
     let excluded = list(root.at(&steps(&["mcp", "excluded"])));
     for server in servers {
-        let is_left_out = allowed.as_ref().is_some_and(|names| !names.contains(&server.name));
+        let is_left_out = allowed
+            .as_ref()
+            .is_some_and(|names| !names.contains(&server.name));
         server.disabled |= is_left_out || excluded.contains(&server.name);
     }
 }
@@ -237,7 +263,9 @@ fn opencode(root: &Node, servers: &mut [FoundServer]) {
                 (Some(tool), false) => server.filter.deny.push(tool.to_owned()),
                 (Some(_), true) => has_exception = true,
                 (None, false) if may_match(&switch.key, &prefix) => {
-                    if switch.key.trim_matches('*').is_empty() || switch.key == prefix.trim_end_matches('_').to_owned() + "*" {
+                    if switch.key.trim_matches('*').is_empty()
+                        || switch.key == prefix.trim_end_matches('_').to_owned() + "*"
+                    {
                         server.filter.deny.push("*".to_owned());
                     } else {
                         let field = format!("tools.{}", switch.key);
@@ -257,7 +285,12 @@ fn opencode(root: &Node, servers: &mut [FoundServer]) {
             let names_server = |key: &str| key.starts_with(&prefix) || may_match(key, &prefix);
             if tools.iter().any(|tool| names_server(&tool.key)) {
                 let field = format!("agent.{}.tools", agent.key);
-                lose(server, field, Severity::Error, "tools switched for one agent");
+                lose(
+                    server,
+                    field,
+                    Severity::Error,
+                    "tools switched for one agent",
+                );
             }
         }
     }

@@ -4,24 +4,92 @@
 use crate::model::{
     FoundServer, Input, Piece, Secret, SecretField, SecretPlace, SecretReason, Template, Transport,
 };
+use crate::node::Node;
 
 /// Words of a name whose value is a secret.
 const WORDS: [&str; 19] = [
-    "TOKEN", "KEY", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "PASS", "PWD", "CREDENTIAL",
-    "CREDENTIALS", "AUTH", "AUTHORIZATION", "BEARER", "PAT", "COOKIE", "PASSPHRASE", "DSN",
-    "PASSCODE", "JWT",
+    "TOKEN",
+    "KEY",
+    "APIKEY",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASS",
+    "PWD",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "AUTH",
+    "AUTHORIZATION",
+    "BEARER",
+    "PAT",
+    "COOKIE",
+    "PASSPHRASE",
+    "DSN",
+    "PASSCODE",
+    "JWT",
 ];
 /// Last words of a name whose value is something about a secret.
 const ABOUT: [&str; 19] = [
-    "PATH", "FILE", "DIR", "NAME", "ID", "HOST", "PORT", "ENABLED", "TTL", "URL", "URI", "TYPE",
-    "METHOD", "MODE", "HEADER", "ALGORITHM", "LENGTH", "EXPIRY", "PROVIDER",
+    "PATH",
+    "FILE",
+    "DIR",
+    "NAME",
+    "ID",
+    "HOST",
+    "PORT",
+    "ENABLED",
+    "TTL",
+    "URL",
+    "URI",
+    "TYPE",
+    "METHOD",
+    "MODE",
+    "HEADER",
+    "ALGORITHM",
+    "LENGTH",
+    "EXPIRY",
+    "PROVIDER",
 ];
 /// Beginnings of tokens that services issue.
 const PREFIXES: [&str; 38] = [
-    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "sk_live_", "sk_test_",
-    "rk_live_", "xoxb-", "xoxp-", "xoxa-", "xoxc-", "xapp-", "AKIA", "ASIA", "AIza", "ya29.", "hf_",
-    "npm_", "pypi-", "dop_v1_", "shpat_", "lin_api_", "ntn_", "secret_", "figd_", "sntrys_",
-    "sntryu_", "tvly-", "fc-", "eyJ", "SG.", "pat-", "ATATT", "-----BEGIN",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "sk-",
+    "sk_live_",
+    "sk_test_",
+    "rk_live_",
+    "xoxb-",
+    "xoxp-",
+    "xoxa-",
+    "xoxc-",
+    "xapp-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "ya29.",
+    "hf_",
+    "npm_",
+    "pypi-",
+    "dop_v1_",
+    "shpat_",
+    "lin_api_",
+    "ntn_",
+    "secret_",
+    "figd_",
+    "sntrys_",
+    "sntryu_",
+    "tvly-",
+    "fc-",
+    "eyJ",
+    "SG.",
+    "pat-",
+    "ATATT",
+    "-----BEGIN",
 ];
 const PREFIXED_CHARS_MIN: usize = 16;
 const RANDOM_CHARS_MIN: usize = 24;
@@ -53,7 +121,9 @@ pub(super) fn find_secrets(server: &mut FoundServer, inputs: &[Input]) {
         oauth_secrets(&oauth, &mut found);
     }
     let is_known = |place: &SecretPlace, places: &[SecretPlace]| {
-        places.iter().any(|known| known.field == place.field && known.value == place.value)
+        places
+            .iter()
+            .any(|known| known.field == place.field && known.value == place.value)
     };
     for place in found {
         if !is_known(&place, &server.secrets) {
@@ -77,7 +147,10 @@ fn check_args(args: &[Template], inputs: &[Input], found: &mut Vec<SecretPlace>)
             Some((name, _)) => is_value = is_secret_name(name),
             None => {
                 // `-e NAME=value` of containers, and such.
-                match text.split_once('=').filter(|(name, _)| is_secret_name(name)) {
+                match text
+                    .split_once('=')
+                    .filter(|(name, _)| is_secret_name(name))
+                {
                     Some((_, value)) => {
                         check(&field, true, &Template::literal(value), inputs, found);
                     }
@@ -105,24 +178,51 @@ fn check(
     };
     for piece in &value.pieces {
         match piece {
-            Piece::Input(id) if inputs.iter().any(|input| input.id == *id && input.is_password) => {
+            Piece::Input(id)
+                if inputs
+                    .iter()
+                    .any(|input| input.id == *id && input.is_password) =>
+            {
                 note(SecretReason::Kept, None);
             }
             Piece::Literal(text) => {
-                let text = without_scheme(text);
-                if let Some(password) = password_of(text) {
-                    note(SecretReason::Url, Some(password));
-                } else if has_prefix(text) {
-                    note(SecretReason::Prefix, Some(text));
-                } else if let Some(part) = random_part(text) {
-                    let whole = if is_named { text } else { part };
-                    note(SecretReason::Random, Some(whole));
-                } else if is_named && !text.is_empty() && value.as_literal().is_some() {
-                    note(SecretReason::Name, Some(text));
+                let is_named = is_named && value.as_literal().is_some();
+                if let Some((reason, text)) = secret_in(text, is_named) {
+                    note(reason, Some(text));
                 }
             }
             _ => {}
         }
+    }
+}
+
+/// Returns the secret in a text, and why it looks like one.
+fn secret_in(text: &str, is_named: bool) -> Option<(SecretReason, &str)> {
+    let text = without_scheme(text);
+    if let Some(password) = password_of(text) {
+        return Some((SecretReason::Url, password));
+    }
+    if has_prefix(text) {
+        return Some((SecretReason::Prefix, text));
+    }
+    if let Some(part) = random_part(text) {
+        return Some((SecretReason::Random, if is_named { text } else { part }));
+    }
+    // `$(command)` is the way to a secret.
+    let is_value = is_named && !text.is_empty() && !text.starts_with("$(");
+    is_value.then_some((SecretReason::Name, text))
+}
+
+/// Adds the texts of a document that look like secrets, wherever they stand.
+pub(super) fn secret_texts(node: &Node, is_named: bool, to: &mut Vec<String>) {
+    if let Some((_, text)) = node.as_text().and_then(|text| secret_in(text, is_named)) {
+        to.push(text.to_owned());
+    }
+    for item in node.items() {
+        secret_texts(item, is_named, to);
+    }
+    for member in node.members() {
+        secret_texts(&member.node, is_secret_name(&member.key), to);
     }
 }
 
@@ -157,7 +257,9 @@ fn is_secret_name(name: &str) -> bool {
         }
         was_lower = char.is_ascii_lowercase();
     }
-    let is_about = words.last().is_some_and(|last| ABOUT.contains(&last.as_str()));
+    let is_about = words
+        .last()
+        .is_some_and(|last| ABOUT.contains(&last.as_str()));
     !is_about && words.iter().any(|word| WORDS.contains(&word.as_str()))
 }
 
@@ -186,7 +288,11 @@ fn has_prefix(text: &str) -> bool {
 /// Returns the random part of a text: the text, or a part of an address.
 fn random_part(text: &str) -> Option<&str> {
     let is_address = text.contains("://");
-    let separators: &[char] = if is_address { &['/', '?', '&', '='] } else { &[] };
+    let separators: &[char] = if is_address {
+        &['/', '?', '&', '=']
+    } else {
+        &[]
+    };
     text.split(separators).find(|part| is_random(part))
 }
 

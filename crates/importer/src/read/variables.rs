@@ -91,7 +91,9 @@ fn enclosed<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, usiz
 
 fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && text.chars().all(|char| char.is_ascii_alphanumeric() || char == '_')
+        && text
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || char == '_')
 }
 
 fn named(name: &str) -> Found {

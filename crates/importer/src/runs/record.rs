@@ -55,8 +55,7 @@ pub(super) fn write(folder: &Path, record: &Record) -> io::Result<()> {
 
 /// Writes a new file that only its owner reads, and waits for the disk.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?);
     file.write_all(bytes)?;
     file.sync_all()

@@ -84,11 +84,7 @@ pub enum RestoreError {
 /// given back, unless `is_forced`: what stood in it is then kept beside the backups.
 ///
 /// A restore that was cut short is finished by the next one.
-pub fn restore(
-    run: RunId,
-    backups: &Path,
-    is_forced: bool,
-) -> Result<Vec<Restored>, RestoreError> {
+pub fn restore(run: RunId, backups: &Path, is_forced: bool) -> Result<Vec<Restored>, RestoreError> {
     let unknown = || ApplyError::UnknownRun { run };
     if !backups.is_dir() {
         return Err(unknown().into());

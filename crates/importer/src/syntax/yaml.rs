@@ -199,7 +199,12 @@ fn malformed(error: ScanError) -> SyntaxError {
         true => SyntaxError::TooDeep,
         false => SyntaxError::Malformed {
             line: error.marker().line(),
-            reason: info.split(['\'', '"', '`']).next().unwrap_or_default().trim().to_owned(),
+            reason: info
+                .split(['\'', '"', '`'])
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
         },
     }
 }
@@ -269,12 +274,15 @@ pub(super) fn edit(
         let Some(line) = lines.get(index) else {
             continue;
         };
-        let is_removed = |change: &LineChange| change.removed.iter().any(|range| range.contains(&index));
+        let is_removed =
+            |change: &LineChange| change.removed.iter().any(|range| range.contains(&index));
         if changes.iter().any(is_removed) {
             continue;
         }
-        let rewritten = changes.iter().filter_map(|change| change.rewritten.as_ref());
-        match rewritten.filter(|(at, _)| *at == index).last() {
+        let mut rewritten = changes
+            .iter()
+            .filter_map(|change| change.rewritten.as_ref());
+        match rewritten.rfind(|(at, _)| *at == index) {
             Some((_, text)) => {
                 edited.push_str(text);
                 edited.push_str(newline);
@@ -312,14 +320,22 @@ fn plan(lines: &[&str], root: &Node, change: &TableChange) -> Result<LineChange,
     if first_line[indent.len()..].starts_with(['{', '[']) || is_flow(lines, place) {
         return Err(form());
     }
-    let removed: Vec<_> = change.removed.iter().map(|index| entries[*index].clone()).collect();
+    let removed: Vec<_> = change
+        .removed
+        .iter()
+        .map(|index| entries[*index].clone())
+        .collect();
     let inserted = change.inserted.as_ref();
     if inserted.is_none() && removed.len() == entries.len() {
         return Err(form());
     }
     let at = match removed.first() {
         Some(first) => first.start,
-        None => entries.iter().map(|entry| entry.end).max().unwrap_or(lines.len()),
+        None => entries
+            .iter()
+            .map(|entry| entry.end)
+            .max()
+            .unwrap_or(lines.len()),
     };
     Ok(LineChange {
         at,
@@ -375,7 +391,9 @@ fn is_flow(lines: &[&str], place: Option<&Node>) -> bool {
         return false;
     };
     let line = lines.get(place.span.start).copied().unwrap_or_default();
-    let value = line.split_once(':').map_or("", |(_, value)| value.trim_start());
+    let value = line
+        .split_once(':')
+        .map_or("", |(_, value)| value.trim_start());
     let starts = place.members().first().map(|member| member.key_span.start);
     let starts = starts.or_else(|| place.items().first().map(|item| item.span.start));
     value.starts_with(['{', '[']) && starts == Some(place.span.start)
@@ -419,7 +437,9 @@ fn yaml_value(node: &Node) -> String {
 /// Returns a text plain if no reader takes it for something else, and else in quotes.
 fn yaml_text(text: &str) -> String {
     let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
-        && text.chars().all(|char| char.is_ascii_alphanumeric() || "-_./".contains(char))
+        && text
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || "-_./".contains(char))
         && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
             .contains(&text.to_ascii_lowercase().as_str());
     match is_plain {
