@@ -223,7 +223,7 @@ fn select(settings: &Settings, selection: &Selection) -> Result<Vec<bool>, EditE
 fn usual_table(settings: &Settings) -> usize {
     let tables = settings.tables.iter().enumerate();
     let shared = tables.filter(|(_, table)| !matches!(table.scope, Scope::Local(_)));
-    let last_there = shared.clone().filter(|(_, table)| table.is_there).last();
+    let last_there = shared.clone().rfind(|(_, table)| table.is_there);
     let first = shared.into_iter().next();
     last_there.or(first).map_or(0, |(index, _)| index)
 }

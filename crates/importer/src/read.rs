@@ -133,7 +133,10 @@ impl Settings {
     pub(crate) fn secret_texts(&self) -> Vec<String> {
         let places = self.servers.iter().flat_map(|server| &server.secrets);
         let values = places.filter_map(|place| place.value.as_ref());
-        values.map(|value| value.reveal().to_owned()).collect()
+        let mut texts: Vec<String> = values.map(|value| value.reveal().to_owned()).collect();
+        // Entries are shown with their surroundings.
+        secrets::secret_texts(&self.document.root, false, &mut texts);
+        texts
     }
 }
 

@@ -178,7 +178,9 @@ pub fn apply(edits: &[Edit], backups: &Path, made_at: &str) -> Result<RunId, App
                 path: edit.path.clone(),
             });
         }
-        if file::load(&edit.path)?.bytes != edit.before {
+        let now = file::load(&edit.path)?;
+        let is_same = (now.mode, (now.uid, now.gid)) == (edit.mode, edit.owner);
+        if !is_same || now.bytes != edit.before {
             return Err(ApplyError::Changed {
                 path: edit.path.clone(),
             });

@@ -9,17 +9,17 @@ const CONTAINERS: [&str; 3] = ["docker", "podman", "nerdctl"];
 
 /// Returns what kind of command an entry has.
 pub(super) fn kind(command: &Template, args: &[Template]) -> CommandKind {
-    let text = command.as_literal().unwrap_or_default();
+    let text = command.to_text();
+    let text = text.as_str();
     let first = text.split_whitespace().next().unwrap_or_default();
     // A path may have blanks; a word without a slash is the name of a program.
     if first != text && (args.is_empty() || !first.contains('/')) {
         return CommandKind::ShellLine;
     }
     let program = base_name(text);
-    let literal = |template: &Template| template.as_literal().unwrap_or_default().to_owned();
-    let first_arg = args.first().map(literal).unwrap_or_default();
+    let first_arg = args.first().map(Template::to_text).unwrap_or_default();
     if SHELLS.contains(&program) {
-        let mut options = args.iter().map(literal);
+        let mut options = args.iter().map(Template::to_text);
         let is_text = options
             .by_ref()
             .take_while(|arg| arg.starts_with('-'))
@@ -42,9 +42,7 @@ pub(super) fn kind(command: &Template, args: &[Template]) -> CommandKind {
 /// Returns whether a command starts `callgate mcp` or `callgate bridge`, behind other words too.
 pub(super) fn is_ours(command: &Template, args: &[Template]) -> bool {
     let texts = std::iter::once(command).chain(args);
-    let texts: Vec<&str> = texts
-        .map(|text| text.as_literal().unwrap_or_default())
-        .collect();
+    let texts: Vec<String> = texts.map(Template::to_text).collect();
     // A shell line holds several words in one text.
     let words: Vec<&str> = texts
         .iter()

@@ -427,8 +427,7 @@ impl EntryReader<'_> {
                     format!("{{{}}}", members.join(","))
                 }
             };
-            // `false` switches off what no entry has to switch on.
-            self.server.oauth = Some(oauth).filter(|oauth| oauth != "false");
+            self.server.oauth = Some(oauth);
         }
         let kind = self.kind.take().unwrap_or_default();
         let transport = match kind.to_ascii_lowercase().as_str() {

@@ -231,7 +231,7 @@ fn zed(root: &Node, servers: &mut [FoundServer]) {
                     "agent.profiles.{}.context_servers.{}.tools",
                     profile.key, server.name
                 );
-                let why = format!("{off} tools switched off in one profile");
+                let why = format!("tools switched off in one profile: {off}");
                 lose(server, field, Severity::Error, &why);
             }
         }

@@ -4,6 +4,7 @@
 use crate::model::{
     FoundServer, Input, Piece, Secret, SecretField, SecretPlace, SecretReason, Template, Transport,
 };
+use crate::node::Node;
 
 /// Words of a name whose value is a secret.
 const WORDS: [&str; 19] = [
@@ -185,20 +186,43 @@ fn check(
                 note(SecretReason::Kept, None);
             }
             Piece::Literal(text) => {
-                let text = without_scheme(text);
-                if let Some(password) = password_of(text) {
-                    note(SecretReason::Url, Some(password));
-                } else if has_prefix(text) {
-                    note(SecretReason::Prefix, Some(text));
-                } else if let Some(part) = random_part(text) {
-                    let whole = if is_named { text } else { part };
-                    note(SecretReason::Random, Some(whole));
-                } else if is_named && !text.is_empty() && value.as_literal().is_some() {
-                    note(SecretReason::Name, Some(text));
+                let is_named = is_named && value.as_literal().is_some();
+                if let Some((reason, text)) = secret_in(text, is_named) {
+                    note(reason, Some(text));
                 }
             }
             _ => {}
         }
+    }
+}
+
+/// Returns the secret in a text, and why it looks like one.
+fn secret_in(text: &str, is_named: bool) -> Option<(SecretReason, &str)> {
+    let text = without_scheme(text);
+    if let Some(password) = password_of(text) {
+        return Some((SecretReason::Url, password));
+    }
+    if has_prefix(text) {
+        return Some((SecretReason::Prefix, text));
+    }
+    if let Some(part) = random_part(text) {
+        return Some((SecretReason::Random, if is_named { text } else { part }));
+    }
+    // `$(command)` is the way to a secret.
+    let is_value = is_named && !text.is_empty() && !text.starts_with("$(");
+    is_value.then_some((SecretReason::Name, text))
+}
+
+/// Adds the texts of a document that look like secrets, wherever they stand.
+pub(super) fn secret_texts(node: &Node, is_named: bool, to: &mut Vec<String>) {
+    if let Some((_, text)) = node.as_text().and_then(|text| secret_in(text, is_named)) {
+        to.push(text.to_owned());
+    }
+    for item in node.items() {
+        secret_texts(item, is_named, to);
+    }
+    for member in node.members() {
+        secret_texts(&member.node, is_secret_name(&member.key), to);
     }
 }
 

@@ -153,6 +153,15 @@ impl<'a> Layout<'a> {
         let Some(place) = root.at(&change.path) else {
             return self.insert_with_tables(root, change, to);
         };
+        if let (Value::Null, Some(member)) = (&place.value, &change.inserted) {
+            let value = table_of(member.clone(), change.is_list);
+            let mut text = String::new();
+            let indent = line_indent(self.text, place.span.start);
+            self.write(&value, indent, self.is_block(), &mut text);
+            let (start, end) = (place.span.start, place.span.end);
+            to.push(Splice { start, end, text });
+            return Ok(());
+        }
         let entries: Vec<(usize, usize)> = match &place.value {
             Value::Table(members) if !change.is_list => members
                 .iter()
@@ -179,6 +188,10 @@ impl<'a> Layout<'a> {
             (None, Some(member)) => self.append(place, &entries, member, change.is_list, to),
         }
         Ok(())
+    }
+
+    fn is_block(&self) -> bool {
+        self.text.trim().contains('\n')
     }
 
     fn spans_lines(&self, node: &Node) -> bool {
@@ -290,7 +303,8 @@ impl<'a> Layout<'a> {
     fn fill(&self, place: &Node, member: &Member, is_list: bool) -> Splice {
         let (open, close) = (place.span.start + 1, place.span.end - 1);
         let inner = &self.text[open..close];
-        let is_block = self.text.contains('\n');
+        // A file with nothing in it has no form yet.
+        let is_block = self.is_block() || place.span.end >= self.text.trim_end().len();
         let outer = line_indent(self.text, place.span.start);
         let indent = format!("{outer}{}", self.unit);
         let entry = self.entry(member, is_list, &indent, is_block);
@@ -339,15 +353,7 @@ impl<'a> Layout<'a> {
         let Value::Table(members) = &place.value else {
             return Err(no_table(&path[..there]));
         };
-        if place.span.is_empty() {
-            return Err(TextEditError::Form {
-                at: pointer(&path[..there]),
-            });
-        }
-        let mut value = match change.is_list {
-            true => Node::new(Value::List(vec![member.node])),
-            false => Node::new(Value::Table(vec![member])),
-        };
+        let mut value = table_of(member, change.is_list);
         for step in path[there + 1..].iter().rev() {
             let Step::Key(key) = step else {
                 return Err(no_table(path));
@@ -361,7 +367,18 @@ impl<'a> Layout<'a> {
             .iter()
             .map(|member| (member.key_span.start, member.node.span.end))
             .collect();
-        self.append(place, &entries, &Member::new(key, value), false, to);
+        let member = Member::new(key, value);
+        if place.span.is_empty() {
+            // A blank file: the document itself is new.
+            let mut text = String::new();
+            let document = Node::new(Value::Table(vec![member]));
+            self.write(&document, "", true, &mut text);
+            text.push_str(self.newline);
+            let (start, end) = (self.text.len(), self.text.len());
+            to.push(Splice { start, end, text });
+        } else {
+            self.append(place, &entries, &member, false, to);
+        }
         Ok(())
     }
 
@@ -442,6 +459,14 @@ impl<'a> Layout<'a> {
             false => 0,
         }
     }
+}
+
+/// Returns a table, or a list, of one entry.
+fn table_of(member: Member, is_list: bool) -> Node {
+    Node::new(match is_list {
+        true => Value::List(vec![member.node]),
+        false => Value::Table(vec![member]),
+    })
 }
 
 fn no_table(path: &[Step]) -> TextEditError {

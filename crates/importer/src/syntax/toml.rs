@@ -78,7 +78,11 @@ fn convert(value: &toml_edit::Value, values: &mut usize) -> Node {
 pub(super) fn edit(text: &str, changes: &[TableChange]) -> Result<String, TextEditError> {
     let with_lf = text.replace("\r\n", "\n");
     let mut document = document(&with_lf).map_err(|_| TextEditError::Unverified)?;
-    if document.to_string() != with_lf {
+    // The library ends the last line where the file does not.
+    let written = document.to_string();
+    if written.strip_suffix('\n').unwrap_or(&written)
+        != with_lf.strip_suffix('\n').unwrap_or(&with_lf)
+    {
         return Err(TextEditError::Unverified);
     }
     for change in changes {

@@ -279,10 +279,10 @@ pub(super) fn edit(
         if changes.iter().any(is_removed) {
             continue;
         }
-        let rewritten = changes
+        let mut rewritten = changes
             .iter()
             .filter_map(|change| change.rewritten.as_ref());
-        match rewritten.filter(|(at, _)| *at == index).last() {
+        match rewritten.rfind(|(at, _)| *at == index) {
             Some((_, text)) => {
                 edited.push_str(text);
                 edited.push_str(newline);
