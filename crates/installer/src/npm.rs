@@ -121,6 +121,8 @@ impl NpmInstall<'_> {
             ("global", "false"),
             ("strict_ssl", "true"),
             ("fetch_retries", "2"),
+            ("fetch_retry_mintimeout", "1000"),
+            ("fetch_retry_maxtimeout", "4000"),
             ("offline", if self.is_offline { "true" } else { "false" }),
         ] {
             set(name, value.into());

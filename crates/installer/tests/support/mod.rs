@@ -41,6 +41,16 @@ impl Scene {
         }
     }
 
+    /// The same with a registry of npm of the test's own.
+    pub fn with_registry(registry: &TestRegistry) -> Self {
+        let mut scene = Self::new();
+        scene.settings.npm = RegistrySettings {
+            url: registry.url.clone(),
+            archive_hosts: Vec::new(),
+        };
+        scene
+    }
+
     pub fn root(&self) -> PathBuf {
         self.folder.join("server")
     }
@@ -129,4 +139,41 @@ pub fn tools_of(installed: &Installed, args: &[&str]) -> Vec<String> {
     tools
         .map(|tool| tool["name"].as_str().unwrap().to_owned())
         .collect()
+}
+
+/// A registry of npm that serves packages of a test's own, for as long as it is kept.
+pub struct TestRegistry {
+    server: std::process::Child,
+    pub url: String,
+}
+
+impl TestRegistry {
+    pub fn new(packages: &serde_json::Value) -> Self {
+        use std::io::BufRead as _;
+        use std::process::{Command, Stdio};
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/registry.mjs");
+        let mut server = Command::new("node")
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = server.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, packages.to_string().as_bytes()).unwrap();
+        drop(stdin);
+        let mut port = String::new();
+        let stdout = server.stdout.take().unwrap();
+        std::io::BufReader::new(stdout)
+            .read_line(&mut port)
+            .unwrap();
+        let url = format!("http://localhost:{}/", port.trim());
+        Self { server, url }
+    }
+}
+
+impl Drop for TestRegistry {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
 }
