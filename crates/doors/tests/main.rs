@@ -10,10 +10,13 @@
 mod support;
 
 mod bad_input;
+mod builtins;
+mod exec_allow;
 mod files;
 mod files_edges;
 mod files_search;
 mod mcp;
+mod mcp_approvals;
 mod memory;
 mod planner;
 mod rpc;

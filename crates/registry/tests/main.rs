@@ -11,3 +11,5 @@ mod support;
 
 mod loaded_code;
 mod named_code;
+mod project;
+mod refusals;

@@ -113,7 +113,11 @@ impl Host {
 
     /// A conversation in MCP: with all tools that are served over MCP, or `only` those that fit.
     pub fn mcp(folder: &Folder, only: &[&str]) -> Self {
-        let opened = Opened::new(folder);
+        Self::mcp_of(Opened::new(folder), only)
+    }
+
+    /// A conversation in MCP with an open workspace.
+    pub fn mcp_of(opened: Opened, only: &[&str]) -> Self {
         let gate = opened.gate().expect("a setup");
         let only: Vec<String> = only.iter().map(|&pattern| pattern.to_owned()).collect();
         Self::start(move |far| block_on(serve_mcp(&opened, gate, &only, served(far))))
