@@ -9,9 +9,7 @@ use crate::support::mcp::{
 };
 use crate::support::processes::descendants;
 use crate::support::wait_for;
-use crate::support::workspace::{
-    HANGS, ONE, SLOW, effects, trusted, trusted_with,
-};
+use crate::support::workspace::{HANGS, ONE, SLOW, effects, trusted, trusted_with};
 use serde_json::{Value, json};
 
 fn text_of(reply: &Value) -> &str {

@@ -130,7 +130,10 @@ fn bindings_are_tools() {
     ]);
     assert!(project.is_unknown("greet someone"));
     let note = project.note();
-    assert!(note.contains("the project here is not trusted yet"), "{note}");
+    assert!(
+        note.contains("the project here is not trusted yet"),
+        "{note}"
+    );
     let project = project.trusted();
     for name in ["greet someone", "greet_someone"] {
         assert_eq!(
@@ -235,13 +238,19 @@ fn packs_of_the_older_form_load() {
     );
     let pack = Pack::read(&project.workspace.join("packs/capability/own.pack"));
     let pack = pack.expect("a pack");
-    let keys = Owner::new(&project.environment(&[])).read().expect("keys").keys;
+    let keys = Owner::new(&project.environment(&[]))
+        .read()
+        .expect("keys")
+        .keys;
     let standing = standing(&pack, &keys);
     assert_eq!(standing.word(), "unverified");
     assert!(standing.reason().contains("older form"));
     let (owners, none) = (Policy::default(), Policy::default());
     let local = OriginSource::LocalPack;
-    assert_eq!(judge(&pack, local, &standing, false, &owners, &none), Ok(()));
+    assert_eq!(
+        judge(&pack, local, &standing, false, &owners, &none),
+        Ok(())
+    );
 }
 
 /// TP-59: without a bindings file, `tools/NAME.py` with `run` is the tool NAME; with one, only

@@ -262,7 +262,11 @@ async fn serve_toolhost(opened: &Opened, gate: &Gate, far: UnixStream) {
 
 /// One request to the toolhost's `--run`, of the workspace as a plugin, or to `tool_exec`.
 pub fn run_once(folder: &Folder, entry: Entry, aid: &str, request: &[u8]) -> Answered {
-    let opened = Opened::new(folder);
+    run_once_of(Opened::new(folder), entry, aid, request)
+}
+
+/// One request to the toolhost, for an open workspace.
+pub fn run_once_of(opened: Opened, entry: Entry, aid: &str, request: &[u8]) -> Answered {
     let gate = match entry {
         Entry::ToolExec => opened.gate().expect("a setup"),
         _ => plugin(&opened),

@@ -1,7 +1,10 @@
 //! A workspace that is opened, trusted and called in the test's own process, as commands of the
 //! program do it in theirs. The tests of `doors` include this file as well.
 
-#![allow(dead_code, reason = "two crates include this file, and each uses a part of it")]
+#![allow(
+    dead_code,
+    reason = "two crates include this file, and each uses a part of it"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
