@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::drive::{Host, Serve, chain, cli, lines_of, run_with};
-use crate::support::mcp::{initialize, legacy_call, mcp, modern_call};
-use crate::support::workspace::{ONE, effects, trusted, trusted_with};
+use crate::support::drive::{cli, lines_of, run_with};
+use crate::support::mcp::{mcp, modern_call};
+use crate::support::workspace::{ONE, trusted, trusted_with};
 use crate::support::{Folder, callgate};
 
 const ASKED: &str = r#"
@@ -98,106 +98,6 @@ fn invisible_characters_are_seen() {
         format!("May `one` be called with {{\"text\":\"{escaped}\"}}?")
     );
     assert!(host.end().success());
-}
-
-/// G-6d: a larger input than is shown is refused with the reason; the largest that is shown can be
-/// approved.
-#[test]
-fn larger_inputs_are_refused() {
-    let folder = workspace();
-    let serve = Serve::start(&folder);
-    let call = |length: usize| {
-        let input = json!({ "text": "x".repeat(length) });
-        serve.call(&json!({ "tool": "one", "input": input }))
-    };
-    let around = json!({ "text": "" }).to_string().len();
-    let fits = call(64 * 1024 - around);
-    assert_eq!(fits["fault"]["kind"], "needs_approval", "{fits}");
-    let id = fits["fault"]["data"]["approval"].as_str().expect("an id");
-    cli(&folder, &["approvals", "grant", id]).good();
-    assert_eq!(call(64 * 1024 - around)["ok"], true);
-    let more = call(64 * 1024 - around + 1);
-    assert_eq!(more["fault"]["kind"], "too_large", "{more}");
-    let words = more["fault"]["message"].as_str().expect("words");
-    assert_eq!(
-        words,
-        "the input that a person must approve exceeds 65536 bytes"
-    );
-    assert_eq!(effects(&folder), 1);
-    assert!(serve.stop().success());
-}
-
-/// G-6e: the caller's 65th approval is refused for the time being, and says what to do; a decision
-/// makes room.
-#[test]
-fn a_caller_has_so_many_pending_approvals() {
-    let folder = workspace();
-    let serve = Serve::start(&folder);
-    let call = |n: u64| serve.call(&json!({ "tool": "one", "input": { "n": n } }))["fault"].clone();
-    let ids: Vec<Value> = (0..64)
-        .map(|n| call(n)["data"]["approval"].clone())
-        .collect();
-    assert!(ids.iter().all(Value::is_string), "{ids:?}");
-    let full = call(64);
-    assert_eq!(full["kind"], "rate_limited", "{full}");
-    let words = full["message"].as_str().expect("words");
-    assert!(
-        words.contains("64 approvals of this caller wait"),
-        "{words}"
-    );
-    assert_eq!(call(0)["data"]["approval"], ids[0]);
-    cli(
-        &folder,
-        &["approvals", "deny", ids[1].as_str().expect("an id")],
-    )
-    .good();
-    assert_eq!(call(64)["kind"], "needs_approval");
-    assert!(serve.stop().success());
-}
-
-/// A client's answer to a question in the newer era.
-fn answered(host: &mut Host, input: &Value, asked: &Value, answer: &Value) -> Value {
-    let mut again = modern_call(2, "one", input, &json!({}));
-    again["params"]["requestState"] = asked["result"]["requestState"].clone();
-    again["params"]["inputResponses"] = json!({ "callgate_approval": answer });
-    host.ask(&again)
-}
-
-/// G-6b, G-6d: a client's user is asked where the whole input fits the message; else the call waits
-/// for a person like any other, and what a client says to that counts for nothing.
-#[test]
-fn a_client_is_asked_only_with_the_whole_input() {
-    let folder = workspace();
-    let mut host = mcp(&folder, &["--standalone"]);
-    let yes = json!({ "action": "accept", "content": { "approve": true } });
-    let whole = "May `one` be called with {\"text\":\"\"}?".len();
-    for (length, fits) in [(2000 - whole, true), (2000 - whole + 1, false)] {
-        let input = json!({ "text": "x".repeat(length) });
-        let reply = host.ask(&modern_call(1, "one", &input, &json!({})));
-        let asks = reply["result"]["resultType"] == "input_required";
-        assert_eq!(asks, fits, "{reply}");
-        if fits {
-            let done = answered(&mut host, &input, &reply, &yes);
-            assert_eq!(done["result"]["isError"], false, "{done}");
-        } else {
-            let fault = &reply["result"]["_meta"]["callgate/call"]["fault"];
-            assert_eq!(fault, "needs_approval", "{reply}");
-        }
-    }
-    host.ask(&initialize(3));
-    let long = json!({ "text": "y".repeat(2000) });
-    let reply = host.ask(&legacy_call(4, "one", &long, &json!({})));
-    let fault = &reply["result"]["_meta"]["callgate/call"]["fault"];
-    assert_eq!(fault, "needs_approval", "{reply}");
-    assert_eq!(effects(&folder), 1);
-    assert!(host.end().success());
-    let granted = chain(&folder);
-    let granted: Vec<_> = granted
-        .iter()
-        .filter(|r| r["kind"] == "approval.grant")
-        .collect();
-    assert_eq!(granted.len(), 1);
-    assert!(granted[0]["displayed"].is_string() && granted[0]["input"].is_string());
 }
 
 /// G-1b, G-6d: what is displayed otherwise has an approval of its own, and a decision can name what
@@ -334,51 +234,4 @@ fn an_approval_is_for_the_slots_it_displays() {
         "{received:?}"
     );
     assert!(waits(&call(good)), "it is spent");
-}
-
-/// G-6f, S-18: a secret in a slot is not displayed, however it is written; slots that differ only in
-/// what is not displayed are told apart all the same.
-#[test]
-fn secrets_in_slots_are_not_displayed() {
-    let folder = trusted_with(&[("callgate.toml", SLOTTED), ("tool.sh", NOTE)]);
-    let mut seen = Vec::new();
-    for content in [
-        r#"{"token":"swordfish-7"}"#,
-        r#"{"token":"\u0073wordfish-7"}"#,
-    ] {
-        with_slot(&folder, "AID.SL.v1", Some(content), None);
-        let shown = newest(&folder)["shown"]
-            .as_str()
-            .expect("a text")
-            .to_owned();
-        assert!(
-            !shown.contains("wordfish") && shown.contains("\"digest\":"),
-            "{shown}"
-        );
-        seen.push(shown);
-    }
-    assert_ne!(seen[0], seen[1]);
-}
-
-/// G-5, G-6f: a lease for one input opens no call that brings slots, and is not spent by it.
-#[test]
-fn a_lease_for_an_input_is_not_for_slots() {
-    let folder = trusted_with(&[("callgate.toml", SLOTTED), ("tool.sh", NOTE)]);
-    let grant = |more: &[&str]| {
-        let args = [&["lease", "grant", "leased"], more].concat();
-        cli(&folder, &args).good().out.trim().to_owned()
-    };
-    let call = |content, lease: &str| with_slot(&folder, "AID.LEASED.v1", content, Some(lease));
-    let slots = Some("{\"cmd\": \"ls\"}");
-    let bound = grant(&["--input", "{}"]);
-    let refused = call(slots, &bound);
-    assert_eq!(
-        (&refused["error"], &refused["reason"]),
-        (&json!("lease_rejected"), &json!("input mismatch")),
-        "{refused}"
-    );
-    let got = refused["got"].as_str().expect("what came");
-    assert!(got.contains("without `--input`"), "{got}");
-    assert_eq!(call(None, &bound)["status"], "OK");
-    assert_eq!(call(slots, &grant(&[]))["status"], "OK");
 }

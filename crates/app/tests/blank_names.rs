@@ -2,7 +2,7 @@
 
 use crate::support::drive::{Host, Serve, cli, line, run, run_with};
 use crate::support::mcp::{mcp, modern_call};
-use crate::support::workspace::{folder_of, trusted_with};
+use crate::support::workspace::trusted_with;
 use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
 
@@ -103,35 +103,4 @@ fn rules_mean_it_by_both_names() {
     let token = granted["token"].as_str().expect("a token");
     let ran = cli(&folder, &["call", ID, "{}", "--lease", token]);
     same(&ran.good().json());
-}
-
-/// A name that cannot be written anywhere, or means two tools, is refused.
-#[test]
-fn names_that_are_none() {
-    let refused = |config: &str| {
-        let folder = folder_of(&[("callgate.toml", config), ("worker/run.py", WORKER)]);
-        let ran = cli(&folder, &["trust"]);
-        assert_eq!(ran.code(), 1, "{config}");
-        ran.err
-    };
-    let long = "x ".repeat(70);
-    for name in [
-        "",
-        " x",
-        "x ",
-        "a\\nb",
-        "a\\u202Eb",
-        "!!",
-        "a//b c",
-        "/a b",
-        &long,
-    ] {
-        let told = refused(&config("").replace(NAME, name));
-        assert!(
-            told.contains("a name has letters or digits"),
-            "{name:?}: {told}"
-        );
-    }
-    let twice = config("") + &config("").replace(NAME, ID);
-    assert!(refused(&twice).contains("names both"));
 }

@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::bridge::{Frames, bridge, frame, write_private};
 use crate::support::drive::{Serve, cli, end_of, python};
-use crate::support::fits::fits;
 use crate::support::{Folder, wait_for};
 use callgate_sdk::{Parent, ToolError};
+use callgate_testing::fits;
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"

@@ -39,16 +39,6 @@ fn error_of(host: &mut Host, tool: &str, input: &Value) -> Option<String> {
     words.map(str::to_owned)
 }
 
-/// The list that patterns are checked against, and the default, are those of the program.
-#[test]
-fn the_names_are_those_of_the_tools() {
-    let served = cli(&Folder::new(), &["tools", "--json"]).good().json();
-    let mut served = names_in(&served["tools"]);
-    served.sort();
-    assert_eq!(served, BUILTIN_NAMES);
-    assert!(MCP_DEFAULT.iter().all(|name| BUILTIN_NAMES.contains(name)));
-}
-
 /// G-14: over MCP a client gets the configured tools and six that only read, in the list and in
 /// calls; on every other wire all are there.
 #[test]
@@ -231,49 +221,6 @@ fn what_is_not_allowed_is_on_no_wire() {
         all(reach(&folder, "files/stat", &path), false, none);
         let tools = cli(&folder, &["tools", "--json"]).good().json();
         assert_eq!(names_in(&tools["tools"]), ["one"]);
-    }
-}
-
-/// G-14: a built-in tool that gives a prompt or a resource is served with it.
-#[test]
-fn what_a_shelf_names_is_served_over_mcp() {
-    let shelf =
-        "[[resource]]\nuri = \"memory://{query}\"\nname = \"memory\"\ntool = \"memory/query\"\n";
-    let folder = trusted(shelf);
-    cli(&folder, &["call", "memory/append", "text=the sheep"]).good();
-    let mut host = mcp(&folder, &["--standalone"]);
-    assert!(listed(&mut host).contains(&"memory_query".to_owned()));
-    let params = json!({ "uri": "memory://sheep", "_meta": modern_meta() });
-    let read = host.ask(&request(1, "resources/read", params));
-    let text = read["result"]["contents"][0]["text"].as_str();
-    assert!(
-        text.is_some_and(|text| text.contains("the sheep")),
-        "{read}"
-    );
-    assert!(host.end().success());
-}
-
-/// A slip in `[builtins]` is named when it is trusted.
-#[test]
-fn slips_are_named() {
-    for (text, words) in [
-        (
-            "allow = [\"file/read\"]",
-            "no built-in tool fits `file/read`; did you mean `files/read`?",
-        ),
-        ("allow = [\"files/*\", \"\"]", "no built-in tool fits ``"),
-        (
-            "off = true\nallow = [\"*\"]",
-            "say `off` or `allow`, not both",
-        ),
-        ("allow = \"files/*\"", "allow"),
-        ("only = [\"files/*\"]", "only"),
-    ] {
-        let folder = Folder::new();
-        folder.write("callgate.toml", &format!("[builtins]\n{text}\n"));
-        let told = cli(&folder, &["trust"]);
-        assert_eq!(told.code(), 1, "{text}: {told:?}");
-        assert!(told.err.contains(words), "{text}: {}", told.err);
     }
 }
 

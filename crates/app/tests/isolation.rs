@@ -1,6 +1,5 @@
 //! What keeps one call of a tool from the next, as the configuration says it.
 
-use crate::support::Folder;
 use crate::support::drive::{Serve, cli};
 use crate::support::workspace::trusted_with;
 use serde_json::{Value, json};
@@ -168,50 +167,6 @@ fn a_blocked_attempt_is_told_as_such() {
     assert_eq!(folder.read("t.py").as_deref(), Some(CONFINED));
     assert_eq!(folder.read("new.txt"), None);
     serve.stop();
-}
-
-/// A runner that can not do it says what it can.
-#[test]
-fn an_isolation_that_cannot_be_had_is_refused() {
-    for (runner, isolation, words) in [
-        (
-            r#"{ kind = "process", command = ["true"] }"#,
-            "worker",
-            "not `worker` but cold",
-        ),
-        (
-            r#"{ kind = "pool", command = ["true"] }"#,
-            "call",
-            "not `call` but worker or cold",
-        ),
-        (
-            r#"{ kind = "node", entry = "t.mjs:f" }"#,
-            "call",
-            "not `call` but worker or cold",
-        ),
-        (
-            r#"{ kind = "node", entry = "../t.mjs:f" }"#,
-            "cold",
-            "is not `file:function`",
-        ),
-        (
-            r#"{ kind = "python", entry = "t:f" }"#,
-            "cell",
-            "did you mean `call`?",
-        ),
-    ] {
-        let folder = Folder::new();
-        let text =
-            format!("[[tool]]\nname = \"t\"\nisolation = \"{isolation}\"\nrunner = {runner}\n");
-        folder.write("callgate.toml", &text);
-        let trusted = cli(&folder, &["trust"]);
-        let told = if trusted.code() == 0 {
-            cli(&folder, &["call", "t"]).err
-        } else {
-            trusted.err
-        };
-        assert!(told.contains(words), "{runner} {isolation}: {told}");
-    }
 }
 
 /// T-12: where the state takes no files, the worker comes as text, and forks as well.

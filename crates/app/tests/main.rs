@@ -42,7 +42,6 @@ mod eight_processes;
 mod every_wire;
 mod exact_numbers;
 mod exec;
-mod exec_allow;
 mod exec_hard;
 mod files;
 mod files_hard;

@@ -12,10 +12,10 @@ use std::process::Command;
 
 use crate::support::Folder;
 use crate::support::drive::Host;
-use crate::support::fits::fits;
 use crate::support::rpc::{Events, Posts, Ws};
 use crate::support::web::Web;
 use callgate_gate::Schema;
+use callgate_testing::fits;
 use serde_json::{Map, Value, json};
 
 const LEASES: &str = "[leases]\nenforce_from_tier = 3\n";

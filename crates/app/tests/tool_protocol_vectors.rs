@@ -1,22 +1,17 @@
 //! The vectors in `vectors/tool-protocol/`.
 //!
-//! `messages.json` are messages as their types spell them: read and written again they are the
-//! same JSON. `local.json` is `callgate tool`: `stdin` (a text as it is, all else as JSON), the
-//! `reply` on stdout and the code of its `exit` (0). `service.json` is HTTP: a `body` for a `path`
-//! (`/tools`), the `status` (200) and the `reply`; each is sent over TCP with the owner's token
-//! and over `gate.sock`, and gets the same answer.
+//! `local.json` is `callgate tool`: `stdin` (a text as it is, all else as JSON), the `reply` on stdout
+//! and the code of its `exit` (0). `service.json` is HTTP: a `body` for a `path` (`/tools`), the
+//! `status` (200) and the `reply`; each is sent over TCP with the owner's token and over `gate.sock`,
+//! and gets the same answer. `messages.json` is tested in `wires`.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 use crate::support::drive::{exchange, run_with, verified};
-use crate::support::fits::fits;
 use crate::support::web::{Request, Web, owner};
 use crate::support::workspace::trusted_with;
 use crate::support::{Folder, callgate};
-use callgate_wires::tool_protocol::{
-    HandshakeReply, HandshakeRequest, LocalRequest, Reply, ServiceRequest, Told, write_local,
-    write_service,
-};
+use callgate_testing::fits;
 use serde_json::Value;
 
 const CONFIG: &str = r#"
@@ -117,51 +112,6 @@ fn bytes(value: &Value) -> Vec<u8> {
         Value::String(text) => text.clone().into_bytes(),
         value => value.to_string().into_bytes(),
     }
-}
-
-#[test]
-fn messages() {
-    check_all("messages", |case| {
-        let (bytes, mut out) = (bytes(&case["message"]), Vec::new());
-        let wrong = |error: &dyn std::fmt::Display| error.to_string();
-        match case["kind"].as_str().unwrap() {
-            "local request" => LocalRequest::parse(&bytes)
-                .map_err(|e| wrong(&e))?
-                .write(&mut out),
-            "service request" => {
-                ServiceRequest::parse(&bytes)
-                    .map_err(|e| wrong(&e))?
-                    .write(&mut out);
-            }
-            "handshake request" => {
-                HandshakeRequest::parse(&bytes)
-                    .map_err(|e| wrong(&e))?
-                    .write(&mut out);
-            }
-            "handshake reply" => {
-                HandshakeReply::parse(&bytes)
-                    .map_err(|e| wrong(&e))?
-                    .write(&mut out);
-            }
-            kind => {
-                let reply = Reply::parse(&bytes).map_err(|e| wrong(&e))?;
-                let text = reply.result.as_ref().map(Value::to_string);
-                let has_checks = !case["message"]["capability_checks"].is_null();
-                let told = Told {
-                    result: text.as_deref().map_err(|said| *said),
-                    checks: has_checks.then_some(&reply.checks),
-                    call: None,
-                };
-                match kind {
-                    "local reply" => write_local(&told, &mut out),
-                    "service reply" => write_service(&told, &mut out),
-                    other => panic!("no kind {other}"),
-                }
-            }
-        }
-        let written = serde_json::from_slice(&out).unwrap();
-        fits(&case["message"], &written)
-    });
 }
 
 #[test]

@@ -18,8 +18,8 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::{ChildStdin, Output, Stdio};
 
-use crate::support::fits::fits;
 use crate::support::{Folder, callgate_as, copy_pack};
+use callgate_testing::fits;
 use serde_json::Value;
 
 /// The files of the folder, each a test of its own so that they run side by side.

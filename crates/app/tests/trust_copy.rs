@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::desk::Desk;
 use crate::support::drive::{Ran, Serve, cli, run_with, verified};
 use crate::support::mcp::{initialize, mcp, modern_call, modern_meta};
-use crate::support::workspace::{ONE, TOOL, folder_of, trusted, workspace};
+use crate::support::workspace::{ONE, trusted, workspace};
 use crate::support::{Folder, callgate, wait_for};
 
 /// What an owner may restrict, and one tool.
@@ -342,77 +341,6 @@ fn removal_and_revocation() {
     verified(&folder);
 }
 
-/// G-9: what the copy consists of: all that the digest covers, with schemas, toolpacks, prompts
-/// and a project; the tools' code is the workspace's.
-#[test]
-fn the_copy_is_whole() {
-    let config = format!(
-        "toolpacks = [\"packs.json\"]\n{ONE}[[tool]]\nname = \"two\"\ninput_schema = \"in/two.json\"\n\
-         writes = [\"effects.log\"]\ncode = [\"tool.sh\"]\nrunner = {{ kind = \"process\", command = [\"/bin/sh\", \"tool.sh\"] }}\n\
-         [[resource]]\nuri = \"notes://a\"\nname = \"a\"\nfile = \"a.md\"\n"
-    );
-    let pack = json!({
-        "toolpack_id": "toolpack.test", "toolpack_version": "1", "trust_tier": "tier2_untrusted",
-        "tools": [{ "aid": "AID.PACK.THREE.v1", "name": "three", "tags": ["x"],
-                    "confinement": { "code": ["tool.sh"] }, "runner": { "kind": "process", "command": ["/bin/sh", "tool.sh"] } }],
-    });
-    let folder = folder_of(&[
-        ("callgate.toml", &config),
-        ("tool.sh", TOOL),
-        ("packs.json", &pack.to_string()),
-        ("in/two.json", r#"{"type":"object","required":["a"]}"#),
-        ("a.md", "what was trusted"),
-        (".namel3ss/packs/keep", ""),
-        (
-            "tools/four.py",
-            "def run(payload):\n    return {\"four\": True}\n",
-        ),
-    ]);
-    cli(&folder, &["trust"]).good();
-    let names = || {
-        let list = cli(&folder, &["tools", "--json"]).good().json();
-        let names = list["tools"].as_array().expect("tools").iter();
-        let names = names.filter_map(|tool| tool["name"].as_str());
-        let mut own: Vec<String> = names
-            .filter(|name| !name.contains('/'))
-            .map(str::to_owned)
-            .collect();
-        own.sort();
-        own
-    };
-    let all = ["four", "one", "three", "two"];
-    assert_eq!(names(), all);
-    for name in [
-        "callgate.toml",
-        "packs.json",
-        "in/two.json",
-        "a.md",
-        "tools/four.py",
-    ] {
-        std::fs::remove_file(folder.join(name)).expect("remove it");
-    }
-    folder.write("packs.json", "[]");
-    assert_eq!(names(), all);
-    assert_eq!(
-        fault(&folder, "two", "{}"),
-        "bad_input",
-        "its schema is the copy's"
-    );
-    assert_eq!(
-        fault(&folder, "two", r#"{"a":1}"#),
-        Value::Null,
-        "its code is the workspace's"
-    );
-    folder.write(
-        "tools/four.py",
-        "def run(payload):\n    return {\"four\": 4}\n",
-    );
-    assert_eq!(
-        cli(&folder, &["call", "four", "{}"]).good().json(),
-        json!({ "four": 4 })
-    );
-}
-
 /// G-9: a state of an earlier release has a digest and no copy. The copy is made while the files
 /// are what was trusted; later nothing is served. Nor is it by a copy that is damaged.
 #[test]
@@ -453,29 +381,6 @@ fn without_a_copy_nothing_is_guessed() {
     );
 }
 
-/// G-9, P-11: a pack that is removed, and one whose key is no longer the owner's, take along their
-/// tools and not what the configuration restricts.
-#[test]
-fn packs_that_go_leave_the_restrictions() {
-    let desk = Desk::installed();
-    let denied = || {
-        let read = desk.go(&["call", "--json", "files/read", "path=.env"]);
-        assert_eq!(read.json()["fault"]["kind"], "denied", "{read:?}");
-    };
-    desk.workspace.write(".env", "KEY=1");
-    desk.workspace.write("callgate.toml", STRICT);
-    desk.go(&["trust"]).good();
-    desk.runs();
-    desk.go(&["pack", "untrust", "alice"]).good();
-    assert_eq!(desk.hello().code(), 1);
-    denied();
-    std::fs::remove_file(desk.workspace.join("callgate.toml")).expect("remove it");
-    denied();
-    desk.go(&["pack", "remove", "acme.greeter"]).good();
-    assert_eq!(desk.hello().code(), 1);
-    denied();
-}
-
 /// G-9: killed at any point of `trust`, the earlier configuration is in force or the new one is.
 #[cfg(feature = "failpoints")]
 #[test]
@@ -513,51 +418,6 @@ fn a_killed_trust_leaves_one_or_the_other() {
         assert_eq!(copies.len(), 1, "{point}: what was left half made is gone");
         verified(&folder);
     }
-}
-
-/// G-9c: the names that make up a configuration are closed to callers, whether or not they are
-/// there, and so are their other spellings.
-#[test]
-fn names_of_configuration_are_closed() {
-    let folder = Folder::new();
-    let write = |path: &str| {
-        let input = json!({ "path": path, "content": "x" });
-        fault(&folder, "files/write", &input.to_string())
-    };
-    for path in [
-        "callgate.toml",
-        "namel3ss.toml",
-        "./namel3ss.toml",
-        "NAMEL3SS.TOML",
-        "toolpack.json",
-        "pack.yaml",
-        ".namel3ss/tools.yaml",
-        "packs/capability/a/pack.yaml",
-    ] {
-        let is_other_file = path.chars().any(|c| c.is_ascii_uppercase());
-        let kind = write(path);
-        assert!(
-            kind == "denied" || is_other_file && kind == Value::Null,
-            "{path}: {kind}"
-        );
-    }
-    folder.write("a", "x");
-    let moved = json!({ "from": "a", "to": "namel3ss.toml" });
-    assert_eq!(fault(&folder, "files/move", &moved.to_string()), "denied");
-    assert_eq!(
-        write("manifest.json"),
-        Value::Null,
-        "other things are called so"
-    );
-    folder.write("pack.yaml", "");
-    std::fs::remove_file(folder.join("manifest.json")).expect("remove it");
-    assert_eq!(
-        write("manifest.json"),
-        "denied",
-        "it would be read before pack.yaml"
-    );
-    folder.write("callgate.toml", "");
-    assert_eq!(write("manifest.json"), Value::Null, "it would not be read");
 }
 
 /// T-12, G-9: a workspace whose configuration was never trusted says so where a tool is missing: over

@@ -122,43 +122,6 @@ fn what_is_left_out_has_one_text() {
     );
 }
 
-/// What a section turns off names the section.
-#[test]
-fn what_is_turned_off_names_its_section() {
-    for (config, tool, words) in [
-        (
-            "[builtins]\noff = true\n",
-            "files/read",
-            "takes `off` out of `[builtins]`",
-        ),
-        ("[exec]\noff = true\n", "exec/run", "turned off by `[exec]`"),
-        (
-            "[exec]\noff = true\n",
-            "runs/start",
-            "turned off by `[exec]`",
-        ),
-        (
-            "[runs]\noff = true\n",
-            "runs/start",
-            "turned off by `[runs]`",
-        ),
-        (
-            "[terminals]\noff = true\n",
-            "terminals/list",
-            "turned off by `[terminals]`",
-        ),
-    ] {
-        let folder = trusted(config);
-        let said = mcp_error(&folder, &["--standalone", "--only", "*"], tool);
-        assert!(said.contains(words), "{config}: {said}");
-        let said = refusal(&folder, &["call", tool]);
-        assert!(said.contains(words), "{config}: {said}");
-        // A tool that nobody ever had has no reason.
-        let said = mcp_error(&folder, &["--standalone"], "nosuch");
-        assert_eq!(said, "tool not found: nosuch");
-    }
-}
-
 /// A client that is narrowed by `--only` is told so, whether or not there is such a tool.
 #[test]
 fn what_only_leaves_out_says_so() {

@@ -18,25 +18,6 @@ fn store_options_wait_for_trust() {
     assert!(again.err.contains("earlier call"), "{}", again.err);
 }
 
-/// G-9: a file that is no file, or has no end, is an error and not a hang.
-#[test]
-fn files_that_are_none_hold_nobody_up() {
-    let folder = trusted(ONE);
-    let fifo = std::process::Command::new("mkfifo")
-        .arg(folder.join("pipe.json"))
-        .status()
-        .expect("mkfifo runs");
-    assert!(fifo.success());
-    for named in ["pipe.json", "/dev/zero", "../out.json"] {
-        folder.write("callgate.toml", &format!("toolpacks = [\"{named}\"]\n"));
-        let tools = cli(&folder, &["tools"]).good();
-        assert!(tools.err.contains("not loaded"), "{named}: {}", tools.err);
-    }
-    std::fs::remove_file(folder.join("callgate.toml")).expect("it is there");
-    std::fs::rename(folder.join("pipe.json"), folder.join("callgate.toml")).expect("a rename");
-    cli(&folder, &["call", "builtin/echo"]).good();
-}
-
 /// G-9: trust that is taken back is taken from a running gate too.
 #[test]
 fn a_running_gate_gives_up_what_is_no_longer_trusted() {

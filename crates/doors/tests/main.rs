@@ -9,11 +9,16 @@
 
 mod support;
 
+mod approvals;
 mod bad_input;
+mod builtins;
+mod exec_allow;
 mod files;
 mod files_edges;
 mod files_search;
+mod leases;
 mod mcp;
+mod mcp_approvals;
 mod memory;
 mod planner;
 mod rpc;

@@ -11,3 +11,7 @@ mod support;
 
 mod loaded_code;
 mod named_code;
+mod packs;
+mod project;
+mod refusals;
+mod trust_copy;

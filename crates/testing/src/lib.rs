@@ -11,6 +11,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 pub mod bad_input;
+mod fits;
 mod folder;
 pub mod mcp;
 mod misbehave;
@@ -24,6 +25,7 @@ pub mod shapes;
 mod vectors;
 mod wait;
 
+pub use fits::fits;
 pub use folder::{TempFolder, copy_program, fresh_folder};
 pub use misbehave::misbehave;
 pub use mutate::mutant;

@@ -7,7 +7,6 @@ pub mod bridge;
 pub mod desk;
 pub mod drive;
 pub mod faults;
-pub mod fits;
 pub mod mcp;
 pub mod outside;
 pub mod owner;

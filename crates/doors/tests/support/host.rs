@@ -113,7 +113,11 @@ impl Host {
 
     /// A conversation in MCP: with all tools that are served over MCP, or `only` those that fit.
     pub fn mcp(folder: &Folder, only: &[&str]) -> Self {
-        let opened = Opened::new(folder);
+        Self::mcp_of(Opened::new(folder), only)
+    }
+
+    /// A conversation in MCP with an open workspace.
+    pub fn mcp_of(opened: Opened, only: &[&str]) -> Self {
         let gate = opened.gate().expect("a setup");
         let only: Vec<String> = only.iter().map(|&pattern| pattern.to_owned()).collect();
         Self::start(move |far| block_on(serve_mcp(&opened, gate, &only, served(far))))
@@ -258,7 +262,11 @@ async fn serve_toolhost(opened: &Opened, gate: &Gate, far: UnixStream) {
 
 /// One request to the toolhost's `--run`, of the workspace as a plugin, or to `tool_exec`.
 pub fn run_once(folder: &Folder, entry: Entry, aid: &str, request: &[u8]) -> Answered {
-    let opened = Opened::new(folder);
+    run_once_of(Opened::new(folder), entry, aid, request)
+}
+
+/// One request to the toolhost, for an open workspace.
+pub fn run_once_of(opened: Opened, entry: Entry, aid: &str, request: &[u8]) -> Answered {
     let gate = match entry {
         Entry::ToolExec => opened.gate().expect("a setup"),
         _ => plugin(&opened),

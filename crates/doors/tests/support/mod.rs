@@ -3,5 +3,6 @@
 #[path = "../../../registry/tests/support/in_process.rs"]
 pub mod in_process;
 
+pub mod called;
 pub mod host;
 pub mod rpc;

@@ -47,3 +47,9 @@ pub fn failure(folder: &Folder, tool: &str) -> String {
 pub fn fault(folder: &Folder, tool: &str, input: &Value) -> Option<&'static str> {
     call(folder, tool, input).err().map(|fault| fault.kind())
 }
+
+/// The kind of the fault of one call without input in an open workspace.
+pub fn fault_of(opened: &Opened, tool: &str) -> Option<&'static str> {
+    let outcome = outcome(opened, tool, &json!({}), None);
+    outcome.result.err().map(|fault| fault.kind())
+}

@@ -1,6 +1,11 @@
 //! A workspace that is opened, trusted and called in the test's own process, as commands of the
 //! program do it in theirs. The tests of `doors` include this file as well.
 
+#![allow(
+    dead_code,
+    reason = "two crates include this file, and each uses a part of it"
+)]
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -26,18 +31,21 @@ use serde_json::Value;
 
 pub use callgate_testing::TempFolder as Folder;
 
-/// The clock of the machine.
-struct MachineClock(Instant);
+/// The clock of the machine, or one that is ahead of it.
+struct MachineClock {
+    began: Instant,
+    ahead_ms: u64,
+}
 
 impl Clock for MachineClock {
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let since = since.expect("the year is past 1970");
-        Timestamp(u64::try_from(since.as_millis()).expect("a time that fits"))
+        Timestamp(u64::try_from(since.as_millis()).expect("a time that fits") + self.ahead_ms)
     }
 
     fn micros(&self) -> u64 {
-        u64::try_from(self.0.elapsed().as_micros()).expect("a time that fits")
+        u64::try_from(self.began.elapsed().as_micros()).expect("a time that fits")
     }
 }
 
@@ -93,10 +101,20 @@ impl Opened {
         Self::in_environment(folder, &environment(folder, &[]))
     }
 
+    /// Opens the workspace with a clock that is ahead.
+    pub fn ahead(folder: &Folder, ahead_ms: u64) -> Self {
+        Self::with_clock(folder, &environment(folder, &[]), ahead_ms)
+    }
+
     /// Opens the workspace with this environment.
     pub fn in_environment(folder: &Folder, environment: &Environment) -> Self {
+        Self::with_clock(folder, environment, 0)
+    }
+
+    fn with_clock(folder: &Folder, environment: &Environment, ahead_ms: u64) -> Self {
         let paths = Paths::new(environment, folder.path(), None, None).expect("paths");
-        let clock: Arc<dyn Clock> = Arc::new(MachineClock(Instant::now()));
+        let began = Instant::now();
+        let clock: Arc<dyn Clock> = Arc::new(MachineClock { began, ahead_ms });
         let store = Store::open(&paths.state, Options::default(), Arc::clone(&clock));
         let settings = SpawnerSettings {
             scratch: std::env::temp_dir().join(format!("callgate-{}", environment.uid)),

@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::support::drive::{Host, cli};
-use crate::support::rpc::{Client, Line, rpc};
-use crate::support::{Folder, callgate};
 use serde_json::{Value, json};
+
+use crate::support::in_process::{Folder, Opened, environment, trust};
+use crate::support::rpc::{Client, rpc};
 
 fn said(client: &mut Client, params: Value) -> Value {
     client.good("exec/run", params)["stdout"].clone()
@@ -27,10 +27,10 @@ fn programs_are_allowed_by_name() {
         "[exec]\nallow = [\"printf\", \"./own.sh\", \"git\"]\n",
     );
     folder.executable("own.sh", "#!/bin/sh\necho own\n");
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     let path = format!("{}:.:/usr/bin:/bin", folder.path().display());
-    let host = Host::spawn(callgate(&folder).arg("rpc").env("PATH", path));
-    let mut client = Client::new(Line::Pipes(host));
+    let environment = environment(&folder, &[("PATH", path.as_ref())]);
+    let mut client = Client::of(Opened::in_environment(&folder, &environment));
     let params = json!({ "command": "printf", "args": ["x"] });
     assert_eq!(said(&mut client, params), "x");
     assert_eq!(said(&mut client, json!({ "command": "./own.sh" })), "own\n");
@@ -63,7 +63,7 @@ fn listed() -> Folder {
         "callgate.toml",
         "[exec]\nallow = [\"./own.sh\", \"./link.sh\", \"./later.sh\", \"sh\"]\n",
     );
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     folder
 }
 
@@ -111,7 +111,7 @@ fn a_listed_link_that_leads_elsewhere_is_refused() {
         "callgate.toml",
         "[exec]\nallow = [\"./one.sh\", \"./two.sh\", \"ln\"]\n",
     );
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     let mut client = rpc(&folder);
     for command in ["./one.sh", "./two.sh"] {
         assert_eq!(said(&mut client, json!({ "command": command })), "own\n");
@@ -174,7 +174,7 @@ fn variables_do_not_name_programs_beside_a_list() {
         "callgate.toml",
         "[exec]\nallow = [\"git\"]\nallow_env = [\"GIT_AUTHOR_*\"]\n",
     );
-    cli(&folder, &["trust"]).good();
+    trust(&folder);
     let mut client = rpc(&folder);
     let git = |client: &mut Client, args: &[&str]| {
         let who = ["-c", "user.name=a", "-c", "user.email=a@b"];
