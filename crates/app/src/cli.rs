@@ -86,6 +86,10 @@ enum Command {
     Artifacts(commands::artifacts::Artifacts),
     /// List the tools, or show one
     Tools(commands::tools::Tools),
+    /// Put an MCP server behind the gate
+    Add(commands::add::Add),
+    /// Take an MCP server away from the gate
+    Remove(commands::add::Remove),
     /// List the MCP servers behind the gate, look at what they define, allow them more
     Servers(commands::servers::Servers),
     /// Keep values that servers refer to, list their names, remove them
@@ -230,6 +234,8 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Runs(runs) => commands::runs::run(environment, place, &runs),
         Command::Artifacts(artifacts) => commands::artifacts::run(environment, place, &artifacts),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
+        Command::Add(add) => commands::add::run(environment, place, &add),
+        Command::Remove(remove) => commands::add::remove(environment, place, &remove),
         Command::Servers(servers) => commands::servers::run(environment, place, &servers),
         Command::Secrets(secrets) => commands::secrets::run(environment, place, &secrets),
         Command::Lease(lease) => commands::lease::run(environment, place, &lease),

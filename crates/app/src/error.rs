@@ -8,7 +8,9 @@ use callgate_call::Fault;
 use callgate_client::ClientError;
 use callgate_exporters::otlp::TelemetryError;
 use callgate_gate::{CatalogError, TraceError};
+use callgate_installer::{InstallError, LauncherError, SpecError};
 use callgate_registry::catalog::ToolError;
+use callgate_registry::config;
 use callgate_registry::lock::LockError;
 use callgate_registry::pack::{OwnerError, PackError, Refusal};
 use callgate_registry::paths::PathsError;
@@ -79,6 +81,36 @@ pub enum CommandError {
         /// Why.
         reason: String,
     },
+    /// A package that cannot be named.
+    #[error(transparent)]
+    PackageSpec(#[from] SpecError),
+    /// A command that is not carried over.
+    #[error(transparent)]
+    Launcher(#[from] LauncherError),
+    /// A package that is not installed.
+    #[error(transparent)]
+    Install(#[from] InstallError),
+    /// A server without a package.
+    #[error("server `{0}` has no package")]
+    NoPackage(String),
+    /// No name of a server.
+    #[error("`{0}` is no name of a server: 1 to 32 letters, digits, `_` and `-`")]
+    ServerName(String),
+    /// No pair of a variable and its value.
+    #[error("`{0}` is not NAME=VALUE")]
+    EnvPair(String),
+    /// A command for a shell.
+    #[error("no shell is run: write the command as words of its own, not as `{0}`")]
+    ShellLine(String),
+    /// A container.
+    #[error(
+        "a `docker run` command is not carried over yet: declare its tools with \
+         runner = {{ kind = \"container\" }}"
+    )]
+    DockerRun,
+    /// The edited configuration does not parse.
+    #[error(transparent)]
+    Config(#[from] config::ParseError),
     /// A server whose settings do not hold.
     #[error(transparent)]
     Server(#[from] ServerError),

@@ -75,6 +75,9 @@ pub struct LockedPackage {
     pub tree: String,
     /// The program and its first arguments; `{package}` stands for the folder.
     pub entry: Vec<String>,
+    /// Folders in front of the program's `PATH`; `{package}` stands for the folder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<String>,
     /// Variables that the program needs; `{package}` stands for the folder.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,

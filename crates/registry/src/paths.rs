@@ -185,6 +185,13 @@ pub fn models(environment: &Environment) -> Option<PathBuf> {
     Some(state_home(environment)?.join("callgate").join("models"))
 }
 
+/// The user's folder for what can be fetched again.
+pub fn user_cache(environment: &Environment) -> Option<PathBuf> {
+    let cache = environment.folder("XDG_CACHE_HOME").map(Path::to_owned);
+    let home = || environment.folder("HOME").map(|home| home.join(".cache"));
+    Some(cache.or_else(home)?.join("callgate"))
+}
+
 /// The model's own folder.
 pub fn model_folder(environment: &Environment) -> Option<PathBuf> {
     Some(models(environment)?.join(MODEL))

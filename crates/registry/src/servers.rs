@@ -46,6 +46,9 @@ const NAME_BYTES_MAX: usize = 32;
 /// Most servers of one configuration.
 const SERVERS_MAX: usize = 200;
 
+/// Digits of a package's digest in the name of its folder.
+const PACKAGE_DIGITS: usize = 32;
+
 /// Stands for the folder of an installed package in what the lock says of it.
 pub const PACKAGE_PLACEHOLDER: &str = "{package}";
 
@@ -231,7 +234,8 @@ pub fn packages_folder(parts: &Parts, server: &str) -> PathBuf {
 
 /// The folder of an installed package.
 pub fn package_folder(parts: &Parts, server: &str, package: &LockedPackage) -> PathBuf {
-    packages_folder(parts, server).join(format!("pkg-{}", package.tree))
+    let digits = package.tree.get(..PACKAGE_DIGITS).unwrap_or(&package.tree);
+    packages_folder(parts, server).join(format!("pkg-{digits}"))
 }
 
 fn settings(
@@ -289,6 +293,9 @@ fn settings(
         env.insert(name.clone(), expanded.text.into());
     }
     let mut all = scrubbed_env(parts.environment.variables(), &[]);
+    if let Some((folder, package)) = &package {
+        put_first_in_path(&mut all, folder, package);
+    }
     all.retain(|(name, _)| name.to_str().is_none_or(|name| !env.contains_key(name)));
     all.extend(env.into_iter().map(|(name, value)| (name.into(), value)));
     let folder = package.map(|(folder, _)| folder);
@@ -322,6 +329,21 @@ fn settings(
         ..usual
     };
     Ok((settings, needs))
+}
+
+/// Puts the folders of a package in front of `PATH`.
+fn put_first_in_path(env: &mut [(OsString, OsString)], folder: &Path, package: &LockedPackage) {
+    let folder = folder.to_string_lossy();
+    let folders = package.path.iter().map(|path| path.replace(PACKAGE_PLACEHOLDER, &folder));
+    let first: Vec<String> = folders.collect();
+    for (_, path) in env.iter_mut().filter(|(name, _)| name == "PATH") {
+        let mut all = OsString::from(first.join(":"));
+        if !first.is_empty() {
+            all.push(":");
+        }
+        all.push(&*path);
+        *path = all;
+    }
 }
 
 /// The pins of a server's entry in the lock.

@@ -1,5 +1,6 @@
 //! One file per subcommand. Each says what it takes, carries it out and shows the result.
 
+pub mod add;
 pub mod approvals;
 pub mod artifacts;
 pub mod audit;

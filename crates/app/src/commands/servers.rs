@@ -1,6 +1,7 @@
 //! `callgate servers`: the MCP servers behind the gate, what they may do, and the owner's word on
 //! what they define.
 
+pub mod packages;
 pub mod place;
 pub mod review;
 

@@ -18,6 +18,15 @@ pub struct ServerConfig {
     /// An installed package, `npm:NAME@VERSION` or `pypi:NAME==VERSION`, in place of a command.
     #[serde(default)]
     pub package: Option<String>,
+    /// Packages of the same registry that are installed beside it.
+    #[serde(default)]
+    pub with: Vec<String>,
+    /// The Python that runs a package, such as `3.12`. Default: `python3`.
+    #[serde(default)]
+    pub python: Option<String>,
+    /// The program of the package where that is not its own, or `-m MODULE`.
+    #[serde(default)]
+    pub program: Option<String>,
     /// Arguments after those of the command or of the package's program.
     #[serde(default)]
     pub args: Vec<String>,

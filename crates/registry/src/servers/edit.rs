@@ -16,6 +16,12 @@ pub struct NewServer {
     pub command: Vec<String>,
     /// Its package.
     pub package: Option<String>,
+    /// Packages beside it.
+    pub with: Vec<String>,
+    /// Its Python.
+    pub python: Option<String>,
+    /// Its program.
+    pub program: Option<String>,
     /// Arguments.
     pub args: Vec<String>,
     /// Variables.
@@ -219,11 +225,17 @@ impl NewServer {
         if let Some(package) = &self.package {
             table["package"] = value(package);
         }
+        for (name, word) in [("python", &self.python), ("program", &self.program)] {
+            if let Some(word) = word {
+                table[name] = value(word);
+            }
+        }
         let mut list = |name: &str, words: &[String]| {
             if !words.is_empty() {
                 table[name] = value(array(words));
             }
         };
+        list("with", &self.with);
         list("command", &self.command);
         list("args", &self.args);
         if !self.env.is_empty() {

@@ -71,6 +71,13 @@ impl Variables<'_> {
         let mut out = Expanded::default();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
+            // A dollar in front makes it a text: `$${` is `${`.
+            if let Some(before) = before.strip_suffix('$') {
+                out.text.push_str(before);
+                out.text.push_str("${");
+                rest = after;
+                continue;
+            }
             let (reference, after) = after
                 .split_once('}')
                 .ok_or_else(|| VariableError::Open(text.to_owned()))?;
@@ -152,6 +159,7 @@ mod tests {
         let text = |text: &str| known.expand(text).map(|out| out.text);
         for (written, wanted) in [
             ("plain $A {A}", "plain $A {A}"),
+            ("$${A} $${", "${A} ${"),
             ("a${A}b${A}", "a1b1"),
             ("${B:-x y}", "x y"),
             ("${A:-x}", "1"),
