@@ -86,6 +86,10 @@ enum Command {
     Artifacts(commands::artifacts::Artifacts),
     /// List the tools, or show one
     Tools(commands::tools::Tools),
+    /// Take the MCP servers of your clients behind the gate
+    Import(commands::import::Import),
+    /// Give the settings of your clients back as they were before an import
+    Restore(commands::import::Restore),
     /// Put an MCP server behind the gate
     Add(commands::add::Add),
     /// Take an MCP server away from the gate
@@ -234,6 +238,8 @@ pub fn main(environment: &Environment, args: &[OsString]) -> ExitCode {
         Command::Runs(runs) => commands::runs::run(environment, place, &runs),
         Command::Artifacts(artifacts) => commands::artifacts::run(environment, place, &artifacts),
         Command::Tools(tools) => commands::tools::run(environment, place, &tools),
+        Command::Import(import) => commands::import::run(environment, place, &import),
+        Command::Restore(args) => commands::import::run_restore(environment, place, &args),
         Command::Add(add) => commands::add::run(environment, place, &add),
         Command::Remove(remove) => commands::add::remove(environment, place, &remove),
         Command::Servers(servers) => commands::servers::run(environment, place, &servers),

@@ -8,6 +8,7 @@ use callgate_call::Fault;
 use callgate_client::ClientError;
 use callgate_exporters::otlp::TelemetryError;
 use callgate_gate::{CatalogError, TraceError};
+use callgate_importer::{ApplyError, RestoreError, RunId};
 use callgate_installer::{InstallError, LauncherError, SpecError};
 use callgate_registry::catalog::ToolError;
 use callgate_registry::config;
@@ -93,6 +94,9 @@ pub enum CommandError {
     /// A server without a package.
     #[error("server `{0}` has no package")]
     NoPackage(String),
+    /// Only one version of a package is installed.
+    #[error("no other version of the package of `{0}` is installed")]
+    NoEarlier(String),
     /// No name of a server.
     #[error("`{0}` is no name of a server: 1 to 32 letters, digits, `_` and `-`")]
     ServerName(String),
@@ -111,6 +115,27 @@ pub enum CommandError {
     /// The edited configuration does not parse.
     #[error(transparent)]
     Config(#[from] config::ParseError),
+    /// No client of this name.
+    #[error("there is no client {0}")]
+    UnknownClient(String),
+    /// Nothing was imported that could be taken back.
+    #[error("no import can be taken back")]
+    NoImport,
+    /// The settings were changed since.
+    #[error(
+        "nothing was given back: settings were changed since import {0}; `callgate restore {0} \
+         --force` gives them back all the same, and keeps what stands there now beside the backups"
+    )]
+    RestoreChanged(RunId),
+    /// An edit of a client's settings.
+    #[error(transparent)]
+    ClientEdit(#[from] callgate_importer::EditError),
+    /// Edits that are not carried out.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// Settings that are not given back.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     /// A server whose settings do not hold.
     #[error(transparent)]
     Server(#[from] ServerError),

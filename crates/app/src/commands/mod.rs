@@ -9,6 +9,7 @@ pub mod bridge_config;
 pub mod call;
 pub mod describe;
 pub mod doctor;
+pub mod import;
 pub mod index;
 pub mod lease;
 pub mod machina;

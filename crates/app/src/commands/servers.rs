@@ -4,6 +4,7 @@
 pub mod packages;
 pub mod place;
 pub mod review;
+mod update;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -54,6 +55,29 @@ enum ServersCommand {
         #[arg(long, conflicts_with = "show")]
         yes: bool,
     },
+    /// Install the packages of servers as callgate.lock has them, where they are not installed
+    Install {
+        /// Its name; all servers without one
+        name: Option<String>,
+    },
+    /// Install a newer version of a server, show what it defines otherwise, and change to it
+    Update {
+        /// Its name
+        name: String,
+        /// The version; the newest without one
+        version: Option<String>,
+        /// Agree without being asked
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Change back to the version of a server that was installed before
+    Rollback {
+        /// Its name
+        name: String,
+        /// Agree without being asked
+        #[arg(long)]
+        yes: bool,
+    },
     /// Allow a server to reach a host
     Allow {
         /// Its name
@@ -73,6 +97,13 @@ pub fn run(environment: &Environment, place: &Place, servers: &Servers) -> Done 
         Some(ServersCommand::Show { name }) => show_one(environment, &place, name),
         Some(ServersCommand::Trust { name, show, yes }) => {
             trust(environment, &place, name.as_deref(), *show, *yes)
+        }
+        Some(ServersCommand::Install { name }) => install(environment, &place, name.as_deref()),
+        Some(ServersCommand::Update { name, version, yes }) => {
+            update::update(environment, &place, (name, version.as_deref()), *yes)
+        }
+        Some(ServersCommand::Rollback { name, yes }) => {
+            update::rollback(environment, &place, name, *yes)
         }
         Some(ServersCommand::Allow { name, host, yes }) => {
             allow(environment, &place, name, host, *yes)
@@ -287,6 +318,25 @@ fn trust(
     }
     change.accept(&parts)?;
     show::say("pinned; a running gate follows within a second or two");
+    super::close(&parts);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn install(environment: &Environment, place: &Place, name: Option<&str>) -> Done {
+    let parts = super::open(environment, place)?;
+    let servers = match name {
+        Some(name) => vec![find(&parts, name)?],
+        None => configured(&parts)?,
+    };
+    let runtime = runtime()?;
+    for (server, locked) in servers {
+        let Some(package) = locked.as_ref().and_then(|locked| locked.package.as_ref()) else {
+            continue;
+        };
+        let is_new = runtime.block_on(packages::install_locked(&parts, &server, package))?;
+        let words = if is_new { "installed" } else { "is installed already" };
+        show::say(&format!("{}: {} {words}", server.name, package.spec));
+    }
     super::close(&parts);
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::lock::LockedServers;
+
 use toml_edit::{
     Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TomlError, Value, value,
 };
@@ -180,6 +182,27 @@ impl ConfigEdit {
             }
             None => clients.push(table),
         }
+        Ok(())
+    }
+
+    /// Adds a rule that asks before the tools of a lock that say they destroy something.
+    pub fn ask_before_destructive(&mut self, lock: &LockedServers) -> Result<(), EditError> {
+        let mut tools = Vec::new();
+        for server in lock.iter() {
+            for tool in &server.tools {
+                let hint = tool.definition.pointer("/annotations/destructiveHint");
+                if hint == Some(&serde_json::Value::Bool(true)) {
+                    tools.push(format!("{}/{}", server.name, tool.name));
+                }
+            }
+        }
+        if tools.is_empty() {
+            return Ok(());
+        }
+        let mut rule = Table::new();
+        rule["tools"] = value(array(&tools));
+        rule["decision"] = value("ask");
+        self.list("policy")?.push(rule);
         Ok(())
     }
 

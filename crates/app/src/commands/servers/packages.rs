@@ -110,7 +110,7 @@ fn progress_of(server: &str) -> impl Fn(InstallStage, &str) + Send + Sync {
 }
 
 /// An installation as the lock has it: its folder is written as a placeholder.
-fn locked(installed: &Installed, lock: &PackageLock) -> LockedPackage {
+pub fn locked(installed: &Installed, lock: &PackageLock) -> LockedPackage {
     let folder = &installed.folder;
     let placed = |path: &Path| match path.strip_prefix(folder) {
         Ok(rest) => Path::new(PACKAGE_PLACEHOLDER).join(rest),
