@@ -183,20 +183,26 @@ impl Confine {
 
 /// One bit says that there is a filter, so that no rules are 0.
 const FILTERED: u8 = 1;
+/// Two bits for the sockets.
+const SOCKETS: u8 = INET | LISTENING;
 const INET: u8 = 2;
+const LISTENING: u8 = 64;
 const FORKS: u8 = 4;
 const METADATA: u8 = 8;
 const EXEC_ONCE: u8 = 16;
 const EXEC_NEVER: u8 = 32;
-const LOCAL: u8 = 64;
-const LISTENING: u8 = 128;
+const ROUTE: u8 = 128;
 
 fn byte_of_rules(rules: Rules) -> u8 {
     let bit = |set: bool, bit: u8| if set { bit } else { 0 };
     FILTERED
-        | bit(rules.sockets == Sockets::Inet, INET)
-        | bit(rules.sockets == Sockets::Local, LOCAL)
-        | bit(rules.sockets == Sockets::Listening, LISTENING)
+        | match rules.sockets {
+            Sockets::None => 0,
+            Sockets::Inet => INET,
+            Sockets::Listening => LISTENING,
+            Sockets::Local => SOCKETS,
+        }
+        | bit(rules.route, ROUTE)
         | bit(rules.forks, FORKS)
         | bit(rules.metadata, METADATA)
         | match rules.execs {
@@ -209,12 +215,13 @@ fn byte_of_rules(rules: Rules) -> u8 {
 fn rules_of_byte(byte: u8) -> Rules {
     let has = |bit| byte & bit != 0;
     Rules {
-        sockets: match (has(INET), has(LISTENING), has(LOCAL)) {
-            (false, false, false) => Sockets::None,
-            (true, false, false) => Sockets::Inet,
-            (_, true, false) => Sockets::Listening,
-            (_, _, true) => Sockets::Local,
+        sockets: match (has(INET), has(LISTENING)) {
+            (false, false) => Sockets::None,
+            (true, false) => Sockets::Inet,
+            (false, true) => Sockets::Listening,
+            (true, true) => Sockets::Local,
         },
+        route: has(ROUTE),
         forks: has(FORKS),
         metadata: has(METADATA),
         execs: match (has(EXEC_ONCE), has(EXEC_NEVER)) {
@@ -240,12 +247,15 @@ mod tests {
             Sockets::Local,
         ] {
             for execs in [Execs::Any, Execs::Once, Execs::Never] {
-                for (forks, metadata) in [(false, true), (true, false), (true, true)] {
+                for (forks, metadata, route) in
+                    [(false, true, false), (true, false, true), (true, true, false)]
+                {
                     rules.push(Some(Rules {
                         sockets,
                         forks,
                         execs,
                         metadata,
+                        route,
                     }));
                 }
             }

@@ -153,6 +153,8 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
             Execs::Any
         },
         metadata,
+        // With no more than a loopback in its network there is nothing to learn by it.
+        route: needs.ipc != Ipc::None && namespaces & libc::CLONE_NEWNET != 0,
     };
     Confine {
         landlock: facts.landlock,

@@ -219,6 +219,7 @@ fn filter_denies() -> bool {
         forks: false,
         execs: Execs::Never,
         metadata: false,
+        route: false,
     };
     if kernel::filter(&filter::program(rules), false).is_err() {
         return false;
@@ -258,6 +259,7 @@ fn execs_once(socket: OwnedFd) -> io::Result<bool> {
         forks: true,
         execs: Execs::Once,
         metadata: false,
+        route: false,
     };
     let Some(listener) = kernel::filter(&filter::program(rules), true)? else {
         return Ok(false);
