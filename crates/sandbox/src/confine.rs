@@ -247,9 +247,11 @@ mod tests {
             Sockets::Local,
         ] {
             for execs in [Execs::Any, Execs::Once, Execs::Never] {
-                for (forks, metadata, route) in
-                    [(false, true, false), (true, false, true), (true, true, false)]
-                {
+                for (forks, metadata, route) in [
+                    (false, true, false),
+                    (true, false, true),
+                    (true, true, false),
+                ] {
                     rules.push(Some(Rules {
                         sockets,
                         forks,
