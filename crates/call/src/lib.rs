@@ -46,8 +46,8 @@ pub use order::{RunOrder, RunProxy};
 pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};
 pub use plan::{
-    Detail, Enforcement, Held, Ipc, Isolation, Level, Needs, Network, Plan, Planner, Roots,
-    TreeLimits,
+    Detail, Enforcement, FORWARDS_MAX, Held, Ipc, Isolation, Level, Needs, Network, Plan, Planner,
+    Roots, TreeLimits,
 };
 pub use redact::Redactor;
 pub use run::{

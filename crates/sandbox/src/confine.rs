@@ -17,6 +17,8 @@ pub(crate) struct Confine {
     pub no_tcp: bool,
     /// It has a way out of its private network.
     pub outlet: bool,
+    /// Ports of the loopback in its private network that somebody else serves.
+    pub forwards: Vec<u16>,
     /// The seccomp filter.
     pub filter: Option<Rules>,
     /// `CLONE_NEW…` flags of its own namespaces.
@@ -102,6 +104,11 @@ impl Confine {
         self.namespaces & flag.unsigned_abs() != 0
     }
 
+    /// The number of listeners that it makes in its network and gives away.
+    pub fn outlets(&self) -> usize {
+        usize::from(self.outlet) + self.forwards.len()
+    }
+
     /// True if it sees files or users otherwise than its nanny does.
     pub fn has_own_view(&self) -> bool {
         let own = libc::CLONE_NEWNS | libc::CLONE_NEWUSER;
@@ -117,6 +124,10 @@ impl Confine {
         }
         out.byte(u8::from(self.no_tcp));
         out.byte(u8::from(self.outlet));
+        out.number(self.forwards.len());
+        for port in &self.forwards {
+            out.u32(u32::from(*port));
+        }
         out.byte(self.filter.map_or(0, byte_of_rules));
         out.u32(self.namespaces);
         out.byte(u8::from(self.read_only));
@@ -145,6 +156,7 @@ impl Confine {
         let roots = from.list(root)?;
         let no_tcp = from.byte()? != 0;
         let outlet = from.byte()? != 0;
+        let forwards = from.list(|from| u16::try_from(from.number()?).ok())?;
         let filter = match from.byte()? {
             0 => None,
             byte => Some(rules_of_byte(byte)),
@@ -166,6 +178,7 @@ impl Confine {
             roots,
             no_tcp,
             outlet,
+            forwards,
             filter,
             namespaces,
             read_only,
@@ -278,6 +291,7 @@ mod tests {
                 ],
                 no_tcp: true,
                 outlet: true,
+                forwards: vec![1, 5432, u16::MAX],
                 filter,
                 namespaces: 0x6000_0000,
                 read_only: true,

@@ -244,7 +244,8 @@ fn exec_once_works() -> io::Result<bool> {
         }
         Fork::Parent(pid) => {
             drop(theirs);
-            if let Ok((_, Some(listener))) = kernel::receive_with(ours.as_fd(), &mut [0]) {
+            let handed = kernel::receive_with(ours.as_fd(), &mut [0]);
+            if let Some(listener) = handed.ok().and_then(|(_, mut all)| all.pop()) {
                 wait::readable(&[listener.as_fd()], None);
                 let _ = kernel::permit(&listener);
             }
