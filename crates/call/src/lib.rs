@@ -21,6 +21,7 @@ mod run;
 mod runner;
 mod scope;
 mod secrets;
+mod server;
 mod shelf;
 mod slots;
 mod spelling;
@@ -46,8 +47,8 @@ pub use order::{RunOrder, RunProxy};
 pub use origin::{Origin, OriginSource, PackOrigin};
 pub use outcome::{Outcome, Output};
 pub use plan::{
-    Detail, Enforcement, Held, Ipc, Isolation, Level, Needs, Network, Plan, Planner, Roots,
-    TreeLimits,
+    Detail, Enforcement, FORWARDS_MAX, Held, Ipc, Isolation, Level, Needs, Network, Plan, Planner,
+    Roots, TreeLimits,
 };
 pub use redact::Redactor;
 pub use run::{
@@ -60,6 +61,7 @@ pub use runner::{
 };
 pub use scope::{BearerToken, ClientScope, Scope, fits, fits_any, idle_only_words, names_tool};
 pub use secrets::Secrets;
+pub use server::{ServerControl, ServerProcess, ServerStatus};
 pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};
 pub use tokio_util::sync::CancellationToken as Cancel;

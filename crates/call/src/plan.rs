@@ -50,6 +50,10 @@ pub struct Needs {
     pub roots: Option<Roots>,
     /// Whom it may reach.
     pub network: Network,
+    /// Ports of the loopback in its own network that lead to a host and port elsewhere, whatever
+    /// protocol is spoken: `(5432, "db.example.com:5432")`. At most [`FORWARDS_MAX`], each port
+    /// once. Of no effect beside [`Network::Any`].
+    pub forwards: Vec<(u16, String)>,
     /// Runs even where a promise cannot be kept; recorded as an override.
     pub unsafe_execution: bool,
     /// Not confined at all; recorded as an override.
@@ -66,6 +70,9 @@ pub struct Needs {
     /// owner's home. Where the machine can not do that, what is in them is refused as usual.
     pub covered: Vec<PathBuf>,
 }
+
+/// Ports that can be forwarded for one tool.
+pub const FORWARDS_MAX: usize = 16;
 
 /// The means by which a tool's processes talk to each other beyond pipes, as far as the machine
 /// can make them private.
@@ -116,6 +123,16 @@ impl Needs {
             writes: narrowed(&self.writes, write),
             roots: Some(roots.clone()),
             ..self.clone()
+        }
+    }
+
+    /// The ports that are forwarded after all: a promise outranks what the tool declares.
+    #[must_use]
+    pub fn forwarded(&self) -> &[(u16, String)] {
+        let has_own_network = *self.reach() != Network::Any;
+        match has_own_network && !self.guarantees.requires(Guarantee::NoNetwork) {
+            true => &self.forwards,
+            false => &[],
         }
     }
 

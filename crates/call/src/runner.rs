@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Call, ConfinementHint, Fault, Guarantee, Held, Output, Plan, Tool};
+use crate::{Call, ConfinementHint, Fault, Guarantee, Held, Output, Plan, ServerControl, Tool};
 
 /// One admitted call on its way to a runner.
 #[derive(Clone, Copy)]
@@ -92,6 +92,11 @@ pub trait Runner: Send + Sync {
 
     /// What its workers are doing, where it has some.
     fn load(&self) -> Option<Load> {
+        None
+    }
+
+    /// The server of somebody else that has the tool, where one has.
+    fn server(&self) -> Option<&dyn ServerControl> {
         None
     }
 

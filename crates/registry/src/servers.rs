@@ -334,7 +334,10 @@ fn settings(
 /// Puts the folders of a package in front of `PATH`.
 fn put_first_in_path(env: &mut [(OsString, OsString)], folder: &Path, package: &LockedPackage) {
     let folder = folder.to_string_lossy();
-    let folders = package.path.iter().map(|path| path.replace(PACKAGE_PLACEHOLDER, &folder));
+    let folders = package
+        .path
+        .iter()
+        .map(|path| path.replace(PACKAGE_PLACEHOLDER, &folder));
     let first: Vec<String> = folders.collect();
     for (_, path) in env.iter_mut().filter(|(name, _)| name == "PATH") {
         let mut all = OsString::from(first.join(":"));

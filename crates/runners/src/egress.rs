@@ -56,12 +56,12 @@ impl Egress {
     /// Serves `listener`, which is already listening.
     fn start(
         listener: std::net::TcpListener,
-        allowed: Arc<Allowed>,
+        destination: Destination,
         watch: Watch,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let door = Door { allowed, watch };
+        let door = Door { destination, watch };
         let undecided = Arc::default();
         let task = tokio::spawn(serve(listener, door, Arc::clone(&undecided)));
         Ok(Self { task, undecided })
@@ -102,9 +102,50 @@ impl Drop for Undecided {
     }
 }
 
+/// The place that a listener leads to.
+#[derive(Clone, Debug)]
+enum Destination {
+    /// What each client asks for as that of a proxy, if it is allowed.
+    Asked(Arc<Allowed>),
+    /// One host and port, whatever a client says.
+    Fixed(Arc<Forward>),
+}
+
+/// A host and port that a listener leads to.
+#[derive(Debug)]
+struct Forward {
+    host: String,
+    port: u16,
+    /// What the host may turn out to be.
+    allowed: Allowed,
+}
+
+impl Destination {
+    /// Reads a target as the owner wrote it: `db.example.com:5432`.
+    fn fixed(target: &str) -> Result<Self, String> {
+        let allowed = Allowed::parse(&[target.to_owned()])?;
+        let (host, port) = authority(target, None)
+            .filter(|(host, _)| !host.contains('*'))
+            .ok_or_else(|| format!("forward: `{target}` is not one host with one port"))?;
+        let forward = Forward {
+            host,
+            port,
+            allowed,
+        };
+        Ok(Self::Fixed(Arc::new(forward)))
+    }
+
+    fn allowed(&self) -> &Allowed {
+        match self {
+            Self::Asked(allowed) => allowed,
+            Self::Fixed(forward) => &forward.allowed,
+        }
+    }
+}
+
 #[derive(Clone)]
 struct Door {
-    allowed: Arc<Allowed>,
+    destination: Destination,
     watch: Watch,
 }
 
@@ -133,7 +174,26 @@ async fn serve(listener: TcpListener, door: Door, undecided: Arc<AtomicUsize>) {
 
 impl Door {
     /// One connection, from its head to its end.
-    async fn attend(&self, mut client: TcpStream, undecided: Undecided) {
+    async fn attend(&self, client: TcpStream, undecided: Undecided) {
+        match &self.destination {
+            Destination::Asked(_) => self.attend_proxy(client, undecided).await,
+            Destination::Fixed(forward) => self.attend_forward(forward, client, undecided).await,
+        }
+    }
+
+    /// One connection to a forwarded port. A host that can not be reached shows as a connection
+    /// that is closed at once.
+    async fn attend_forward(&self, forward: &Forward, client: TcpStream, undecided: Undecided) {
+        let opened = self.connect(&forward.host, forward.port).await;
+        let opened = opened.inspect_err(|refusal| (self.watch)(refusal));
+        drop(undecided);
+        if let Ok(host) = opened {
+            let _ = client.set_nodelay(true);
+            carry(client, host).await;
+        }
+    }
+
+    async fn attend_proxy(&self, mut client: TcpStream, undecided: Undecided) {
         let told = |refusal: &Refusal| (self.watch)(refusal);
         let heard = self.hear(&mut client).await.inspect_err(told);
         drop(undecided);
@@ -167,7 +227,9 @@ impl Door {
             .await
             .map_err(|_| Refusal::BadRequest("the request's head did not come in time"))??;
         let wanted = Wanted::read(&head)?;
-        self.allowed.check_host(&wanted.host, wanted.port)?;
+        self.destination
+            .allowed()
+            .check_host(&wanted.host, wanted.port)?;
         Ok(wanted)
     }
 
@@ -182,7 +244,8 @@ impl Door {
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
         let addresses = resolve(host, port).await?;
         for address in &addresses {
-            self.allowed.check_address(host, address.ip(), port)?;
+            let allowed = self.destination.allowed();
+            allowed.check_address(host, address.ip(), port)?;
         }
         let unreachable = |reason: String| Refusal::Unreachable {
             host: host.to_owned(),
@@ -441,7 +504,7 @@ mod tests {
             Arc::new(move |refusal: &Refusal| seen.lock().unwrap().push(refusal.clone()))
         };
         let allowed = Arc::new(Allowed::parse(entries).unwrap());
-        let egress = Egress::start(listener, allowed, watch).unwrap();
+        let egress = Egress::start(listener, Destination::Asked(allowed), watch).unwrap();
         (address, egress, seen)
     }
 

@@ -31,7 +31,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use callgate_call::{Fault, Job, Load, Needs, Output, Progress, RunFuture, Runner, Secrets};
+use callgate_call::{
+    Fault, Job, Load, Needs, Output, Progress, RunFuture, Runner, Secrets, ServerControl,
+    ServerProcess, ServerStatus,
+};
 use callgate_sandbox::Spawner;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -515,6 +518,10 @@ impl Runner for UpstreamRunner {
     fn is_hidden(&self) -> bool {
         self.upstream.refuses(&self.tool)
     }
+
+    fn server(&self) -> Option<&dyn ServerControl> {
+        Some(&*self.upstream)
+    }
 }
 
 impl Upstream {
@@ -555,5 +562,41 @@ impl Upstream {
             refused_tools: refused.unwrap_or_default(),
             relists: self.parts.relists.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl ServerControl for Upstream {
+    fn status(&self) -> ServerStatus {
+        let status = Self::status(self);
+        let wait = match status.state {
+            UpstreamState::Backoff(wait) | UpstreamState::CrashLoop(wait) => Some(wait),
+            UpstreamState::Cold | UpstreamState::Starting | UpstreamState::Ready => None,
+        };
+        let processes = status.processes.into_iter().map(|process| ServerProcess {
+            pid: process.pid,
+            is_ready: process.is_ready,
+            in_flight: process.in_flight,
+            caller: process.caller,
+            session: process.session,
+        });
+        ServerStatus {
+            name: self.name().to_owned(),
+            state: status.state.as_str(),
+            wait_ms: wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            processes: processes.collect(),
+            starts: status.starts,
+            crashes: status.crashes,
+            last_exit: status.last_exit,
+            refused_tools: status.refused_tools,
+            dropped: status.dropped,
+        }
+    }
+
+    fn log(&self) -> String {
+        Self::log(self)
+    }
+
+    fn stop(&self) {
+        Self::stop(self);
     }
 }

@@ -12,6 +12,7 @@ mod support;
 
 mod container;
 mod executor;
+mod forwards;
 mod isolation;
 mod node;
 mod pool;

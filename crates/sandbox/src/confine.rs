@@ -17,6 +17,8 @@ pub(crate) struct Confine {
     pub no_tcp: bool,
     /// It has a way out of its private network.
     pub outlet: bool,
+    /// Ports of the loopback in its private network that somebody else serves.
+    pub forwards: Vec<u16>,
     /// The seccomp filter.
     pub filter: Option<Rules>,
     /// `CLONE_NEW…` flags of its own namespaces.
@@ -102,6 +104,11 @@ impl Confine {
         self.namespaces & flag.unsigned_abs() != 0
     }
 
+    /// The number of listeners that it makes in its network and gives away.
+    pub fn outlets(&self) -> usize {
+        usize::from(self.outlet) + self.forwards.len()
+    }
+
     /// True if it sees files or users otherwise than its nanny does.
     pub fn has_own_view(&self) -> bool {
         let own = libc::CLONE_NEWNS | libc::CLONE_NEWUSER;
@@ -117,6 +124,10 @@ impl Confine {
         }
         out.byte(u8::from(self.no_tcp));
         out.byte(u8::from(self.outlet));
+        out.number(self.forwards.len());
+        for port in &self.forwards {
+            out.u32(u32::from(*port));
+        }
         out.byte(self.filter.map_or(0, byte_of_rules));
         out.u32(self.namespaces);
         out.byte(u8::from(self.read_only));
@@ -145,6 +156,7 @@ impl Confine {
         let roots = from.list(root)?;
         let no_tcp = from.byte()? != 0;
         let outlet = from.byte()? != 0;
+        let forwards = from.list(|from| u16::try_from(from.number()?).ok())?;
         let filter = match from.byte()? {
             0 => None,
             byte => Some(rules_of_byte(byte)),
@@ -166,6 +178,7 @@ impl Confine {
             roots,
             no_tcp,
             outlet,
+            forwards,
             filter,
             namespaces,
             read_only,
@@ -183,20 +196,26 @@ impl Confine {
 
 /// One bit says that there is a filter, so that no rules are 0.
 const FILTERED: u8 = 1;
+/// Two bits for the sockets.
+const SOCKETS: u8 = INET | LISTENING;
 const INET: u8 = 2;
+const LISTENING: u8 = 64;
 const FORKS: u8 = 4;
 const METADATA: u8 = 8;
 const EXEC_ONCE: u8 = 16;
 const EXEC_NEVER: u8 = 32;
-const LOCAL: u8 = 64;
-const LISTENING: u8 = 128;
+const ROUTE: u8 = 128;
 
 fn byte_of_rules(rules: Rules) -> u8 {
     let bit = |set: bool, bit: u8| if set { bit } else { 0 };
     FILTERED
-        | bit(rules.sockets == Sockets::Inet, INET)
-        | bit(rules.sockets == Sockets::Local, LOCAL)
-        | bit(rules.sockets == Sockets::Listening, LISTENING)
+        | match rules.sockets {
+            Sockets::None => 0,
+            Sockets::Inet => INET,
+            Sockets::Listening => LISTENING,
+            Sockets::Local => SOCKETS,
+        }
+        | bit(rules.route, ROUTE)
         | bit(rules.forks, FORKS)
         | bit(rules.metadata, METADATA)
         | match rules.execs {
@@ -209,12 +228,13 @@ fn byte_of_rules(rules: Rules) -> u8 {
 fn rules_of_byte(byte: u8) -> Rules {
     let has = |bit| byte & bit != 0;
     Rules {
-        sockets: match (has(INET), has(LISTENING), has(LOCAL)) {
-            (false, false, false) => Sockets::None,
-            (true, false, false) => Sockets::Inet,
-            (_, true, false) => Sockets::Listening,
-            (_, _, true) => Sockets::Local,
+        sockets: match (has(INET), has(LISTENING)) {
+            (false, false) => Sockets::None,
+            (true, false) => Sockets::Inet,
+            (false, true) => Sockets::Listening,
+            (true, true) => Sockets::Local,
         },
+        route: has(ROUTE),
         forks: has(FORKS),
         metadata: has(METADATA),
         execs: match (has(EXEC_ONCE), has(EXEC_NEVER)) {
@@ -240,12 +260,17 @@ mod tests {
             Sockets::Local,
         ] {
             for execs in [Execs::Any, Execs::Once, Execs::Never] {
-                for (forks, metadata) in [(false, true), (true, false), (true, true)] {
+                for (forks, metadata, route) in [
+                    (false, true, false),
+                    (true, false, true),
+                    (true, true, false),
+                ] {
                     rules.push(Some(Rules {
                         sockets,
                         forks,
                         execs,
                         metadata,
+                        route,
                     }));
                 }
             }
@@ -266,6 +291,7 @@ mod tests {
                 ],
                 no_tcp: true,
                 outlet: true,
+                forwards: vec![1, 5432, u16::MAX],
                 filter,
                 namespaces: 0x6000_0000,
                 read_only: true,

@@ -22,6 +22,7 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use rustix::thread::{Gid, Uid};
 
 use crate::confine::Identity;
+use crate::message::OUTLETS_MAX;
 
 /// Installs a filter. With `listens` the kernel asks whoever has the descriptor about the
 /// calls that the program marks so.
@@ -64,10 +65,18 @@ pub(crate) fn send_with(
     bytes: &[u8],
     fd: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    send_with_all(socket, bytes, &[fd])
+}
+
+/// Sends some bytes and descriptors, at most `OUTLETS_MAX`. Takes no memory.
+pub(crate) fn send_with_all(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    rights: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(OUTLETS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let rights = [fd];
-    if !control.push(SendAncillaryMessage::ScmRights(&rights)) {
+    if !control.push(SendAncillaryMessage::ScmRights(rights)) {
         return Err(Errno::MSGSIZE.into());
     }
     let flags = SendFlags::NOSIGNAL;
@@ -75,20 +84,20 @@ pub(crate) fn send_with(
     Ok(())
 }
 
-/// Receives bytes, and the last descriptor that came with them. The kernel reads no further
-/// than what a descriptor came with.
+/// Receives bytes, and the descriptors that came with them, at most `OUTLETS_MAX`. The kernel
+/// reads no further than what descriptors came with.
 pub(crate) fn receive_with(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
-) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(OUTLETS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
     let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
-    let mut found = None;
+    let mut found = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            found = rights.last();
+            found.extend(rights);
         }
     }
     Ok((got.bytes, found))

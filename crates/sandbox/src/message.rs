@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use callgate_call::FORWARDS_MAX;
+
 use crate::confine::Confine;
 use crate::gate::facts::Cgroup;
 use crate::spec::{Folder, FolderIdentity, Limits, Spec, Stdio};
@@ -18,6 +20,9 @@ pub(crate) const ORDER_BYTES_MAX: usize = 1024 * 1024;
 /// The most descriptors one child may be handed, its leash included: what fits into one
 /// message of the kernel (253) and leaves room.
 pub(crate) const DESCRIPTORS_MAX: usize = 64;
+
+/// The most listeners that one child gives away: its way to its hosts, and forwarded ports.
+pub(crate) const OUTLETS_MAX: usize = 1 + FORWARDS_MAX;
 
 /// What the packet to the spawner says beside carrying descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -549,6 +554,7 @@ mod tests {
             }],
             no_tcp: true,
             outlet: false,
+            forwards: vec![5432],
             filter: None,
             namespaces: 0x2000_0000,
             read_only: true,

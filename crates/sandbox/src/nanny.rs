@@ -468,16 +468,18 @@ impl Nanny<'_> {
     }
 
     fn report_start(&self, start: &mut Start) {
-        match (before_exec::read_report(&start.bytes), start.outlet.take()) {
-            (Some((pid, None)), Some(outlet)) => {
+        let outlets = std::mem::take(&mut start.outlets);
+        match before_exec::read_report(&start.bytes) {
+            Some((pid, None)) if !outlets.is_empty() => {
                 let report = Report::Started { pid }.to_bytes();
+                let outlets: Vec<_> = outlets.iter().map(std::os::fd::AsFd::as_fd).collect();
                 // As below.
-                let _ = kernel::send_with(self.leash.as_fd(), &report, outlet.as_fd());
+                let _ = kernel::send_with_all(self.leash.as_fd(), &report, &outlets);
             }
-            (Some((pid, None)), None) => self.report(Report::Started { pid }),
-            (Some((_, Some((stage, errno)))), _) => self.report(Report::Failed { stage, errno }),
+            Some((pid, None)) => self.report(Report::Started { pid }),
+            Some((_, Some((stage, errno)))) => self.report(Report::Failed { stage, errno }),
             // Killed before it could speak: to the gate, a child that was lost.
-            (None, _) => {}
+            None => {}
         }
     }
 
@@ -528,8 +530,8 @@ struct Start {
     bytes: Vec<u8>,
     /// Where the kernel asks about its first exec.
     listener: Option<OwnedFd>,
-    /// Its way out, on its way to the gate.
-    outlet: Option<OwnedFd>,
+    /// Its ways out, on their way to the gate.
+    outlets: Vec<OwnedFd>,
 }
 
 impl Start {
@@ -538,7 +540,7 @@ impl Start {
             socket: Some(socket),
             bytes: Vec::new(),
             listener: None,
-            outlet: None,
+            outlets: Vec::new(),
         }
     }
 
@@ -554,12 +556,12 @@ impl Start {
                 self.listener = None;
                 true
             }
-            Ok((read, handed)) => {
+            Ok((read, mut handed)) => {
                 self.bytes.extend_from_slice(&buffer[..read]);
-                match (handed, self.bytes.last()) {
-                    (None, _) => {}
-                    (outlet, Some(&before_exec::OUTLET)) => self.outlet = outlet,
-                    (listener, _) => self.listener = listener,
+                match (handed.is_empty(), self.bytes.last()) {
+                    (true, _) => {}
+                    (false, Some(&before_exec::OUTLET)) => self.outlets.append(&mut handed),
+                    (false, _) => self.listener = handed.pop(),
                 }
                 false
             }

@@ -616,3 +616,81 @@ END"#,
         std::fs::remove_dir_all(folder).unwrap();
     }
 }
+
+/// What servers of other people ask of a machine at their start. With `Ipc::Private` and some
+/// files to read Node knows its memory, processors and interfaces, and Python can make locks that
+/// processes share; neither sees processes, interfaces or shared memory of others.
+#[tokio::test]
+async fn runtimes_find_what_they_ask_for() {
+    let node = "const os = require('os');
+        const names = Object.keys(os.networkInterfaces());
+        const told = [
+            process.memoryUsage().rss > 0,
+            os.cpus().length > 0 && os.availableParallelism() > 0,
+            os.totalmem() > 0 && os.freemem() > 0,
+            names.every((name) => name === 'lo'),
+            require('fs').readdirSync('/proc').filter((name) => name > 0).length < 4,
+        ];
+        console.log(told.join(' '));";
+    let python = "import multiprocessing, os, socket
+def child(lock, number):
+    with lock:
+        number.value += 1
+lock, number = multiprocessing.Lock(), multiprocessing.Value('i', 0)
+all = [multiprocessing.Process(target=child, args=(lock, number)) for _ in range(3)]
+[one.start() for one in all], [one.join() for one in all]
+families = []
+for protocol in range(22):
+    try:
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+        families.append(protocol)
+    except OSError:
+        pass
+try:
+    names = [name for _, name in socket.if_nameindex()]
+except OSError:
+    names = None
+print(number.value, names, families, os.cpu_count() > 0)";
+    let reads = ["/sys/devices/system/cpu", "/sys/fs/cgroup"].map(PathBuf::from);
+    for trees in BOTH {
+        let spawner = spawner(trees);
+        let facts = spawner.facts();
+        if !(facts.mount_namespace && facts.net_namespace && facts.pid_namespace) {
+            eprintln!("{trees:?}: {facts:?}");
+            continue;
+        }
+        for (network, wanted) in [
+            (Network::None, "3 ['lo'] [0] True"),
+            (
+                Network::Hosts(vec!["host.test:443".to_owned()]),
+                "3 ['lo'] [0] True",
+            ),
+            (Network::Any, "3 None [] True"),
+        ] {
+            let (cwd, is_private) = (folder(), network != Network::Any);
+            let needs = Needs {
+                ipc: Ipc::Private,
+                network,
+                reads: reads.to_vec(),
+                ..writes(std::slice::from_ref(&cwd))
+            };
+            if is_private {
+                let spec = command(&["node", "-e", node], &cwd, &needs);
+                let (text, exit) = run(&spawner, spec).await;
+                let wanted = ("true true true true true", Ending::Code(0));
+                assert_eq!((text.trim(), exit.ending), wanted, "{trees:?}");
+            }
+            let spec = command(&["/usr/bin/python3", "-I", "-c", python], &cwd, &needs);
+            let (text, _) = run(&spawner, spec).await;
+            assert_eq!(text.trim(), wanted, "{trees:?}");
+            std::fs::remove_dir_all(cwd).unwrap();
+        }
+    }
+    // Without means of their own to talk they are told nothing.
+    let text = said(
+        "/usr/bin/python3 -c 'import socket; socket.socket(16, 3, 0)' 2>&1",
+        &writes(&[]),
+    )
+    .await;
+    assert!(text.contains("PermissionError"), "{text}");
+}

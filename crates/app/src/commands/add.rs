@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use callgate_installer::{
-    Launcher, PackageProgram, PackageRequest, PackageSpec, parse_launcher,
-};
+use callgate_installer::{Launcher, PackageProgram, PackageRequest, PackageSpec, parse_launcher};
 use callgate_registry::config;
 use callgate_registry::environment::Environment;
 use callgate_registry::lock::LockedServer;
@@ -157,7 +155,9 @@ pub async fn install_and_list(
     show::data(&server.text());
     let config = config::parse(&change.config.text())?;
     let added = config.servers.iter().find(|one| one.name == server.name);
-    let added = added.ok_or_else(|| CommandError::NoServer(server.name.clone()))?.clone();
+    let added = added
+        .ok_or_else(|| CommandError::NoServer(server.name.clone()))?
+        .clone();
     let pinned = LockedServer {
         name: server.name.clone(),
         package,
@@ -190,10 +190,12 @@ pub fn read_command(
             server.args.clone_from(&launch.args);
             PackageRequest::from(&launch)
         }
-        Launcher::Shell(line) => return match line.words {
-            Some(words) => read_command(name, &words),
-            None => Err(CommandError::ShellLine(line.line)),
-        },
+        Launcher::Shell(line) => {
+            return match line.words {
+                Some(words) => read_command(name, &words),
+                None => Err(CommandError::ShellLine(line.line)),
+            };
+        }
         Launcher::Docker(_) => return Err(CommandError::DockerRun),
         Launcher::Pypi(_) | Launcher::Plain => {
             server.command = command.to_vec();
@@ -215,7 +217,11 @@ fn absolute(environment: &Environment, path: &str) -> String {
     if path.starts_with('~') || Path::new(path).is_absolute() {
         return path.to_owned();
     }
-    environment.current_dir.join(path).to_string_lossy().into_owned()
+    environment
+        .current_dir
+        .join(path)
+        .to_string_lossy()
+        .into_owned()
 }
 
 pub fn remove(environment: &Environment, place: &Place, remove: &Remove) -> Done {

@@ -114,10 +114,15 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     if import.dry_run {
         let way = wanted_way(import)?.unwrap_or(Way::Replace);
         let edits = edits(environment, &place, &found, &plan.planned, way)?;
-        edits.iter().for_each(|edit| show::data(&visible_lines(&edit.diff())));
+        edits
+            .iter()
+            .for_each(|edit| show::data(&visible_lines(&edit.diff())));
         return Ok(ExitCode::SUCCESS);
     }
-    if !confirm("Install and start these servers once, confined, to see what they define?", import.yes)? {
+    if !confirm(
+        "Install and start these servers once, confined, to see what they define?",
+        import.yes,
+    )? {
         show::say("nothing was changed");
         return Ok(ExitCode::FAILURE);
     }
@@ -130,19 +135,28 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     for server in listed.values() {
         review::show(&server.name, server, &changes(None, server), place.json);
     }
-    let question = format!("Serve {} servers and pin their {count} tools?", plan.planned.len());
+    let question = format!(
+        "Serve {} servers and pin their {count} tools?",
+        plan.planned.len()
+    );
     if !confirm(&question, import.yes)? {
         show::say("nothing was changed");
         return Ok(ExitCode::FAILURE);
     }
-    listed.into_values().for_each(|server| change.lock.put(server));
+    listed
+        .into_values()
+        .for_each(|server| change.lock.put(server));
     if import.ask_destructive {
         change.config.ask_before_destructive(&change.lock)?;
     }
     change.accept(&parts)?;
     let way = match wanted_way(import)? {
         Some(way) => Some(way),
-        None if confirm("Replace them in your clients by one entry for the gate?", import.yes)? => {
+        None if confirm(
+            "Replace them in your clients by one entry for the gate?",
+            import.yes,
+        )? =>
+        {
             Some(Way::Replace)
         }
         None => None,
@@ -180,20 +194,27 @@ fn wanted_way(import: &Import) -> Result<Option<Way>, CommandError> {
 
 fn check_clients(names: &[String]) -> Result<(), CommandError> {
     let known = client_names();
-    let unknown = names.iter().find(|name| known.iter().all(|client| client.id != **name));
+    let unknown = names
+        .iter()
+        .find(|name| known.iter().all(|client| client.id != **name));
     match unknown {
         None => Ok(()),
         Some(name) => {
             let near = callgate_registry::suggest::question(name, known.iter().map(|one| one.id));
             let all: Vec<&str> = known.iter().map(|client| client.id).collect();
-            Err(CommandError::UnknownClient(format!("`{name}`{near}; known: {}", all.join(", "))))
+            Err(CommandError::UnknownClient(format!(
+                "`{name}`{near}; known: {}",
+                all.join(", ")
+            )))
         }
     }
 }
 
 fn home(environment: &Environment) -> Result<Home, CommandError> {
     let home = environment.folder("HOME").map(Path::to_owned);
-    let home = home.or_else(|| environment.user_home()).ok_or(CommandError::NoHome)?;
+    let home = home
+        .or_else(|| environment.user_home())
+        .ok_or(CommandError::NoHome)?;
     let config = environment.folder("XDG_CONFIG_HOME").map(Path::to_owned);
     Ok(Home {
         config: config.unwrap_or_else(|| home.join(".config")),
@@ -238,9 +259,9 @@ fn show_plan(plan: &plan::Plan, found: &[Found], as_json: bool) {
                 "is_new": planned.is_new,
             })
         });
-        let left = plan.skipped.iter().map(|skipped| {
-            json!({ "client": skipped.client, "name": skipped.name, "why": skipped.why })
-        });
+        let left = plan.skipped.iter().map(
+            |skipped| json!({ "client": skipped.client, "name": skipped.name, "why": skipped.why }),
+        );
         show::json(&json!({
             "servers": rows.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>(),
             "not_carried": plan.remarks,
@@ -254,7 +275,12 @@ fn show_plan(plan: &plan::Plan, found: &[Found], as_json: bool) {
             let names: Vec<&str> = planned.secrets.iter().map(|(name, _)| &**name).collect();
             vec![
                 planned.server.name.clone(),
-                planned.clients.iter().cloned().collect::<Vec<_>>().join(" "),
+                planned
+                    .clients
+                    .iter()
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join(" "),
                 planned.runs.clone(),
                 planned.server.preset.unwrap_or("base").to_owned(),
                 planned.why.to_owned(),
@@ -262,7 +288,14 @@ fn show_plan(plan: &plan::Plan, found: &[Found], as_json: bool) {
             ]
         })
         .collect();
-    let head = ["SERVER", "FROM", "WILL RUN", "PRESET", "BECAUSE", "SECRETS KEPT AS"];
+    let head = [
+        "SERVER",
+        "FROM",
+        "WILL RUN",
+        "PRESET",
+        "BECAUSE",
+        "SECRETS KEPT AS",
+    ];
     show::table_or(&head, &rows, "no servers that can be imported");
     for Skipped { client, name, why } in &plan.skipped {
         show::warn(&format!("{client}: `{name}` stays where it is: {why}"));
@@ -272,7 +305,10 @@ fn show_plan(plan: &plan::Plan, found: &[Found], as_json: bool) {
     }
     for Found { file, settings } in found {
         for problem in &settings.problems {
-            let words = format!("{}: {}: {}", file.client_name, problem.pointer, problem.text);
+            let words = format!(
+                "{}: {}: {}",
+                file.client_name, problem.pointer, problem.text
+            );
             match problem.severity {
                 Severity::Error => show::warn(&words),
                 Severity::Note => show::say(&words),
@@ -290,7 +326,13 @@ fn install_all(
 ) -> Result<BTreeMap<String, LockedServer>, CommandError> {
     let runtime = runtime()?;
     let mut listed = BTreeMap::new();
-    for Planned { server, request, is_new, .. } in planned {
+    for Planned {
+        server,
+        request,
+        is_new,
+        ..
+    } in planned
+    {
         if !is_new {
             continue;
         }
@@ -303,7 +345,11 @@ fn install_all(
                     package = Some(installed);
                 }
                 Err(error) => {
-                    show::warn(&format!("{}: not installed: {}", server.name, chain(&error)));
+                    show::warn(&format!(
+                        "{}: not installed: {}",
+                        server.name,
+                        chain(&error)
+                    ));
                     server.package = Some(request.spec.to_string());
                     server.disabled = true;
                 }
@@ -326,7 +372,11 @@ fn install_all(
         match runtime.block_on(review::look(parts, &config, added, Some(&pinned))) {
             Ok(locked) => drop(listed.insert(server.name.clone(), locked)),
             Err(error) => {
-                show::warn(&format!("{}; it is not served until `callgate servers trust {}` works", chain(&error), server.name));
+                show::warn(&format!(
+                    "{}; it is not served until `callgate servers trust {}` works",
+                    chain(&error),
+                    server.name
+                ));
                 change.lock.put(pinned);
             }
         }
@@ -339,7 +389,10 @@ fn set_clients(change: &mut ServersChange, planned: &[Planned]) -> Result<(), Co
     let mut clients: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for planned in planned {
         for client in &planned.clients {
-            clients.entry(client).or_default().push(planned.server.name.clone());
+            clients
+                .entry(client)
+                .or_default()
+                .push(planned.server.name.clone());
         }
     }
     for (client, servers) in clients {
@@ -392,7 +445,9 @@ fn own_entry(
     };
     let paths = place.paths(environment)?;
     let mut args = vec!["mcp".to_owned(), "--client".to_owned(), client.to_owned()];
-    let usual = environment.user_home().map(|home| home.join(".config/callgate"));
+    let usual = environment
+        .user_home()
+        .map(|home| home.join(".config/callgate"));
     if usual.is_none_or(|usual| usual != paths.workspace) {
         args.extend(["--workspace".to_owned(), text(&paths.workspace)?]);
     }
@@ -425,7 +480,11 @@ pub fn run_restore(environment: &Environment, place: &Place, args: &Restore) -> 
                 vec![run.id.to_string(), run.made_at.clone(), files.join(" ")]
             })
             .collect();
-        show::table_or(&["IMPORT", "AT", "FILES"], &rows, "no imports can be taken back");
+        show::table_or(
+            &["IMPORT", "AT", "FILES"],
+            &rows,
+            "no imports can be taken back",
+        );
         return Ok(ExitCode::SUCCESS);
     }
     let newest = all.last().map(|run| run.id);
@@ -440,12 +499,17 @@ pub fn run_restore(environment: &Environment, place: &Place, args: &Restore) -> 
             for file in restored {
                 show::say(&format!("restored {}", file.path.display()));
             }
-            show::say("the servers stay behind the gate too: `callgate remove NAME` takes one away");
+            show::say(
+                "the servers stay behind the gate too: `callgate remove NAME` takes one away",
+            );
             Ok(ExitCode::SUCCESS)
         }
         Err(RestoreError::Changed { run, conflicts }) => {
             for conflict in &conflicts {
-                show::say(&format!("{}\nchanged by the import:", conflict.path.display()));
+                show::say(&format!(
+                    "{}\nchanged by the import:",
+                    conflict.path.display()
+                ));
                 show::data(&visible_lines(&conflict.by_run));
                 show::say("changed since:");
                 show::data(&visible_lines(&conflict.since));

@@ -334,7 +334,11 @@ fn install(environment: &Environment, place: &Place, name: Option<&str>) -> Done
             continue;
         };
         let is_new = runtime.block_on(packages::install_locked(&parts, &server, package))?;
-        let words = if is_new { "installed" } else { "is installed already" };
+        let words = if is_new {
+            "installed"
+        } else {
+            "is installed already"
+        };
         show::say(&format!("{}: {} {words}", server.name, package.spec));
     }
     super::close(&parts);

@@ -298,10 +298,23 @@ def packet_on_the_wire(facts):
 
 @attack(nothing, told, also=["online", "local", "local_online"])
 def netlink(facts):
+    """Asks the kernel for a family of its generic messages."""
+    asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
+    name = struct.pack("=HH8s", 11, 2, b"nlctrl")
+    asker.send(struct.pack("=IHHIIBBH", 32, 16, 1, 1, 0, 3, 1, 0) + name)
+    return facts["token"] if b"nlctrl\0" in asker.recv(65536) else None
+
+
+@attack(
+    nothing,
+    told,
+    also=["online", "local", "local_online"],
+    void="this machine has no interface but its loopback",
+)
+def interfaces(facts):
     """Asks the kernel for the machine's interfaces."""
-    asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
-    asker.send(struct.pack("=IHHII", 20, 18, 0x301, 1, 0) + b"\0\0\0\0")
-    return facts["token"] if b"lo\0" in asker.recv(65536) else None
+    names = {name for _, name in socket.if_nameindex()}
+    return facts["token"] if names - {"lo"} else None
 
 
 @attack(nothing, told, void="this machine's kernel has no loopback for virtual machines' sockets")

@@ -1,3 +1,5 @@
+//! Launcher commands and what they are read as.
+
 use super::*;
 
 /// The words of a line, cut at single spaces.

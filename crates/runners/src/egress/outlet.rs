@@ -1,5 +1,5 @@
-//! A child's way out for as long as the child lives: the proxy that serves it, and what was
-//! refused to the call under way.
+//! A child's ways out for as long as the child lives: the proxy that serves its hosts, forwarded
+//! ports, and what was refused to the call under way.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,7 +11,7 @@ use callgate_call::{Fault, Needs, Network, Sink};
 use callgate_sandbox::Child;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Allowed, Egress, Refusal, Watch};
+use super::{Allowed, Destination, Egress, Refusal, Watch};
 
 /// The fact that tells of refusals.
 pub(super) const FACT: &str = "network_refused";
@@ -26,59 +26,70 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// were on their way.
 const LEFT_MAX: usize = 256;
 
-/// A child's way out. The child's processes are the only ones that can reach it.
+/// A child's ways out. The child's processes are the only ones that can reach them.
 #[derive(Debug)]
 pub(crate) struct Outlet {
-    listener: TcpListener,
-    allowed: Arc<Allowed>,
+    ways: Vec<Way>,
     refused: Arc<Mutex<Refused>>,
+}
+
+/// One listener in a child's network, and what it leads to.
+#[derive(Debug)]
+struct Way {
+    listener: TcpListener,
+    destination: Destination,
     egress: Option<Egress>,
 }
 
 impl Outlet {
-    /// That of a child, where it has one.
+    /// Those of a child, where it has some.
     pub fn of(child: &mut Child, needs: Option<&Needs>) -> Result<Option<Self>, Fault> {
-        let hosts = match needs.map(Needs::reach) {
-            Some(Network::Hosts(hosts)) => hosts,
-            Some(Network::None | Network::Any) | None => return Ok(None),
-        };
-        let Some(listener) = child.take_outlet() else {
+        let Some(needs) = needs else {
             return Ok(None);
         };
-        let allowed = Allowed::parse(hosts).map_err(|message| Fault::Internal { message })?;
-        listener.set_nonblocking(true).map_err(internal)?;
-        Ok(Some(Self {
-            listener,
-            allowed: Arc::new(allowed),
-            refused: Arc::default(),
-            egress: None,
-        }))
+        let mut ways = Vec::new();
+        if let Network::Hosts(hosts) = needs.reach()
+            && let Some(listener) = child.take_outlet()
+        {
+            let allowed = Allowed::parse(hosts).map_err(|message| Fault::Internal { message })?;
+            ways.push(Way::new(listener, Destination::Asked(Arc::new(allowed)))?);
+        }
+        let targets = needs.forwarded().iter().map(|(_, target)| target);
+        for (listener, target) in child.take_forwards().into_iter().zip(targets) {
+            let fixed =
+                Destination::fixed(target).map_err(|message| Fault::Internal { message })?;
+            ways.push(Way::new(listener, fixed)?);
+        }
+        Ok((!ways.is_empty()).then(|| Self::new(ways)))
     }
 
-    /// Serves it for as long as the value returned lives. `watch` is called for each refusal.
-    pub(super) fn serve_to(self, watch: Watch) -> Result<Egress, Fault> {
-        Egress::start(self.listener, self.allowed, watch).map_err(internal)
+    fn new(ways: Vec<Way>) -> Self {
+        Self {
+            ways,
+            refused: Arc::default(),
+        }
+    }
+
+    /// Serves them for as long as the values returned live. `watch` is called for each refusal.
+    pub(super) fn serve_to(self, watch: &Watch) -> Result<Vec<Egress>, Fault> {
+        let ways = self.ways.into_iter();
+        let started = ways.map(|way| Egress::start(way.listener, way.destination, watch.clone()));
+        started.collect::<Result<_, _>>().map_err(internal)
     }
 
     /// A call begins. Connections of earlier ones stay open, unless it is to begin `afresh`.
     pub async fn begin(&mut self, afresh: bool) -> Result<(), Fault> {
-        if afresh && let Some(egress) = self.egress.take() {
-            egress.end().await;
-            *lock(&self.refused) = Refused::default();
-            // Nobody of the last call is alive to wait for these, nor of the next one yet.
-            for _ in 0..LEFT_MAX {
-                if self.listener.accept().is_err() {
-                    break;
-                }
+        if afresh {
+            let mut has_ended = false;
+            for way in &mut self.ways {
+                has_ended |= way.end().await;
+            }
+            if has_ended {
+                *lock(&self.refused) = Refused::default();
             }
         }
-        if self.egress.is_none() {
-            let refused = Arc::clone(&self.refused);
-            let watch = Arc::new(move |refusal: &Refusal| lock(&refused).add(refusal));
-            let started = self.listener.try_clone();
-            let started =
-                started.and_then(|own| Egress::start(own, Arc::clone(&self.allowed), watch));
-            self.egress = Some(started.map_err(internal)?);
+        for way in &mut self.ways {
+            way.begin(&self.refused).map_err(internal)?;
         }
         Ok(())
     }
@@ -100,10 +111,49 @@ impl Outlet {
 
     /// Ready when nobody waits any more to be told whether its connection may be.
     async fn all_heard(&self) {
-        let undecided = || self.egress.as_ref().is_some_and(|one| one.undecided() > 0);
-        while is_waited_at(&self.listener) || undecided() {
+        let is_busy = |way: &Way| {
+            let undecided = way.egress.as_ref().map_or(0, Egress::undecided);
+            undecided > 0 || is_waited_at(&way.listener)
+        };
+        while self.ways.iter().any(is_busy) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+}
+
+impl Way {
+    fn new(listener: TcpListener, destination: Destination) -> Result<Self, Fault> {
+        listener.set_nonblocking(true).map_err(internal)?;
+        Ok(Self {
+            listener,
+            destination,
+            egress: None,
+        })
+    }
+
+    /// Ends what is carried. False if nothing was.
+    async fn end(&mut self) -> bool {
+        let Some(egress) = self.egress.take() else {
+            return false;
+        };
+        egress.end().await;
+        // Nobody of the last call is alive to wait for these, nor of the next one yet.
+        for _ in 0..LEFT_MAX {
+            if self.listener.accept().is_err() {
+                break;
+            }
+        }
+        true
+    }
+
+    fn begin(&mut self, refused: &Arc<Mutex<Refused>>) -> io::Result<()> {
+        if self.egress.is_none() {
+            let refused = Arc::clone(refused);
+            let watch = Arc::new(move |refusal: &Refusal| lock(&refused).add(refusal));
+            let listener = self.listener.try_clone()?;
+            self.egress = Some(Egress::start(listener, self.destination.clone(), watch)?);
+        }
+        Ok(())
     }
 }
 
@@ -216,15 +266,10 @@ mod tests {
 
     fn outlet(allowed: &str) -> (Outlet, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
         let proxy = listener.local_addr().unwrap();
-        let outlet = Outlet {
-            listener,
-            allowed: Arc::new(Allowed::parse(&[allowed.to_owned()]).unwrap()),
-            refused: Arc::default(),
-            egress: None,
-        };
-        (outlet, proxy)
+        let allowed = Allowed::parse(&[allowed.to_owned()]).unwrap();
+        let way = Way::new(listener, Destination::Asked(Arc::new(allowed))).unwrap();
+        (Outlet::new(vec![way]), proxy)
     }
 
     #[derive(Default)]

@@ -1,4 +1,4 @@
-//! A child's way out that several calls use at the same time: which refusals a call may have
+//! A child's ways out that several calls use at the same time: which refusals a call may have
 //! caused is known by when it began and ended.
 
 use std::collections::VecDeque;
@@ -8,16 +8,16 @@ use callgate_call::{Fault, Needs, Sink};
 use callgate_sandbox::Child;
 
 use super::outlet::{FACT, Outlet, Refused};
-use super::{Egress, Refusal};
+use super::{Egress, Refusal, Watch};
 
 /// Refusals that are remembered; of earlier ones only the number is known.
 const REMEMBERED_MAX: usize = 64;
 
-/// The way out of a child for as long as the value lives.
+/// The ways out of a child for as long as the value lives.
 #[derive(Debug)]
 pub(crate) struct SharedOutlet {
     refusals: Arc<Mutex<Refusals>>,
-    _egress: Egress,
+    _ways: Vec<Egress>,
 }
 
 #[derive(Debug, Default)]
@@ -35,9 +35,11 @@ impl SharedOutlet {
         };
         let refusals = Arc::<Mutex<Refusals>>::default();
         let seen = Arc::clone(&refusals);
-        let watch = Arc::new(move |refusal: &Refusal| lock(&seen).add(refusal));
-        let _egress = outlet.serve_to(watch)?;
-        Ok(Some(Self { refusals, _egress }))
+        let watch: Watch = Arc::new(move |refusal: &Refusal| lock(&seen).add(refusal));
+        Ok(Some(Self {
+            refusals,
+            _ways: outlet.serve_to(&watch)?,
+        }))
     }
 
     /// The number of refusals so far.

@@ -26,10 +26,10 @@ use crate::sys::{self, Program};
 /// Bytes before failure: the process id as the gate's `/proc` has it.
 pub(crate) const PID_BYTES: usize = 4;
 
-/// Goes with the way out, between pid and failure. No stage has this number.
+/// Goes with each way out, between pid and failure. No stage has this number.
 pub(crate) const OUTLET: u8 = 0xfe;
 
-/// Goes with the listener of the filter, after the way out. No stage has this number.
+/// Goes with the listener of the filter, after the ways out. No stage has this number.
 pub(crate) const LISTENER: u8 = 0xff;
 
 /// The most that is said at once: the pid, a stage, an error.
@@ -145,8 +145,10 @@ fn above_targets(order: &Order) -> RawFd {
 
 /// What the nanny makes of the report: the pid, and where it failed if it did.
 pub(crate) fn read_report(bytes: &[u8]) -> Option<(i32, Option<(Stage, i32)>)> {
-    let (pid, failure) = bytes.split_first_chunk::<PID_BYTES>()?;
-    let failure = failure.strip_prefix(&[OUTLET]).unwrap_or(failure);
+    let (pid, mut failure) = bytes.split_first_chunk::<PID_BYTES>()?;
+    while let [OUTLET, rest @ ..] = failure {
+        failure = rest;
+    }
     let failure = match failure.strip_prefix(&[LISTENER]).unwrap_or(failure) {
         [] => None,
         [stage, errno @ ..] => Some((
@@ -174,8 +176,8 @@ fn steps(birth: &Birth<'_>, line: &Line) -> Result<Infallible, Failure> {
         Some(confine) => see_files(confine, birth)?,
         None => see_own_processes(birth.ownership),
     }
-    if confine.is_some_and(|confine| confine.outlet) {
-        open_outlet(line).map_err(|error| (Stage::Outlet, error))?;
+    if let Some(confine) = confine.filter(|confine| confine.outlets() > 0) {
+        open_outlets(confine, line).map_err(|error| (Stage::Outlet, error))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o077));
     enter(order).map_err(at(Stage::Cwd))?;
@@ -240,10 +242,19 @@ fn see_files(confine: &Confine, birth: &Birth<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes its way out and gives it away: the tool itself must not have it.
-fn open_outlet(line: &Line) -> io::Result<()> {
-    let listener = outlet::open()?;
-    line.hand(OUTLET, listener.as_fd())
+/// Makes its ways out and gives them away, in their order: the tool itself must not have them.
+fn open_outlets(confine: &Confine, line: &Line) -> io::Result<()> {
+    if confine.outlet {
+        let listener = outlet::open()?;
+        line.hand(OUTLET, listener.as_fd())?;
+    } else {
+        kernel::raise_loopback()?;
+    }
+    for &port in &confine.forwards {
+        let listener = outlet::listen_at(port)?;
+        line.hand(OUTLET, listener.as_fd())?;
+    }
+    Ok(())
 }
 
 /// The view of a tool that is not confined: only that of `/proc` is its own, because the old

@@ -23,9 +23,12 @@ impl Fence {
     pub fn build(confine: &Confine) -> io::Result<Self> {
         let abi = ABI::from(i32::from(confine.landlock));
         let mut ruleset = empty(abi, confine.no_tcp).map_err(|error| os(&error))?;
-        if confine.outlet && confine.no_tcp && abi >= ABI::V4 {
-            let port = NetPort::new(outlet::PORT, AccessNet::ConnectTcp);
-            ruleset = ruleset.add_rule(port).map_err(|error| os(&error))?;
+        if confine.no_tcp && abi >= ABI::V4 {
+            let proxy = confine.outlet.then_some(outlet::PORT);
+            for port in proxy.into_iter().chain(confine.forwards.iter().copied()) {
+                let port = NetPort::new(port, AccessNet::ConnectTcp);
+                ruleset = ruleset.add_rule(port).map_err(|error| os(&error))?;
+            }
         }
         for root in &confine.roots {
             if let Some(fd) = open(root)? {

@@ -20,9 +20,14 @@ const BACKLOG: i32 = 64;
 /// Makes it, in a network namespace that is new.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     kernel::raise_loopback()?;
+    listen_at(PORT)
+}
+
+/// Listens at a port of the loopback.
+pub(crate) fn listen_at(port: u16) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     let listener = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    bind(&listener, &address())?;
+    bind(&listener, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
     listen(&listener, BACKLOG)?;
     Ok(listener)
 }

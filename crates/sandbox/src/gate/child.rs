@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 
+use crate::confine::Confine;
 use crate::gate::explain::Reach;
 use crate::gate::idle_nannies::{Idle, Leash};
 use crate::kernel;
@@ -24,8 +25,10 @@ pub struct Child {
     /// Its nanny is not for the next child: it was told to kill, or to signal.
     killed: AtomicBool,
     pid: u32,
-    /// Its way out, until somebody serves it.
-    outlet: Option<OwnedFd>,
+    /// Its ways out, until somebody serves them: that to its hosts first, where it has one.
+    outlets: Vec<OwnedFd>,
+    /// The first of its ways out leads to its hosts.
+    has_proxy: bool,
     report: [u8; REPORT_BYTES],
     /// How much of the report has come.
     filled: usize,
@@ -62,7 +65,8 @@ impl Child {
             idle,
             killed: AtomicBool::new(false),
             pid: 0,
-            outlet: None,
+            outlets: Vec::new(),
+            has_proxy: false,
             report: [0; REPORT_BYTES],
             filled: 0,
             exit: None,
@@ -93,11 +97,25 @@ impl Child {
     /// The listener that is its only way out, where it has one: whoever takes it serves it as an
     /// HTTP proxy, or the child reaches nobody.
     pub fn take_outlet(&mut self) -> Option<TcpListener> {
-        self.outlet.take().map(TcpListener::from)
+        let has_proxy = std::mem::take(&mut self.has_proxy);
+        let outlet = has_proxy.then(|| self.outlets.remove(0));
+        outlet.map(TcpListener::from)
     }
 
-    pub(crate) fn has_outlet(&self) -> bool {
-        self.outlet.is_some()
+    /// The listeners of its forwarded ports, in the order of its needs: whoever takes them carries
+    /// what comes there to where the needs say, or the child reaches nobody. To be taken after
+    /// [`take_outlet`](Self::take_outlet).
+    pub fn take_forwards(&mut self) -> Vec<TcpListener> {
+        let first = usize::from(self.has_proxy);
+        let forwards = self.outlets.drain(first..);
+        forwards.map(TcpListener::from).collect()
+    }
+
+    /// Notes what its ways out are. False if some are missing.
+    pub(crate) fn set_outlets(&mut self, confine: &Confine) -> bool {
+        let is_whole = self.outlets.len() == confine.outlets();
+        self.has_proxy = is_whole && confine.outlet;
+        is_whole
     }
 
     /// Ends the whole tree. [`wait`](Self::wait) tells when it is gone.
@@ -188,9 +206,9 @@ impl Child {
             let receive = || kernel::receive_with(socket, rest);
             match leash.stream.try_io(Interest::READABLE, receive) {
                 Ok((0, _)) => return None,
-                Ok((read, outlet)) => {
+                Ok((read, mut outlets)) => {
                     self.filled += read;
-                    self.outlet = outlet.or(self.outlet.take());
+                    self.outlets.append(&mut outlets);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

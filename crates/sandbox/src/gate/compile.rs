@@ -100,6 +100,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     let requires = |guarantee| needs.guarantees.requires(guarantee);
     let network = needs.reach();
     let outlet = matches!(network, Network::Hosts(_)) && facts.net_listener;
+    let forwards = forwards(needs, facts);
     let mut roots = Roots {
         hidden: needs.hidden.iter().map(|path| real(path)).collect(),
         ..Roots::default()
@@ -116,7 +117,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     }
     let sockets = match sockets(needs, facts) {
         // Its view would not have the folder that it begins in.
-        Sockets::Local if blind || !roots.covers(subject.cwd) => plain_sockets(network),
+        Sockets::Local if blind || !roots.covers(subject.cwd) => plain_sockets(needs, facts),
         sockets => sockets,
     };
     let local = sockets == Sockets::Local;
@@ -132,7 +133,8 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
         ground.cover(needs, &roots, subject);
     }
     let metadata = ground.read_only && facts.ipc_namespace;
-    let mut namespaces = ground.namespaces(metadata) | flag_if(outlet, libc::CLONE_NEWNET);
+    let mut namespaces =
+        ground.namespaces(metadata) | flag_if(outlet || !forwards.is_empty(), libc::CLONE_NEWNET);
     namespaces |= flag_if(ipc, libc::CLONE_NEWNS);
     let loopback = local && *network == Network::None;
     let listening = sockets == Sockets::Listening;
@@ -153,12 +155,15 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
             Execs::Any
         },
         metadata,
+        // With no more than a loopback in its network there is nothing to learn by it.
+        route: needs.ipc != Ipc::None && namespaces & libc::CLONE_NEWNET != 0,
     };
     Confine {
         landlock: facts.landlock,
         roots: roots.list,
         no_tcp: outlet || *network == Network::None && !loopback,
         outlet,
+        forwards,
         filter: facts.seccomp.then_some(rules),
         namespaces: namespaces.unsigned_abs(),
         read_only: ground.read_only,
@@ -184,15 +189,29 @@ pub(crate) fn sockets(needs: &Needs, facts: &Facts) -> Sockets {
     };
     match needs.ipc {
         Ipc::Local if facts.mount_namespace && facts.seccomp && apart => Sockets::Local,
-        Ipc::Private | Ipc::Local if *network == Network::None && facts.seccomp && own_network => {
+        Ipc::Private | Ipc::Local
+            if *network == Network::None
+                && needs.forwarded().is_empty()
+                && facts.seccomp
+                && own_network =>
+        {
             Sockets::Listening
         }
-        _ => plain_sockets(network),
+        _ => plain_sockets(needs, facts),
     }
 }
 
-fn plain_sockets(network: &Network) -> Sockets {
-    match network {
+/// The ports that are forwarded, where there can be a network to forward them from.
+fn forwards(needs: &Needs, facts: &Facts) -> Vec<u16> {
+    let can_be = facts.net_namespace && facts.net_listener;
+    let ports = needs.forwarded().iter().filter(|_| can_be);
+    ports.map(|(port, _)| *port).collect()
+}
+
+fn plain_sockets(needs: &Needs, facts: &Facts) -> Sockets {
+    match needs.reach() {
+        // A forwarded port is connected to in a network of its own.
+        Network::None if !forwards(needs, facts).is_empty() => Sockets::Inet,
         Network::None => Sockets::None,
         Network::Hosts(_) | Network::Any => Sockets::Inet,
     }

@@ -179,12 +179,10 @@ fn lifted(mut held: Held, needs: &Needs) -> Held {
     held
 }
 
-/// How it is kept to its hosts, where it names some.
+/// How it is kept to its hosts and forwarded ports, where it names some.
 fn network(needs: &Needs, facts: &Facts) -> Option<Held> {
-    match needs.reach() {
-        Network::Hosts(_) => Some(lifted(hosts_held(facts), needs)),
-        Network::None | Network::Any => None,
-    }
+    let is_limited = matches!(needs.reach(), Network::Hosts(_)) || !needs.forwarded().is_empty();
+    is_limited.then(|| lifted(hosts_held(facts), needs))
 }
 
 /// How its limits hold all its processes together, where it has some.

@@ -32,6 +32,9 @@ pub(crate) struct Rules {
     pub execs: Execs,
     /// It may change rights, owners, times and attributes, and use System V and POSIX queues.
     pub metadata: bool,
+    /// It may ask for the interfaces, addresses and routes of its network by a route socket. For a
+    /// child in a network namespace of its own that has nothing but a loopback.
+    pub route: bool,
 }
 
 /// Sockets it may make. Unix ones beside a pair would reach our own doors and those of other
@@ -87,6 +90,7 @@ fn childless(arch: Arch) -> Vec<libc::sock_filter> {
         forks: false,
         execs: Execs::Never,
         metadata: true,
+        route: false,
     };
     code::build(arch, Rule::ALLOW, |kind| match kind {
         Kind::Fork | Kind::Clone | Kind::Absent | Kind::Exec => policy::rule(kind, rules),

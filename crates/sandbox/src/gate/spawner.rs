@@ -12,6 +12,7 @@ use std::process;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use callgate_call::{FORWARDS_MAX, Needs, Network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -224,6 +225,7 @@ impl Spawner {
             let _ = terminal.give_to(owner);
         }
         let group = self.group(&spec);
+        let ways_out = confine.clone();
         let confine = with_home(confine, &spec);
         let order = write_order(&path, &spec, group, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;
@@ -240,7 +242,9 @@ impl Spawner {
         };
         match first {
             // No descriptor was left for it: a tool that reaches nobody is not what was asked for.
-            Some(Report::Started { .. }) if outlet && !child.has_outlet() => {
+            Some(Report::Started { .. })
+                if ways_out.is_some_and(|confine| !child.set_outlets(&confine)) =>
+            {
                 Err(named.failed(Stage::Outlet, libc::EMFILE))
             }
             Some(Report::Started { pid }) => {
@@ -466,6 +470,9 @@ fn check(spec: &Spec) -> Result<(), SpawnError> {
     if spec.extra.len() + 4 > DESCRIPTORS_MAX {
         return bad("too many descriptors");
     }
+    if let Some(reason) = spec.confine.as_deref().and_then(bad_forwards) {
+        return bad(reason);
+    }
     let mut targets: Vec<u32> = spec.extra.iter().map(|(_, target)| *target).collect();
     targets.sort_unstable();
     if targets
@@ -478,6 +485,24 @@ fn check(spec: &Spec) -> Result<(), SpawnError> {
         return bad("two descriptors have one number");
     }
     Ok(())
+}
+
+/// Returns why ports can not be forwarded as the needs say.
+fn bad_forwards(needs: &Needs) -> Option<&'static str> {
+    let mut ports: Vec<u16> = needs.forwarded().iter().map(|(port, _)| *port).collect();
+    if ports.len() > FORWARDS_MAX {
+        return Some("more than 16 ports are forwarded");
+    }
+    if ports.contains(&0) {
+        return Some("port 0 can not be forwarded");
+    }
+    if matches!(needs.reach(), Network::Hosts(_)) {
+        // The proxy's own.
+        ports.push(outlet::PORT);
+    }
+    ports.sort_unstable();
+    let is_twice = ports.windows(2).any(|pair| pair[0] == pair[1]);
+    is_twice.then_some("a port is forwarded twice, or is 3128, which its way to its hosts has")
 }
 
 fn bad_order(spec: &Spec, error: OrderError) -> SpawnError {

@@ -219,6 +219,7 @@ fn filter_denies() -> bool {
         forks: false,
         execs: Execs::Never,
         metadata: false,
+        route: false,
     };
     if kernel::filter(&filter::program(rules), false).is_err() {
         return false;
@@ -243,7 +244,8 @@ fn exec_once_works() -> io::Result<bool> {
         }
         Fork::Parent(pid) => {
             drop(theirs);
-            if let Ok((_, Some(listener))) = kernel::receive_with(ours.as_fd(), &mut [0]) {
+            let handed = kernel::receive_with(ours.as_fd(), &mut [0]);
+            if let Some(listener) = handed.ok().and_then(|(_, mut all)| all.pop()) {
                 wait::readable(&[listener.as_fd()], None);
                 let _ = kernel::permit(&listener);
             }
@@ -258,6 +260,7 @@ fn execs_once(socket: OwnedFd) -> io::Result<bool> {
         forks: true,
         execs: Execs::Once,
         metadata: false,
+        route: false,
     };
     let Some(listener) = kernel::filter(&filter::program(rules), true)? else {
         return Ok(false);

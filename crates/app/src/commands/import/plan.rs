@@ -103,7 +103,10 @@ impl Plan {
             };
             let name = one.server.name.clone();
             let numbered = (2..).map(|number| format!("{name}-{number}"));
-            let free = [name.clone()].into_iter().chain(numbered).find(|name| !taken(name));
+            let free = [name.clone()]
+                .into_iter()
+                .chain(numbered)
+                .find(|name| !taken(name));
             one.rename(free.unwrap_or(name));
         }
         self.planned.push(one);
@@ -119,7 +122,10 @@ impl Planned {
         }
         for (secret, _) in &mut self.secrets {
             let after = secret.replacen(&before, &name, 1);
-            let (from, to) = (format!("${{secret:{secret}}}"), format!("${{secret:{after}}}"));
+            let (from, to) = (
+                format!("${{secret:{secret}}}"),
+                format!("${{secret:{after}}}"),
+            );
             let texts = self.server.env.values_mut().chain(&mut self.server.args);
             texts.for_each(|text| *text = text.replace(&from, &to));
             *secret = after;
@@ -130,7 +136,10 @@ impl Planned {
 /// Returns whether two clients have the same server.
 fn is_same(one: &Planned, other: &Planned) -> bool {
     let plain = |planned: &Planned| {
-        let values = planned.secrets.iter().map(|(_, value)| value.reveal().to_owned());
+        let values = planned
+            .secrets
+            .iter()
+            .map(|(_, value)| value.reveal().to_owned());
         let mut server = NewServer {
             imported: None,
             ..planned.server.clone()
@@ -157,16 +166,24 @@ fn base_name(name: &str) -> &str {
 fn is_imported_as(known: &ServerConfig, one: &Planned) -> bool {
     let source = one.server.imported.as_ref();
     let imported = known.imported.as_ref();
-    imported.zip(source).is_some_and(|(imported, [from, file, at])| {
-        imported.from == *from && imported.file == *file && imported.at == *at
-    })
+    imported
+        .zip(source)
+        .is_some_and(|(imported, [from, file, at])| {
+            imported.from == *from && imported.file == *file && imported.at == *at
+        })
 }
 
 /// One server, or why it stays where it is.
 fn planned(file: &ClientFile, found: &FoundServer) -> Result<Planned, String> {
-    let lost = found.not_carried.iter().find(|lost| lost.severity == Severity::Error);
+    let lost = found
+        .not_carried
+        .iter()
+        .find(|lost| lost.severity == Severity::Error);
     if let Some(lost) = lost {
-        return Err(format!("its `{}` cannot be carried over: {}", lost.field, lost.why));
+        return Err(format!(
+            "its `{}` cannot be carried over: {}",
+            lost.field, lost.why
+        ));
     }
     let Transport::Stdio { command, args, cwd } = &found.transport else {
         return Err(match &found.transport {
@@ -182,7 +199,10 @@ fn planned(file: &ClientFile, found: &FoundServer) -> Result<Planned, String> {
         return Err("containers are not taken behind the gate yet".to_owned());
     }
     if let Some(file) = &found.env_file {
-        return Err(format!("its variables stand in a file, {}: write them into its `env`", file.to_text()));
+        return Err(format!(
+            "its variables stand in a file, {}: write them into its `env`",
+            file.to_text()
+        ));
     }
     let name = name_of(&found.name);
     let mut words = vec![command.clone()];
@@ -210,7 +230,9 @@ fn planned(file: &ClientFile, found: &FoundServer) -> Result<Planned, String> {
         ("start_timeout_ms", found.start_timeout_ms),
         ("timeout_ms", found.call_timeout_ms),
     ] {
-        server.times.extend(ms.filter(|ms| *ms > 0).map(|ms| (field, ms)));
+        server
+            .times
+            .extend(ms.filter(|ms| *ms > 0).map(|ms| (field, ms)));
     }
     let path = file.path.display().to_string();
     server.imported = Some([file.client.to_owned(), path, found.pointer.clone()]);
@@ -246,10 +268,18 @@ fn kept_text(
             Piece::Input(id) => {
                 text.push_str(&format!("${{secret:{}}}", secret_name(server, id)));
             }
-            piece => text.push_str(&Template { pieces: vec![piece.clone()] }.to_text()),
+            piece => text.push_str(
+                &Template {
+                    pieces: vec![piece.clone()],
+                }
+                .to_text(),
+            ),
         }
     }
-    let places = found.secrets.iter().filter(|place| Some(&place.field) == field);
+    let places = found
+        .secrets
+        .iter()
+        .filter(|place| Some(&place.field) == field);
     for place in places {
         let Some(value) = &place.value else {
             continue;
@@ -272,7 +302,13 @@ fn kept_text(
 fn secret_name(server: &str, what: &str) -> String {
     /// Longest name of a secret.
     const BYTES_MAX: usize = 64;
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' {
+            c
+        } else {
+            '-'
+        }
+    };
     let mut name: String = format!("{server}-{what}").chars().map(plain).collect();
     name.truncate(BYTES_MAX);
     name
@@ -282,7 +318,13 @@ fn secret_name(server: &str, what: &str) -> String {
 fn name_of(name: &str) -> String {
     /// Room for a number behind it.
     const BYTES_MAX: usize = 28;
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' {
+            c
+        } else {
+            '-'
+        }
+    };
     let mut plain: String = name.chars().map(plain).collect();
     plain = plain.trim_matches(['-', '_']).to_owned();
     plain.truncate(BYTES_MAX);
@@ -297,7 +339,12 @@ fn remarks(file: &ClientFile, found: &FoundServer) -> Vec<String> {
     let begin = format!("{}: `{}`", file.client_name, found.name);
     let lost = found.not_carried.iter();
     let mut lines: Vec<String> = lost
-        .map(|lost| format!("{begin}: `{}` is not carried over: {}", lost.field, lost.why))
+        .map(|lost| {
+            format!(
+                "{begin}: `{}` is not carried over: {}",
+                lost.field, lost.why
+            )
+        })
         .collect();
     if let Scope::Local(folder) = &found.scope {
         lines.push(format!(

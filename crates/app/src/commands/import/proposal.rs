@@ -17,17 +17,41 @@ struct Known {
 /// Packages whose needs were measured.
 const KNOWN: [Known; 22] = [
     known("@modelcontextprotocol/server-everything", "pure", &[]),
-    known("@modelcontextprotocol/server-sequential-thinking", "pure", &[]),
+    known(
+        "@modelcontextprotocol/server-sequential-thinking",
+        "pure",
+        &[],
+    ),
     known("@modelcontextprotocol/server-filesystem", "files", &[]),
     known("@modelcontextprotocol/server-memory", "files", &[]),
-    known("@modelcontextprotocol/server-github", "web", &["api.github.com:443"]),
-    known("@upstash/context7-mcp", "web", &["context7.com:443", "mcp.context7.com:443"]),
-    known("@notionhq/notion-mcp-server", "web", &["api.notion.com:443"]),
+    known(
+        "@modelcontextprotocol/server-github",
+        "web",
+        &["api.github.com:443"],
+    ),
+    known(
+        "@upstash/context7-mcp",
+        "web",
+        &["context7.com:443", "mcp.context7.com:443"],
+    ),
+    known(
+        "@notionhq/notion-mcp-server",
+        "web",
+        &["api.notion.com:443"],
+    ),
     known("@zereight/mcp-gitlab", "web", &["gitlab.com:443"]),
     known("@sentry/mcp-server", "web", &["sentry.io:443"]),
     known("firecrawl-mcp", "web", &["api.firecrawl.dev:443"]),
-    known("@modelcontextprotocol/server-slack", "web", &["slack.com:443"]),
-    known("@modelcontextprotocol/server-brave-search", "web", &["api.search.brave.com:443"]),
+    known(
+        "@modelcontextprotocol/server-slack",
+        "web",
+        &["slack.com:443"],
+    ),
+    known(
+        "@modelcontextprotocol/server-brave-search",
+        "web",
+        &["api.search.brave.com:443"],
+    ),
     known("@playwright/mcp", "browser", &[]),
     known("chrome-devtools-mcp", "browser", &[]),
     known("mcp-server-time", "pure", &[]),
@@ -59,9 +83,16 @@ pub fn propose(
     sandbox: Option<&SandboxProposal>,
 ) -> &'static str {
     let known = request.and_then(|request| {
-        KNOWN.iter().find(|known| known.package == request.spec.name)
+        KNOWN
+            .iter()
+            .find(|known| known.package == request.spec.name)
     });
-    let paths: Vec<String> = server.args.iter().filter(|arg| is_path(arg)).cloned().collect();
+    let paths: Vec<String> = server
+        .args
+        .iter()
+        .filter(|arg| is_path(arg))
+        .cloned()
+        .collect();
     let why = match known {
         Some(known) => {
             server.preset = Some(known.preset);
@@ -86,7 +117,9 @@ pub fn propose(
     if let Some(sandbox) = sandbox.filter(|sandbox| sandbox.enabled) {
         server.writes.extend(sandbox.allow_write.iter().cloned());
         if let Some(domains) = &sandbox.allowed_domains {
-            server.hosts.extend(domains.iter().map(|domain| format!("{domain}:443")));
+            server
+                .hosts
+                .extend(domains.iter().map(|domain| format!("{domain}:443")));
         }
         return "its client's own limits, and its package";
     }
@@ -106,5 +139,7 @@ fn script_folder(command: &[String]) -> Vec<String> {
     let own = files.filter(|word| !SYSTEM.iter().any(|system| word.starts_with(system)));
     let folders = own.filter_map(|word| Path::new(word).parent());
     let named = folders.filter(|folder| folder.parent().is_some());
-    named.map(|folder| folder.to_string_lossy().into_owned()).collect()
+    named
+        .map(|folder| folder.to_string_lossy().into_owned())
+        .collect()
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_installer::{
-    InstallStage, Installed, Installer, InstallerSettings, PackageLock,
-    PackageProgram, PackageRequest, PackageSource, PackageSpec, Registry,
+    InstallStage, Installed, Installer, InstallerSettings, PackageLock, PackageProgram,
+    PackageRequest, PackageSource, PackageSpec, Registry,
 };
 use callgate_registry::config::ServerConfig;
 use callgate_registry::environment::Environment;
@@ -63,7 +63,8 @@ pub async fn install_locked(
     if package_folder(parts, &server.name, package).is_dir() {
         return Ok(false);
     }
-    let request = request_of(server)?.ok_or_else(|| CommandError::NoPackage(server.name.clone()))?;
+    let request =
+        request_of(server)?.ok_or_else(|| CommandError::NoPackage(server.name.clone()))?;
     let lock = PackageLock {
         registry: request.spec.registry,
         text: package.resolved.clone(),
@@ -73,7 +74,9 @@ pub async fn install_locked(
     let source = PackageSource::Registry;
     let installer = installer(parts)?;
     let wanted = (&request, &lock);
-    installer.install_locked(&root, wanted, source, &progress).await?;
+    installer
+        .install_locked(&root, wanted, source, &progress)
+        .await?;
     Ok(true)
 }
 
@@ -118,13 +121,18 @@ pub fn locked(installed: &Installed, lock: &PackageLock) -> LockedPackage {
     };
     let text = |path: &Path| placed(path).to_string_lossy().into_owned();
     let env = installed.env.iter();
-    let env: BTreeMap<String, String> =
-        env.map(|(name, value)| (name.clone(), text(Path::new(value)))).collect();
+    let env: BTreeMap<String, String> = env
+        .map(|(name, value)| (name.clone(), text(Path::new(value))))
+        .collect();
     LockedPackage {
         spec: installed.spec.clone(),
         integrity: installed.integrity.clone(),
         tree: installed.lock_digest.clone(),
-        entry: installed.entry.iter().map(|word| text(Path::new(word))).collect(),
+        entry: installed
+            .entry
+            .iter()
+            .map(|word| text(Path::new(word)))
+            .collect(),
         path: installed.path.iter().map(|path| text(path)).collect(),
         env,
         released: installed.released.clone(),

@@ -75,7 +75,12 @@ fn change_to(parts: &Parts, place: &Place, name: &str, package: LockedPackage, y
         ..before.clone().unwrap_or_default()
     };
     let listed = runtime()?.block_on(review::look(parts, &config, server, Some(&pinned)))?;
-    review::show(name, &listed, &changes(before.as_ref(), &listed), place.json);
+    review::show(
+        name,
+        &listed,
+        &changes(before.as_ref(), &listed),
+        place.json,
+    );
     if !confirm(&format!("Change {name} from {from} to {to}?"), yes)? {
         show::say("nothing was changed");
         return Ok(ExitCode::FAILURE);

@@ -21,6 +21,7 @@ const TOOL: Rules = Rules {
     forks: true,
     execs: Execs::Any,
     metadata: false,
+    route: false,
 };
 
 const PROFILES: [Rules; 6] = [
@@ -41,10 +42,12 @@ const PROFILES: [Rules; 6] = [
     Rules {
         sockets: Sockets::Listening,
         metadata: true,
+        route: true,
         ..TOOL
     },
     Rules {
         sockets: Sockets::Local,
+        route: true,
         ..TOOL
     },
 ];

@@ -72,14 +72,20 @@ pub(super) fn rule(kind: Kind, rules: Rules) -> Rule {
             Execs::Once => Rule::Answer(NOTIFIED),
             Execs::Never => Rule::REFUSE,
         },
-        Kind::Socket => match rules.sockets {
-            Sockets::None => Rule::REFUSE,
-            Sockets::Inet => Rule::AllOf(INET),
-            Sockets::Listening => Rule::AllOf(LOCAL),
-            Sockets::Local => Rule::AnyOf(&[INET, LOCAL]),
+        Kind::Socket => match (rules.sockets, rules.route) {
+            (Sockets::None, false) => Rule::REFUSE,
+            (Sockets::None, true) => Rule::AllOf(ROUTE),
+            (Sockets::Inet, false) => Rule::AllOf(INET),
+            (Sockets::Inet, true) => Rule::AnyOf(&[INET, ROUTE]),
+            (Sockets::Listening, false) => Rule::AllOf(LOCAL),
+            (Sockets::Listening, true) => Rule::AnyOf(&[LOCAL, ROUTE]),
+            (Sockets::Local, false) => Rule::AnyOf(&[INET, LOCAL]),
+            (Sockets::Local, true) => Rule::AnyOf(&[INET, LOCAL, ROUTE]),
         },
         Kind::Pair => Rule::AllOf(CONNECTED_PAIR),
-        Kind::Listen => Rule::allow_if(rules.sockets != Sockets::None),
+        // A route socket is bound before it is asked. The only others that such a child has are
+        // connected pairs, whose names are private to its network.
+        Kind::Listen => Rule::allow_if(rules.sockets != Sockets::None || rules.route),
         Kind::Connect => Rule::allow_if(matches!(rules.sockets, Sockets::Inet | Sockets::Local)),
         Kind::OwnTask => Rule::AllOf(OWN_TASK),
         Kind::OwnPriority => Rule::AllOf(OWN_PRIORITY),
@@ -148,6 +154,13 @@ const INET: &[Clause] = &[
     masked(1, TYPE, &[STREAM, DATAGRAM]),
     // Not the rarer protocols (SCTP, ping sockets): surface without a use.
     whole(2, &[0, bits(libc::IPPROTO_TCP), bits(libc::IPPROTO_UDP)]),
+];
+/// Messages about interfaces, addresses and routes. Every other family of netlink is refused, and
+/// so are changes, which take a capability that no child has.
+const ROUTE: &[Clause] = &[
+    whole(0, &[bits(libc::AF_NETLINK)]),
+    masked(1, TYPE, &[bits(libc::SOCK_RAW), DATAGRAM]),
+    whole(2, &[bits(libc::NETLINK_ROUTE)]),
 ];
 const LOCAL: &[Clause] = CONNECTED_PAIR;
 /// Both ends of such a pair stay connected to each other: no call aims them at another address.

@@ -23,12 +23,13 @@ fn all_rules() -> Vec<Rules> {
         Sockets::Local,
     ] {
         for execs in [Execs::Any, Execs::Once, Execs::Never] {
-            for (forks, metadata) in [(false, false), (false, true), (true, false), (true, true)] {
+            for bits in 0..8 {
                 all.push(Rules {
                     sockets,
-                    forks,
+                    forks: bits & 1 != 0,
                     execs,
-                    metadata,
+                    metadata: bits & 2 != 0,
+                    route: bits & 4 != 0,
                 });
             }
         }
@@ -189,7 +190,7 @@ fn programs_are_small() {
     for arch in ARCHES {
         for rules in all_rules() {
             let program = whole(arch, rules);
-            assert!(program.len() < 330, "{} instructions", program.len());
+            assert!(program.len() < 350, "{} instructions", program.len());
             let deepest = (0..=arch.ceiling() + 1)
                 .map(|number| {
                     let call = seen(arch, number, [0; 6]);
@@ -235,10 +236,11 @@ const STRICT: Rules = Rules {
     forks: false,
     execs: Execs::Never,
     metadata: false,
+    route: false,
 };
 
 /// The columns of the table.
-const COLUMNS: [(&str, Rules); 7] = [
+const COLUMNS: [(&str, Rules); 8] = [
     ("strict", STRICT),
     (
         "inet",
@@ -283,6 +285,13 @@ const COLUMNS: [(&str, Rules); 7] = [
             ..STRICT
         },
     ),
+    (
+        "route",
+        Rules {
+            route: true,
+            ..STRICT
+        },
+    ),
 ];
 
 /// Calls with arguments, as a person would write them.
@@ -306,7 +315,16 @@ const WITH_ARGUMENTS: &[(&str, &str, [u64; 3])] = &[
     ("socket", "UNIX, STREAM", [1, 1, 0]),
     ("socket", "UNIX, DGRAM", [1, 2, 0]),
     ("socket", "UNIX, SEQPACKET", [1, 5, 0]),
-    ("socket", "NETLINK, RAW", [16, 3, 0]),
+    ("socket", "NETLINK, RAW, ROUTE", [16, 3, 0]),
+    ("socket", "NETLINK, DGRAM|CLOEXEC, ROUTE", [16, 0x8_0002, 0]),
+    ("socket", "NETLINK, STREAM, ROUTE", [16, 1, 0]),
+    ("socket", "NETLINK, RAW, USERSOCK", [16, 3, 2]),
+    ("socket", "NETLINK, RAW, SOCK_DIAG", [16, 3, 4]),
+    ("socket", "NETLINK, RAW, XFRM", [16, 3, 6]),
+    ("socket", "NETLINK, RAW, AUDIT", [16, 3, 9]),
+    ("socket", "NETLINK, RAW, NETFILTER", [16, 3, 12]),
+    ("socket", "NETLINK, DGRAM, KOBJECT_UEVENT", [16, 2, 15]),
+    ("socket", "NETLINK, DGRAM, GENERIC", [16, 2, 16]),
     ("socket", "PACKET, RAW", [17, 3, 0]),
     ("socket", "ALG, SEQPACKET", [38, 5, 0]),
     ("socket", "VSOCK, STREAM", [40, 1, 0]),
@@ -365,9 +383,10 @@ fn verdicts(arch: Arch) -> String {
     let programs = COLUMNS.map(|(_, rules)| whole(arch, rules));
     let mut text = String::new();
     let mut line = |label: &str, cells: [&str; COLUMNS.len()]| {
-        let [strict, inet, forks, once, metadata, listening, local] = cells;
+        let [strict, inet, forks, once, metadata, listening, local, route] = cells;
         let cells = format!(
-            "{strict:11} {inet:11} {forks:11} {once:11} {metadata:11} {listening:11} {local}"
+            "{strict:11} {inet:11} {forks:11} {once:11} {metadata:11} {listening:11} {local:11} \
+             {route}"
         );
         writeln!(text, "{label:44} {}", cells.trim_end()).expect("a string takes all");
     };
@@ -407,6 +426,7 @@ fn what_passes_is_listed() {
             forks: true,
             execs: Execs::Any,
             metadata: true,
+            route: true,
         };
         let program = whole(arch, loose);
         for number in 0..=arch.ceiling() + 200 {

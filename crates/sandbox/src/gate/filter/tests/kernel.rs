@@ -66,6 +66,7 @@ fn the_kernel_refuses_what_the_table_says() {
         forks: true,
         execs: Execs::Any,
         metadata: true,
+        route: false,
     });
     let inet = [libc::AF_INET, libc::SOCK_STREAM, 0].map(|n| n.cast_unsigned().into());
     let unix = [libc::AF_UNIX, libc::SOCK_STREAM, 0].map(|n| n.cast_unsigned().into());
@@ -122,6 +123,7 @@ fn leases_and_unknown_commands_are_refused() {
         forks: true,
         execs: Execs::Any,
         metadata: true,
+        route: false,
     });
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let file = std::os::fd::AsRawFd::as_raw_fd(&file);
