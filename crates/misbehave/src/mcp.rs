@@ -160,6 +160,13 @@ impl Server {
         }
         match input["do"].as_str().unwrap_or("ok") {
             "die" => std::process::exit(3),
+            // Reads nothing until a file is there.
+            "die_when" => {
+                while !std::path::Path::new(input["path"].as_str().unwrap_or("/")).exists() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                std::process::exit(3)
+            }
             "die_in_line" => {
                 write(&answer.to_string().as_bytes()[..20]);
                 std::process::exit(3)

@@ -67,6 +67,7 @@ fn hostile(arguments: &[&str]) -> UpstreamSettings {
     command.extend(arguments.iter().map(Into::into));
     let mut settings = settings(command);
     settings.restarts.backoff_min = Duration::from_millis(1);
+    settings.restarts.backoff_max = Duration::from_millis(1);
     settings.restarts.crashes_max = 1000;
     settings
 }

@@ -87,8 +87,8 @@ async fn d_1_an_idempotent_tool_is_called_once_more() {
 /// D-1: what was answered before the death counts, also without a line's end.
 #[tokio::test]
 async fn d_1_an_answer_before_the_end_counts() {
-    let (_upstream, bench) = hostile_bench(&["plain"]);
     for act in ["die_after_answer", "answer_at_the_end"] {
+        let (_upstream, bench) = hostile_bench(&["plain"]);
         let value = bench.value(json!({ "do": act })).await;
         assert_eq!(value["structuredContent"]["ok"], true, "{act}");
     }
@@ -102,13 +102,41 @@ async fn d_2_a_server_that_died_idle_is_started_again() {
     for round in 1..=5 {
         let pid = upstream.status().processes[0].pid.unwrap();
         kill(pid);
+        until("it is gone", || upstream.status().processes.is_empty()).await;
         ok(&bench).await;
-        assert!(upstream.status().starts > round);
+        assert_eq!(upstream.status().starts, round + 1);
     }
     let folder = folder();
     let mark = folder.join("mark");
     let (upstream, bench) = hostile_bench(&["dies_once", mark.to_str().unwrap()]);
     ok(&bench).await;
+    assert_eq!(upstream.status().starts, 2);
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// D-2: a request that the process never read is as good as never written.
+#[tokio::test]
+async fn d_2_what_a_server_never_read_goes_to_the_next() {
+    let folder = folder();
+    let (go, effects) = (folder.join("go"), folder.join("effects"));
+    let (upstream, bench) = hostile_bench(&["plain"]);
+    let dying = bench.run(json!({ "do": "die_when", "path": go, "stderr": "not reading" }));
+    let second = async {
+        until("it has stopped reading", || {
+            upstream.log().contains("not reading")
+        })
+        .await;
+        let second = bench.run(json!({ "do": "ok", "effect": effects }));
+        let killer = async {
+            until("both are in flight", || in_flight(&upstream) == 2).await;
+            std::fs::write(&go, "").unwrap();
+        };
+        tokio::join!(second, killer).0
+    };
+    let (died, second) = tokio::join!(dying, second);
+    assert_eq!(died.unwrap_err().kind(), "outcome_unknown");
+    second.unwrap();
+    assert_eq!(std::fs::read_to_string(effects).unwrap(), "effect\n");
     assert_eq!(upstream.status().starts, 2);
     let _ = std::fs::remove_dir_all(folder);
 }

@@ -183,6 +183,7 @@ async fn backoff_is_waited_for() {
     let mark = folder.join("mark");
     let mut settings = hostile(&["dies_once", mark.to_str().unwrap()]);
     settings.restarts.backoff_min = Duration::from_millis(300);
+    settings.restarts.backoff_max = Duration::from_millis(300);
     let upstream = upstream_of(settings);
     let began = std::time::Instant::now();
     ok(&bench_of(&upstream, "act")).await;
