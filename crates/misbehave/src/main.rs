@@ -3,8 +3,8 @@
 //!
 //! As a process tool it reads `{"do": …}` on stdin (`acts`), as a pool worker it reads the
 //! same as input of a call on `CALLGATE_FD` (`worker`), with the spawner's argument it is a
-//! spawner, with `gate` it is a gate to be killed (`gate`), and with `executor` it performs the
-//! acts of a streamed run's job (`executor`). Further arguments mean
+//! spawner, with `gate` it is a gate to be killed (`gate`), with `executor` it performs the
+//! acts of a streamed run's job (`executor`), and with `mcp` it is an MCP server (`mcp`). Further arguments mean
 //! nothing: tests find processes by them. Never shipped.
 #![expect(
     clippy::disallowed_methods,
@@ -16,6 +16,7 @@
 mod acts;
 mod executor;
 mod gate;
+mod mcp;
 mod worker;
 
 use std::io::Read as _;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Some(callgate_sandbox::SPAWNER_ARG) => return callgate_sandbox::spawner_main(),
         Some("gate") => gate::run(),
         Some("executor") => executor::run(),
+        Some("mcp") => mcp::run(),
         Some("no_read") => {
             // Longer than any pipe: whoever writes input is stuck.
             println!("{{\"read\":false}}");

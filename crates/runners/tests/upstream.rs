@@ -3,10 +3,18 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::support::{Bench, folder, spawner};
-use callgate_runners::{Upstream, UpstreamRunner, UpstreamSettings, UpstreamState};
+use crate::support::{Bench, LONG, folder, misbehave, spawner, until};
+use callgate_runners::{Share, Upstream, UpstreamRunner, UpstreamSettings, UpstreamState};
 use serde_json::{Value, json};
+
+#[path = "upstream/hard.rs"]
+mod hard;
+#[path = "upstream/life.rs"]
+mod life;
+#[path = "upstream/pins.rs"]
+mod pins;
 
 /// A server of the standard library alone.
 const SERVER: &str = r#"
@@ -51,6 +59,25 @@ fn python_server(folder: &Path) -> UpstreamSettings {
     std::fs::write(&script, SERVER).unwrap();
     let command = ["python3".into(), script.into_os_string()];
     settings(command.to_vec())
+}
+
+/// `misbehave mcp`, found by its tag.
+fn hostile(arguments: &[&str]) -> UpstreamSettings {
+    let mut command = vec![misbehave().as_os_str().to_owned(), "mcp".into()];
+    command.extend(arguments.iter().map(Into::into));
+    let mut settings = settings(command);
+    settings.restarts.backoff_min = Duration::from_millis(1);
+    settings.restarts.backoff_max = Duration::from_millis(1);
+    settings.restarts.crashes_max = 1000;
+    settings
+}
+
+/// Kills one process.
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::KILL).unwrap();
 }
 
 fn settings(command: Vec<OsString>) -> UpstreamSettings {

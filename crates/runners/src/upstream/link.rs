@@ -417,14 +417,14 @@ impl Link {
     pub fn end(&self, end: ProcessEnd) {
         let mut state = self.state();
         state.is_closing = true;
+        let read = state.outbox.read_by_server();
         state.outbox.close();
-        let written = state.outbox.written();
         let calls = std::mem::take(&mut state.calls);
         drop(state);
         self.is_ready.store(false, Ordering::Release);
         self.phase.send_replace(Phase::Ended(Arc::new(end)));
         for pending in calls.into_values() {
-            let was_sent = written > pending.first_byte;
+            let was_sent = read > pending.first_byte;
             pending.inbox.put(Answer::Ended { was_sent });
         }
     }

@@ -15,7 +15,9 @@ const BUFFER_KEPT_BYTES: usize = 64 * 1024;
 /// The near end of a server's standard input, and what waits for room in it.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
+    /// Kept after the server has stopped reading: what it did not read is still in there.
     pipe: Option<OwnedFd>,
+    is_closed: bool,
     waiting: Vec<u8>,
     /// How much of `waiting` is written.
     gone: usize,
@@ -43,9 +45,11 @@ impl Outbox {
     }
 
     /// Sends what `write` appends: one message. Returns the number of its first byte, which is
-    /// compared with `written` to know whether the server can have seen anything of it.
+    /// compared with `read_by_server` to know whether the server can have seen anything of it.
     pub fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<u64, NotTaken> {
-        let pipe = self.pipe.as_ref().ok_or(NotTaken::Closed)?;
+        let Some(pipe) = self.pipe.as_ref().filter(|_| !self.is_closed) else {
+            return Err(NotTaken::Closed);
+        };
         let waiting = self.waiting.len() - self.gone;
         let first = self.written + waiting as u64;
         self.message.clear();
@@ -58,7 +62,7 @@ impl Outbox {
             match try_write(pipe, &self.message) {
                 Ok(written) => count = written,
                 Err(_) => {
-                    self.close();
+                    self.is_closed = true;
                     return Err(NotTaken::Closed);
                 }
             }
@@ -83,7 +87,10 @@ impl Outbox {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.close(),
+                Err(_) => {
+                    self.is_closed = true;
+                    return;
+                }
             }
         }
         self.waiting.clear();
@@ -100,17 +107,22 @@ impl Outbox {
 
     /// Returns whether the server can read no more.
     pub fn is_closed(&self) -> bool {
-        self.pipe.is_none()
+        self.is_closed || self.pipe.is_none()
     }
 
-    /// Bytes written since the beginning.
-    pub fn written(&self) -> u64 {
-        self.written
+    /// The bytes since the beginning that the server has read. Of a process that is gone nothing
+    /// past these can have had an effect.
+    pub fn read_by_server(&self) -> u64 {
+        let unread = self.pipe.as_ref().map(rustix::io::ioctl_fionread);
+        match unread {
+            Some(Ok(unread)) => self.written.saturating_sub(unread),
+            Some(Err(_)) | None => self.written,
+        }
     }
 
     /// Another descriptor of the pipe, to wait for room by.
     pub fn pipe(&self) -> Option<io::Result<OwnedFd>> {
-        let pipe = self.pipe.as_ref()?;
+        let pipe = self.pipe.as_ref().filter(|_| !self.is_closed)?;
         Some(pipe.as_fd().try_clone_to_owned())
     }
 
@@ -153,20 +165,26 @@ mod tests {
         let block = vec![b'x'; 1024 * 1024];
         let send = |outbox: &mut Outbox| outbox.send(|out| out.extend_from_slice(&block));
         assert_eq!(send(&mut outbox), Ok(0));
-        assert!(outbox.written() > 0 && outbox.is_waiting());
+        assert!(outbox.written > 0 && outbox.is_waiting());
         let second = send(&mut outbox).unwrap();
-        assert!(second == 1024 * 1024 && outbox.written() < second);
+        assert!(second == 1024 * 1024 && outbox.written < second);
+        assert_eq!(outbox.read_by_server(), 0);
+        let mut some = [0; 1000];
+        far.read_exact(&mut some).unwrap();
+        assert_eq!(outbox.read_by_server(), 1000);
         while send(&mut outbox).is_ok() {}
         assert_eq!(send(&mut outbox), Err(NotTaken::Full));
         assert!(outbox.waiting.len() <= WAITING_BYTES_MAX);
         let mut buffer = vec![0; 64 * 1024];
         while outbox.is_waiting() {
-            far.read_exact(&mut buffer).unwrap();
+            assert!(far.read(&mut buffer).unwrap() > 0);
             let pipe = outbox.pipe().unwrap().unwrap();
             outbox.flush(|bytes| Ok(rustix::io::write(&pipe, bytes)?));
         }
         assert!(outbox.waiting.capacity() <= BUFFER_KEPT_BYTES);
+        let sent = outbox.written;
         drop(far);
+        assert!(outbox.read_by_server() < sent);
         assert_eq!(send(&mut outbox), Err(NotTaken::Closed));
         assert!(outbox.is_closed());
     }
