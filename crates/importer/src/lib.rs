@@ -9,6 +9,8 @@ mod edit;
 mod failpoint;
 mod file;
 mod find;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod model;
 mod node;
 mod read;
