@@ -3,6 +3,7 @@
 mod bridge;
 mod call;
 mod doors;
+mod importer;
 mod json;
 mod jsonrpc;
 mod listener;
@@ -70,5 +71,6 @@ pub static TARGETS: &[Target] = &[
     target("pack-seals", "seals of packs: round trip", 1024, registry::seal),
     target("configuration", "configurations: read the same when written again", 1024, registry::configuration),
     target("project-settings", "settings and policies of projects", 768, registry::project),
+    target("client-settings", "settings files of MCP clients: edits keep everything else", 1024, importer::client_settings),
     target("model-files", "archive and tensors of the search model: within their bounds", 512, search::model_files),
 ];

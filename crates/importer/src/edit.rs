@@ -100,8 +100,9 @@ pub enum EditError {
     },
 }
 
-/// Plans an edit that removes servers and puts one entry in each table that loses some, or in the
-/// usual table if none does. Older entries of ours are removed by `Selection::All` too.
+/// Plans an edit that removes servers and puts one entry in their place: in the usual table if it
+/// loses some or no table does, and else in each table of a folder that loses some. Older entries
+/// of ours are removed by `Selection::All` too.
 pub fn plan_replace(
     file: &ClientFile,
     settings: &Settings,
@@ -110,25 +111,35 @@ pub fn plan_replace(
 ) -> Result<Edit, EditError> {
     check_place(file, settings)?;
     let selected = select(settings, selection)?;
-    let usual = usual_table(settings);
-    let has_any = selected.iter().any(|is_selected| *is_selected);
-    let mut changes = Vec::new();
-    for (index, table) in settings.tables.iter().enumerate() {
+    let removed_of = |index: usize| -> Vec<usize> {
         let servers = settings.servers.iter().zip(&selected);
         let of_table = servers.filter(|(server, is)| **is && server.place.table == index);
-        let mut removed: Vec<usize> = of_table
+        of_table
             .flat_map(|(server, _)| server.place.positions.iter().copied())
-            .collect();
-        if removed.is_empty() && (has_any || index != usual) {
+            .collect()
+    };
+    let usual = usual_table(settings);
+    let is_usual_alone = !removed_of(usual).is_empty() || !selected.contains(&true);
+    let mut changes = Vec::new();
+    for (index, table) in settings.tables.iter().enumerate() {
+        let mut removed = removed_of(index);
+        let is_entered = match is_usual_alone {
+            true => index == usual,
+            false => !removed.is_empty(),
+        };
+        if removed.is_empty() && !is_entered {
             continue;
         }
-        replace_own(settings, index, entry, &mut removed)?;
+        if is_entered {
+            replace_own(settings, index, entry, &mut removed)?;
+        }
         removed.sort_unstable();
+        let own = || Member::new(&entry.name, own_entry(settings, table, entry));
         changes.push(TableChange {
             path: table.path.clone(),
             is_list: table.rule.is_list,
             removed,
-            inserted: Some(Member::new(&entry.name, own_entry(settings, table, entry))),
+            inserted: is_entered.then(own),
         });
     }
     make(file, settings, &changes, &selected)

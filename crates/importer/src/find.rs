@@ -87,6 +87,36 @@ pub fn find_in_project(home: &Home, project: &Path) -> Vec<ClientFile> {
     search(home, &FileScope::Project(project.to_owned()), bases)
 }
 
+/// Returns a file that stands elsewhere, as a file of a client. Without a client, the name of the
+/// file has to be one that a single client uses. `None`: no client has such a file.
+pub fn file_at(home: &Home, path: &Path, client: Option<&str>) -> Option<ClientFile> {
+    let known = find(home).into_iter().find(|file| file.path == path);
+    if let Some(file) = known.filter(|file| client.is_none_or(|client| client == file.client)) {
+        return Some(file);
+    }
+    let name = path.file_name()?.to_str()?;
+    let ending = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+    let places = || {
+        let clients = CLIENTS
+            .iter()
+            .filter(|known| client.is_none_or(|id| id == known.id));
+        clients.flat_map(|client| client.places.iter().map(move |place| (client, place)))
+    };
+    let is_named = |place: &Place| place.path.rsplit('/').next() == Some(name);
+    let is_of_syntax = |place: &Place| client.is_some() && ending(place.path) == ending(name);
+    let (client, place) = places()
+        .find(|(_, place)| is_named(place))
+        .or_else(|| places().find(|(_, place)| is_of_syntax(place)))?;
+    // `mcp.json` is a name that clients with different entries use.
+    if places().any(|(other, place)| is_named(place) && other.id != client.id) {
+        return None;
+    }
+    let mut file = client_file(home, client, place, path.to_owned(), &FileScope::User);
+    // The folder was named by the caller, and so may be written.
+    file.roots.extend(path.parent().map(Path::to_owned));
+    Some(file)
+}
+
 fn search(
     home: &Home,
     scope: &FileScope,

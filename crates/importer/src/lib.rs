@@ -9,6 +9,8 @@ mod edit;
 mod failpoint;
 mod file;
 mod find;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod model;
 mod node;
 mod read;
@@ -19,7 +21,9 @@ pub use edit::{Edit, EditError, OwnEntry, Selection, plan_beside, plan_replace, 
 #[cfg(feature = "failpoints")]
 pub use failpoint::arm_from;
 pub use file::{FILE_BYTES_MAX, FileError};
-pub use find::{ClientFile, ClientName, FileScope, Home, client_names, find, find_in_project};
+pub use find::{
+    ClientFile, ClientName, FileScope, Home, client_names, file_at, find, find_in_project,
+};
 pub use model::{
     CommandKind, FoundServer, Input, NotCarried, Piece, Problem, SandboxProposal, Scope, Secret,
     SecretField, SecretPlace, SecretReason, Severity, Template, ToolFilter, Transport,

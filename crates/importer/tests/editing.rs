@@ -451,3 +451,33 @@ fn a_difference_shows_no_secret() {
         }
     }
 }
+
+/// An entry for all sessions serves those of a folder too.
+#[test]
+fn servers_of_a_folder_have_an_entry_there_only_if_there_is_no_other() {
+    let local =
+        r#""projects": {"/srv/app": {"mcpServers": {"b": {"command": "b"}}}, "/x": {"y": 1}}"#;
+    for (user, expected) in [
+        (
+            r#""mcpServers": {"a": {"command": "a"}}, "#,
+            ["/mcpServers/callgate"],
+        ),
+        (
+            "\"mcpServers\": {}, ",
+            ["/projects/~1srv~1app/mcpServers/callgate"],
+        ),
+        ("", ["/projects/~1srv~1app/mcpServers/callgate"]),
+    ] {
+        let desk = Desk::with(".claude.json", format!("{{{user}{local}}}"));
+        let file = desk.file();
+        let edit = replace(&file);
+        std::fs::write(&file.path, &edit.after).unwrap();
+        let settings = read(&file).unwrap();
+        let pointers: Vec<_> = settings
+            .servers
+            .iter()
+            .map(|server| server.pointer.as_str())
+            .collect();
+        assert_eq!(pointers, expected);
+    }
+}

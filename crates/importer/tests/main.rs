@@ -1,6 +1,8 @@
 //! Tests of the importer, on homes in temporary folders. `fixtures/home` has settings files of all
 //! clients where those look for them, `fixtures/project` those of a project.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod crashes;
 mod editing;
 mod hostile;

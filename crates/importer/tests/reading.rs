@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use callgate_importer::{
-    ClientFile, CommandKind, FoundServer, Home, Severity, Template, Transport, client_names, find,
-    find_in_project, read,
+    ClientFile, CommandKind, FoundServer, Home, Severity, Template, Transport, client_names,
+    file_at, find, find_in_project, read,
 };
 use insta::assert_snapshot;
 
@@ -222,5 +222,37 @@ fn secrets_are_not_printed() {
                 assert!(is_oauth || !shown.contains(secret.reveal()), "{shown}");
             }
         }
+    }
+}
+
+#[test]
+fn a_file_that_stands_elsewhere_is_one_of_a_client() {
+    let desk = Desk::full();
+    let home = desk.home();
+    let json = desk.folder.write("else/claude_desktop_config.json", "{}");
+    let toml = desk.folder.write("else/mine.toml", "");
+    let other = desk.folder.write("else/mine.json", "{}");
+    let shared = desk.folder.write("else/mcp.json", "{}");
+    let known = home.home.join(".kiro/settings/mcp.json");
+    for (path, client, expected) in [
+        (&json, None, Some("claude-desktop")),
+        (&json, Some("cursor"), Some("cursor")),
+        (&toml, None, None),
+        (&toml, Some("codex"), Some("codex")),
+        (&toml, Some("cursor"), None),
+        (&other, None, None),
+        (&shared, None, None),
+        (&shared, Some("vscode"), Some("vscode")),
+        (&other, Some("vscode"), Some("vscode")),
+        (&other, Some("nobody"), None),
+        (&known, None, Some("kiro")),
+    ] {
+        let file = file_at(&home, path, client);
+        assert_eq!(
+            file.map(|file| file.client),
+            expected,
+            "{} {client:?}",
+            path.display()
+        );
     }
 }

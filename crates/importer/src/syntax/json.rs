@@ -371,6 +371,10 @@ impl<'a> Layout<'a> {
         if place.span.is_empty() {
             // A blank file: the document itself is new.
             let mut text = String::new();
+            if !self.text.trim().is_empty() && !self.text.ends_with('\n') {
+                // A comment ends with its line.
+                text.push_str(self.newline);
+            }
             let document = Node::new(Value::Table(vec![member]));
             self.write(&document, "", true, &mut text);
             text.push_str(self.newline);
