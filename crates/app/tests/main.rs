@@ -64,7 +64,6 @@ mod memory;
 mod metrics;
 mod misbehaving;
 mod mutations;
-mod node;
 mod onboarding;
 mod otlp;
 mod outputs;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::support::drive::{
-    Host, Serve, chain, cli, end_of, lines_of, python, run_with, signal, verified,
+    Host, Serve, cli, end_of, lines_of, python, run_with, signal, verified,
 };
 use crate::support::processes::{descendants, resident_bytes, started_with};
 use crate::support::workspace::trusted_with;
@@ -140,32 +140,6 @@ fn refusals_are_written_in_batches() {
     let few = blocked_with(2_000);
     let many = blocked_with(128 * 1024);
     assert!(many < few + (4 << 20), "{many} bytes, and {few} for few");
-}
-
-/// T-20: a tool that is not there is refused on every entry, whatever its input, and the chain says
-/// so.
-#[test]
-fn unknown_tools_are_recorded() {
-    let folder = Folder::new();
-    let refusals = || {
-        let unknown = |record: &&Value| {
-            record["fault"] == "unknown_tool" && record["tool"] == "AID.TEST.NOBODY.v1"
-        };
-        chain(&folder).iter().filter(unknown).count()
-    };
-    let mut host = Host::start(&folder, "builtin");
-    host.ask(&json!({ "aid": "AID.TEST.NOBODY.v1" }));
-    host.ask(&json!({ "aid": "AID.TEST.NOBODY.v1", "input_json": "{" }));
-    assert_eq!(refusals(), 2);
-    let one_shots: [&[&str]; 2] = [
-        &["toolhost", "--run", "builtin", "AID.TEST.NOBODY.v1"],
-        &["tool_exec", "AID.TEST.NOBODY.v1"],
-    ];
-    for (args, code) in one_shots.into_iter().zip([4, 0]) {
-        assert_eq!(cli(&folder, args).code(), code, "{args:?}");
-    }
-    assert_eq!(refusals(), 4);
-    verified(&folder);
 }
 
 /// TH-7: a reply waits neither for the next line nor for a tool that takes its time.
@@ -402,24 +376,6 @@ fn it_stands_alone() {
     );
     signal(daemon.pid(), Signal::CONT);
     assert!(daemon.stop().success());
-}
-
-/// TH-65, T-7: 1024 finished keys are kept on this wire; one more drops the oldest.
-#[test]
-fn the_oldest_of_1025_keys_goes() {
-    let folder = Folder::new();
-    let mut host = Host::start(&folder, "builtin");
-    let mut ask = |key: usize| {
-        let reply = host.ask(&json!({ "aid": ECHO, "idempotency_key": key.to_string() }));
-        assert_eq!(reply["status"], "OK");
-        reply["idempotent_hit"] == true
-    };
-    assert!((0..1024).all(|key| !ask(key)));
-    assert!(ask(0) && ask(1023), "1024 keys are kept");
-    assert!(!ask(1024));
-    assert!(ask(1) && ask(1024), "only the oldest is gone");
-    assert!(!ask(0), "the oldest is gone, and is finished anew");
-    assert!(!ask(1), "which made the next one the oldest");
 }
 
 /// TH-73, TH-74, T-4, T-15: a lease issued in band is spent once, on the tool it names.

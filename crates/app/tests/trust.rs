@@ -140,44 +140,6 @@ fn only_a_trusted_configuration_counts() {
     verified(&folder);
 }
 
-/// G-9: the digest covers every file the configuration refers to.
-#[test]
-fn files_it_refers_to_are_trusted_with_it() {
-    let folder = workspace(&format!(
-        "toolpacks = [\"pack.json\"]\n{TWO}input_schema = \"in.json\"\n"
-    ));
-    let schema = r#"{"type":"object","required":["a"]}"#;
-    let pack = json!({
-        "toolpack_id": "toolpack.test", "toolpack_version": "1", "trust_tier": "tier2_untrusted",
-        "tools": [{ "aid": "AID.PACK.THREE.v1", "name": "three", "tags": ["x"],
-                    "confinement": { "code": ["tool.sh"] }, "runner": { "kind": "process", "command": ["/bin/sh", "tool.sh"] } }],
-    });
-    for (name, text) in [
-        ("in.json", schema.to_owned()),
-        ("pack.json", pack.to_string()),
-    ] {
-        folder.write("in.json", schema);
-        folder.write("pack.json", &pack.to_string());
-        cli(&folder, &["trust"]).good();
-        assert_eq!(listed(&folder).len(), BUILTINS.len() + 2);
-        folder.write(name, &format!("{text} "));
-        let told = cli(&folder, &["tools"]).good();
-        assert!(
-            told.err.contains("changed since it was trusted"),
-            "{name} changed by a blank: {}",
-            told.err
-        );
-        std::fs::remove_file(folder.join(name)).expect("remove it");
-        let told = cli(&folder, &["tools"]).good();
-        assert!(
-            told.err.contains("not loaded"),
-            "{name} is gone: {}",
-            told.err
-        );
-        assert_eq!(cli(&folder, &["trust"]).code(), 1, "{name} is gone");
-    }
-}
-
 /// G-9: the daemon takes a new configuration on once it is trusted, without a restart, and calls
 /// under way end under the old one. A bad file keeps the old configuration and is told with line
 /// and column.

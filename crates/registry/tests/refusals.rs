@@ -2,11 +2,13 @@
 //! may have. G-14, TP-64.
 
 use callgate_testing::python;
-use callgate_testing::scripts::{ONE, folder_of};
+use callgate_testing::scripts::{ONE, folder_of, workspace};
+
 use callgate_tools::{BUILTIN_NAMES, MCP_DEFAULT};
 
 use crate::support::calls::{output, refusal};
-use crate::support::in_process::{Folder, Opened, trusted};
+use crate::support::in_process::{Folder, Opened, trust, trusted};
+use serde_json::json;
 
 /// The line for people that says what is in force.
 fn note(folder: &Folder) -> String {
@@ -155,4 +157,51 @@ fn files_that_are_none_hold_nobody_up() {
     std::fs::remove_file(folder.join("callgate.toml")).expect("it is there");
     std::fs::rename(folder.join("pipe.json"), folder.join("callgate.toml")).expect("a rename");
     output(&folder, "builtin/echo");
+}
+
+/// The number of tools that are served.
+fn tools(folder: &Folder) -> usize {
+    let gate = Opened::new(folder).gate().expect("a setup");
+    gate.catalog().tools().count()
+}
+
+const TWO: &str = r#"
+[[tool]]
+name = "two"
+writes = ["effects.log"]
+code = ["tool.sh"]
+runner = { kind = "process", command = ["/bin/sh", "tool.sh"] }
+"#;
+
+/// G-9: the digest covers every file the configuration refers to.
+#[test]
+fn files_it_refers_to_are_trusted_with_it() {
+    let folder = workspace(&format!(
+        "toolpacks = [\"pack.json\"]\n{TWO}input_schema = \"in.json\"\n"
+    ));
+    let schema = r#"{"type":"object","required":["a"]}"#;
+    let pack = json!({
+        "toolpack_id": "toolpack.test", "toolpack_version": "1", "trust_tier": "tier2_untrusted",
+        "tools": [{ "aid": "AID.PACK.THREE.v1", "name": "three", "tags": ["x"],
+                    "confinement": { "code": ["tool.sh"] }, "runner": { "kind": "process", "command": ["/bin/sh", "tool.sh"] } }],
+    });
+    for (name, text) in [
+        ("in.json", schema.to_owned()),
+        ("pack.json", pack.to_string()),
+    ] {
+        folder.write("in.json", schema);
+        folder.write("pack.json", &pack.to_string());
+        trust(&folder);
+        assert_eq!(tools(&folder), BUILTIN_NAMES.len() + 2);
+        folder.write(name, &format!("{text} "));
+        let told = note(&folder);
+        assert!(
+            told.contains("changed since it was trusted"),
+            "{name} changed by a blank: {told}"
+        );
+        std::fs::remove_file(folder.join(name)).expect("remove it");
+        let told = note(&folder);
+        assert!(told.contains("not loaded"), "{name} is gone: {told}");
+        refusal(&folder);
+    }
 }

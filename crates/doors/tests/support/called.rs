@@ -1,9 +1,12 @@
 //! Leases that are granted, and calls that are made, as the owner's commands do it.
 
+use std::sync::Arc;
+
 use callgate_call::{Call, Caller, Cancel, Document, LeaseToken, Wire};
 use callgate_doors::http::outcome_body;
-use callgate_gate::LeaseRequest;
+use callgate_gate::{Gate, LeaseRequest};
 use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
 
 use super::in_process::{Folder, Opened, block_on};
 
@@ -39,4 +42,40 @@ pub fn called(folder: &Folder, tool: &str, input: &Value, lease: Option<&str>) -
     let mut call = Call::new(id, tool, input, caller, Wire::Gate, Cancel::new());
     call.lease = lease.map(LeaseToken::new);
     outcome_body(block_on(gate.call(&call)))
+}
+
+/// A gate that stays, so that its tools keep their workers, for calls of the owner's.
+pub struct Gateway {
+    runtime: Runtime,
+    gate: Arc<Gate>,
+    opened: Opened,
+}
+
+impl Gateway {
+    /// Opens the workspace in `folder`.
+    pub fn start(folder: &Folder) -> Self {
+        let opened = Opened::new(folder);
+        let runtime = Builder::new_current_thread().enable_all().build();
+        Self {
+            runtime: runtime.expect("a runtime"),
+            gate: opened.gate().expect("a setup"),
+            opened,
+        }
+    }
+
+    /// The body that a request with a `tool` and an `input` gets.
+    pub fn call(&self, body: &Value) -> Value {
+        let tool = body["tool"].as_str().expect("a tool");
+        let caller = Caller::uid(self.opened.parts.environment.uid);
+        let input = Document::from_value(body["input"].clone());
+        let id = self.gate.next_id();
+        let call = Call::new(id, tool, input, caller, Wire::Gate, Cancel::new());
+        outcome_body(self.runtime.block_on(self.gate.call(&call)))
+    }
+
+    /// Puts the configuration in force in place, as a gate does that watches it.
+    pub fn reload(&self) {
+        self.gate
+            .replace(self.opened.parts.setup().expect("a setup"));
+    }
 }

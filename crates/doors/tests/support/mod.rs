@@ -6,3 +6,4 @@ pub mod in_process;
 pub mod called;
 pub mod host;
 pub mod rpc;
+pub mod stage;

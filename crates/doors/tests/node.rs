@@ -1,8 +1,9 @@
 //! Node tools, with the worker that ships and a real Node.
 
-use crate::support::drive::Serve;
-use crate::support::workspace::trusted_with;
 use serde_json::{Value, json};
+
+use crate::support::called::Gateway;
+use crate::support::in_process::{Folder, trusted_with};
 
 const TOOL: &str = r#"
 let calls = 0;
@@ -39,7 +40,7 @@ fn node() -> String {
     std::env::var("CALLGATE_TEST_NODE").unwrap_or_else(|_| "node".to_owned())
 }
 
-fn workspace(functions: &[&str], more: &str) -> crate::support::Folder {
+fn workspace(functions: &[&str], more: &str) -> Folder {
     let tools = functions.iter().map(|function| {
         let (name, entry) = match function.split_once('=') {
             Some((name, entry)) => (name, entry.to_owned()),
@@ -59,18 +60,18 @@ fn workspace(functions: &[&str], more: &str) -> crate::support::Folder {
     ])
 }
 
-fn call(serve: &Serve, tool: &str, input: Value) -> Value {
-    serve.call(&json!({ "tool": tool, "input": input }))
+fn call(gate: &Gateway, tool: &str, input: Value) -> Value {
+    gate.call(&json!({ "tool": tool, "input": input }))
 }
 
-fn output(serve: &Serve, tool: &str, input: Value) -> Value {
-    let reply = call(serve, tool, input);
+fn output(gate: &Gateway, tool: &str, input: Value) -> Value {
+    let reply = call(gate, tool, input);
     assert_eq!(reply["ok"], true, "{reply}");
     reply["output"].clone()
 }
 
-fn fault(serve: &Serve, tool: &str, input: Value) -> (String, String) {
-    let fault = call(serve, tool, input)["fault"].clone();
+fn fault(gate: &Gateway, tool: &str, input: Value) -> (String, String) {
+    let fault = call(gate, tool, input)["fault"].clone();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let kind = match &fault["data"]["type"] {
         Value::String(class) => class.clone(),
@@ -92,42 +93,40 @@ fn functions_are_called() {
         ],
         "",
     );
-    let serve = Serve::start(&folder);
+    let gate = Gateway::start(&folder);
     assert_eq!(
-        output(&serve, "greet", json!({ "name": "Ada" })),
+        output(&gate, "greet", json!({ "name": "Ada" })),
         json!({ "message": "Hello Ada" })
     );
     for count in 1..=50 {
-        assert_eq!(output(&serve, "count", json!({})), count);
+        assert_eq!(output(&gate, "count", json!({})), count);
     }
     // The same module of the same worker, by its other name.
-    assert_eq!(output(&serve, "dotted", json!({})), 51);
+    assert_eq!(output(&gate, "dotted", json!({})), 51);
     for value in [
         json!(null),
         json!([1, -2.5, "é \u{2028} \u{1f600} \"\\\n", {}]),
         json!("x".repeat(300_000)),
     ] {
-        assert_eq!(output(&serve, "later", json!({ "value": value })), value);
+        assert_eq!(output(&gate, "later", json!({ "value": value })), value);
     }
     assert_eq!(
-        output(&serve, "common", json!({ "a": 1 })),
+        output(&gate, "common", json!({ "a": 1 })),
         json!({ "common": 1 })
     );
     assert_eq!(
-        output(&serve, "surroundings", json!({})),
+        output(&gate, "surroundings", json!({})),
         json!([null, folder.path()])
     );
-    serve.stop();
 }
 
 #[test]
 fn nothing_is_shared_where_each_call_has_its_own() {
     let folder = workspace(&["count"], "isolation = \"cold\"");
-    let serve = Serve::start(&folder);
+    let gate = Gateway::start(&folder);
     for _ in 0..3 {
-        assert_eq!(output(&serve, "count", json!({})), 1);
+        assert_eq!(output(&gate, "count", json!({})), 1);
     }
-    serve.stop();
 }
 
 /// TP-24, TP-26, P-8: every failure is its own call's.
@@ -146,8 +145,8 @@ fn failures_cost_their_own_call() {
         ],
         "",
     );
-    let serve = Serve::start(&folder);
-    assert_eq!(output(&serve, "count", json!({})), 1);
+    let gate = Gateway::start(&folder);
+    assert_eq!(output(&gate, "count", json!({})), 1);
     for (tool, input, kind, words) in [
         (
             "fails",
@@ -212,61 +211,58 @@ fn failures_cost_their_own_call() {
         ),
         ("broken", json!({}), "Error", "no-such-module"),
     ] {
-        let (told, message) = fault(&serve, tool, input.clone());
+        let (told, message) = fault(&gate, tool, input.clone());
         assert_eq!(told, kind, "{tool} {input}: {message}");
         assert!(message.contains(words), "{tool} {input}: {message}");
     }
     assert_eq!(
-        output(&serve, "gives", json!({ "what": "nothing" })),
+        output(&gate, "gives", json!({ "what": "nothing" })),
         json!(null)
     );
     assert_eq!(
-        output(&serve, "gives", json!({ "what": "backslash" })),
+        output(&gate, "gives", json!({ "what": "backslash" })),
         json!("\\ud800 \t\n")
     );
     assert_eq!(
-        output(&serve, "fails", json!({ "how": "forge" })),
+        output(&gate, "fails", json!({ "how": "forge" })),
         json!("mine")
     );
     // All that time it was one worker.
-    assert_eq!(output(&serve, "count", json!({})), 2);
-    let (told, message) = fault(&serve, "fails", json!({ "how": "abort" }));
+    assert_eq!(output(&gate, "count", json!({})), 2);
+    let (told, message) = fault(&gate, "fails", json!({ "how": "abort" }));
     assert_eq!(told, "crash", "{message}");
-    assert_eq!(output(&serve, "count", json!({})), 1);
-    serve.stop();
+    assert_eq!(output(&gate, "count", json!({})), 1);
 }
 
 /// TP-32, P-17: a pure tool starts, reads its own code, and has a process for each call.
 #[test]
 fn a_pure_tool_has_its_own_code() {
     let folder = workspace(&["count", "common=tools/common.cjs:f"], "purity = \"pure\"");
-    let serve = Serve::start(&folder);
+    let gate = Gateway::start(&folder);
     for _ in 0..2 {
-        let reply = call(&serve, "count", json!({}));
+        let reply = call(&gate, "count", json!({}));
         assert_eq!(reply["output"], 1, "{reply}");
         assert_eq!(reply["enforcement"]["isolation"], "cold", "{reply}");
         assert_eq!(reply["enforcement"]["level"], "enforced", "{reply}");
     }
-    let common = output(&serve, "common", json!({ "a": 7 }));
+    let common = output(&gate, "common", json!({ "a": 7 }));
     assert_eq!(common, json!({ "common": 7 }));
-    assert!(serve.stop().success());
 }
 
 /// G-1e: a number that JavaScript does not have is refused by the worker: the tool would get another.
 #[test]
 fn integers_that_are_others_in_javascript_are_refused() {
     let folder = workspace(&["later"], "");
-    let serve = Serve::start(&folder);
+    let gate = Gateway::start(&folder);
     let value = json!([9_007_199_254_740_992_u64, "\"9007199254740993"]);
-    assert_eq!(output(&serve, "later", json!({ "value": value })), value);
+    assert_eq!(output(&gate, "later", json!({ "value": value })), value);
     for number in [
         json!(9_007_199_254_740_993_u64),
         json!(i64::MIN + 1),
         json!(u64::MAX),
     ] {
-        let (class, message) = fault(&serve, "later", json!({ "value": [{ "a": number }] }));
+        let (class, message) = fault(&gate, "later", json!({ "value": [{ "a": number }] }));
         assert_eq!(class, "RangeError", "{message}");
         assert!(message.contains(&number.to_string()), "{message}");
     }
-    serve.stop();
 }
