@@ -115,6 +115,12 @@ pub enum CommandError {
     /// The edited configuration does not parse.
     #[error(transparent)]
     Config(#[from] config::ParseError),
+    /// No gate runs that could be asked.
+    #[error("no gate runs here")]
+    NoGateRuns,
+    /// What the running gate refuses.
+    #[error("{0}")]
+    Gate(String),
     /// No client of this name.
     #[error("there is no client {0}")]
     UnknownClient(String),

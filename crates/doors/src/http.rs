@@ -2,6 +2,7 @@
 //! command line needs of a running gate. Only peers of our own uid get this far (G-10b).
 
 mod attach;
+mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +134,9 @@ pub fn router(gate: Arc<Gate>, caller: Caller, calls: TaskTracker, end: Cancel) 
         .route("/v1/tools", get(tools))
         .route("/v1/health", get(health))
         .route("/v1/traces/{call}", get(trace))
+        .route("/v1/servers", get(servers::list))
+        .route("/v1/servers/{name}/log", get(servers::log))
+        .route("/v1/servers/{name}/stop", post(servers::stop))
         .route("/v1/terminals/{session}", get(attach::attach))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(door)

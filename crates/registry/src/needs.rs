@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callgate_call::{Asker, Guarantee, Guarantees, Isolation, Needs, Network, TreeLimits};
+use callgate_call::{
+    Asker, FORWARDS_MAX, Guarantee, Guarantees, Isolation, Needs, Network, TreeLimits,
+};
 use callgate_runners::Allowed;
 use callgate_sandbox::real;
 
@@ -51,6 +53,12 @@ pub enum NeedsError {
     /// Too many hosts.
     #[error("network.allow: {0} hosts are more than {HOSTS_MAX}")]
     Hosts(usize),
+    /// Too many forwarded ports.
+    #[error("forward: {0} ports are more than {FORWARDS_MAX}")]
+    Forwards(usize),
+    /// What is no forwarded port.
+    #[error("forward: `{0}` is not \"PORT\" = \"HOST:PORT\"")]
+    Forward(String),
     /// What is no host.
     #[error("{0}")]
     Host(String),
@@ -274,6 +282,7 @@ impl Ground {
             hidden: self.hidden.clone(),
             roots: None,
             network: network(config)?,
+            forwards: Vec::new(),
             unsafe_execution: config.allow_unsafe_execution
                 || bound.is_some_and(|bound| bound.unsafe_execution),
             unconfined: unconfined || bound.is_some_and(|bound| bound.unconfined),

@@ -1,6 +1,7 @@
 //! `callgate servers`: the MCP servers behind the gate, what they may do, and the owner's word on
 //! what they define.
 
+mod live;
 pub mod packages;
 pub mod place;
 pub mod review;
@@ -9,7 +10,7 @@ mod update;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use callgate_call::visible;
+use callgate_call::{visible, visible_lines};
 use callgate_registry::config::{NetworkConfig, ServerConfig};
 use callgate_registry::environment::Environment;
 use callgate_registry::lock::LockedServer;
@@ -19,6 +20,7 @@ use callgate_registry::servers::tools::is_offered;
 use callgate_registry::setup::Parts;
 use callgate_runners::Allowed;
 use clap::{Args, Subcommand};
+use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::ask::confirm;
@@ -78,6 +80,17 @@ enum ServersCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Show what a server printed last to its standard error
+    Log {
+        /// Its name
+        name: String,
+    },
+    /// Stop the processes of a server; the next call starts it, whatever happened before
+    #[command(alias = "stop")]
+    Restart {
+        /// Its name
+        name: String,
+    },
     /// Allow a server to reach a host
     Allow {
         /// Its name
@@ -97,6 +110,23 @@ pub fn run(environment: &Environment, place: &Place, servers: &Servers) -> Done 
         Some(ServersCommand::Show { name }) => show_one(environment, &place, name),
         Some(ServersCommand::Trust { name, show, yes }) => {
             trust(environment, &place, name.as_deref(), *show, *yes)
+        }
+        Some(ServersCommand::Log { name }) => {
+            let path = format!("/v1/servers/{name}/log");
+            let body = live::ask(environment, &place, Method::GET, &path)?;
+            let log = body["log"].as_str().unwrap_or_default();
+            match place.json {
+                true => show::json(&body),
+                false if log.is_empty() => show::say("it has printed nothing"),
+                false => show::data(&visible_lines(log)),
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(ServersCommand::Restart { name }) => {
+            let path = format!("/v1/servers/{name}/stop");
+            live::ask(environment, &place, Method::POST, &path)?;
+            show::say("stopped; the next call starts it");
+            Ok(ExitCode::SUCCESS)
         }
         Some(ServersCommand::Install { name }) => install(environment, &place, name.as_deref()),
         Some(ServersCommand::Update { name, version, yes }) => {
@@ -127,6 +157,7 @@ fn list(environment: &Environment, place: &Place) -> Done {
     let parts = super::open(&environment.of_no_tool(), place)?;
     let servers = configured(&parts)?;
     let setup = parts.setup()?;
+    let running = live::servers(environment, place)?;
     let problem = |name: &str| {
         let begins = format!("server `{name}`: ");
         setup
@@ -138,6 +169,7 @@ fn list(environment: &Environment, place: &Place) -> Done {
         let rows = servers.iter().map(|(server, locked)| {
             let mut row = json_of(server, locked.as_ref());
             row["problem"] = problem(&server.name).into();
+            row["running"] = running.get(&server.name).cloned().unwrap_or_default();
             row
         });
         show::json(&json!({ "servers": rows.collect::<Vec<Value>>() }));
@@ -149,7 +181,7 @@ fn list(environment: &Environment, place: &Place) -> Done {
             let state = match (server.disabled, problem(&server.name)) {
                 (true, _) => "disabled".to_owned(),
                 (false, Some(problem)) => format!("not served: {problem}"),
-                (false, None) => "served".to_owned(),
+                (false, None) => live::words(running.get(&server.name)),
             };
             vec![
                 server.name.clone(),

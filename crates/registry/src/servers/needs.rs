@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use callgate_call::{Asker, Guarantee, Guarantees, Ipc, Isolation, Needs, Network, Tier};
+use callgate_call::{
+    Asker, FORWARDS_MAX, Guarantee, Guarantees, Ipc, Isolation, Needs, Network, Tier,
+};
+
+use callgate_runners::Allowed;
 
 use crate::config::{PresetConfig, ServerConfig};
 use crate::needs::{Ground, NeedsError, bounded_paths, network_of};
@@ -48,7 +52,8 @@ pub fn needs(
     bounded_paths(&config.reads, &config.writes)?;
     let network = network_of(config.network.as_ref())?;
     let mut guarantees = Guarantees::default();
-    if network == Network::None {
+    let forwards = forwards(config)?;
+    if network == Network::None && forwards.is_empty() {
         guarantees.require(Guarantee::NoNetwork, Asker::Engine);
     }
     if config.preset == PresetConfig::Pure {
@@ -66,6 +71,7 @@ pub fn needs(
         writes,
         code: package.into_iter().collect(),
         network,
+        forwards,
         unconfined: config.preset == PresetConfig::Off,
         isolation: Isolation::Worker,
         limits: config.limits.of_tree(),
@@ -76,6 +82,24 @@ pub fn needs(
         },
         ..ground.own_needs()
     })
+}
+
+/// The ports on a server's loopback that lead elsewhere.
+fn forwards(config: &ServerConfig) -> Result<Vec<(u16, String)>, NeedsError> {
+    if config.forward.len() > FORWARDS_MAX {
+        return Err(NeedsError::Forwards(config.forward.len()));
+    }
+    let forward = |(port, target): (&String, &String)| {
+        let wrong = || NeedsError::Forward(format!("{port} = {target}"));
+        let number: u16 = port.parse().map_err(|_| wrong())?;
+        let host = Allowed::parse(std::slice::from_ref(target)).map_err(NeedsError::Host)?;
+        drop(host);
+        match number > 0 && !target.contains('*') {
+            true => Ok((number, target.clone())),
+            false => Err(wrong()),
+        }
+    };
+    config.forward.iter().map(forward).collect()
 }
 
 /// How dangerous a tool of a server is, by what the kernel enforces: the words of the server only

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{self, Stdio};
 
@@ -19,6 +20,7 @@ pub fn start_detached(
 ) -> io::Result<()> {
     let mut command = process::Command::new(program);
     command
+        .arg0("callgate")
         .args(args)
         .env_clear()
         .envs(env)
