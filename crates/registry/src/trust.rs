@@ -139,15 +139,11 @@ impl InForce {
         let served = match &self.basis {
             Basis::Nothing(reason) => return format!("nothing is served: {reason}"),
             Basis::Files(source) => {
-                return format!(
-                    "{} trusted ({} tools)",
-                    source.what(),
-                    source.config.tools.len()
-                );
+                return format!("{} trusted ({})", source.what(), counts(&source.config));
             }
             Basis::Copy(source) => {
-                let tools = source.config.tools.len();
-                format!("the configuration that was trusted last stays in force ({tools} tools)")
+                let counts = counts(&source.config);
+                format!("the configuration that was trusted last stays in force ({counts})")
             }
             Basis::Builtins => "only built-in tools are served".to_owned(),
         };
@@ -240,6 +236,16 @@ pub fn declared(paths: &Paths, store: &Store) -> Result<Declarations, StoreError
     Ok(copy.map_or_else(Declarations::default, |copy| {
         Declarations::of_copy(&copy).unwrap_or_default()
     }))
+}
+
+/// How many tools a configuration has, and how many servers if it has some.
+fn counts(config: &Config) -> String {
+    let (tools, servers) = (config.tools.len(), config.servers.len());
+    match servers {
+        0 => format!("{tools} tools"),
+        1 => format!("{tools} tools, 1 server"),
+        more => format!("{tools} tools, {more} servers"),
+    }
 }
 
 /// Returns whether a configuration of this workspace is trusted.
