@@ -295,7 +295,15 @@ fn state(about: &FileRecord) -> FileState {
 /// The folder of backups, locked.
 struct Backups {
     folder: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Backups {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread has just forked shares the descriptor
+        // until its exec.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Backups {
@@ -314,7 +322,7 @@ impl Backups {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self {
                 folder: folder.to_owned(),
-                _lock: lock,
+                lock,
             }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(ApplyError::Busy),
             Err(error) => Err(failed(&path)(error.into())),
