@@ -191,11 +191,15 @@ pub fn apply(edits: &[Edit], backups: &Path, made_at: &str) -> Result<RunId, App
     store.keep(run, &record, edits)?;
     failpoint("apply.kept");
     for (index, (edit, about)) in edits.iter().zip(&record.files).enumerate() {
+        if edit.is_empty() {
+            continue;
+        }
         let Err(error) = replace::replace(about, &edit.after, Some(&about.before)) else {
             continue;
         };
         let mut is_undone = true;
-        for (edit, about) in edits[..index].iter().zip(&record.files) {
+        let written = edits[..index].iter().zip(&record.files);
+        for (edit, about) in written.filter(|(edit, _)| !edit.is_empty()) {
             is_undone &= replace::replace(about, &edit.before, Some(&about.after)).is_ok();
         }
         let path = edit.path.clone();
