@@ -191,11 +191,15 @@ pub fn apply(edits: &[Edit], backups: &Path, made_at: &str) -> Result<RunId, App
     store.keep(run, &record, edits)?;
     failpoint("apply.kept");
     for (index, (edit, about)) in edits.iter().zip(&record.files).enumerate() {
+        if edit.is_empty() {
+            continue;
+        }
         let Err(error) = replace::replace(about, &edit.after, Some(&about.before)) else {
             continue;
         };
         let mut is_undone = true;
-        for (edit, about) in edits[..index].iter().zip(&record.files) {
+        let written = edits[..index].iter().zip(&record.files);
+        for (edit, about) in written.filter(|(edit, _)| !edit.is_empty()) {
             is_undone &= replace::replace(about, &edit.before, Some(&about.after)).is_ok();
         }
         let path = edit.path.clone();
@@ -295,7 +299,15 @@ fn state(about: &FileRecord) -> FileState {
 /// The folder of backups, locked.
 struct Backups {
     folder: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Backups {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread has just forked shares the descriptor
+        // until its exec.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Backups {
@@ -314,7 +326,7 @@ impl Backups {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self {
                 folder: folder.to_owned(),
-                _lock: lock,
+                lock,
             }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(ApplyError::Busy),
             Err(error) => Err(failed(&path)(error.into())),

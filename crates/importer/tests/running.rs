@@ -364,3 +364,18 @@ fn a_link_put_in_the_place_of_a_file_is_not_written_through() {
     assert_eq!(fs::read_to_string(&outside).unwrap(), "{}");
     assert_eq!(fs::read_to_string(&path).unwrap(), ENTRY);
 }
+
+#[test]
+fn an_edit_that_changes_nothing_leaves_the_file_alone() {
+    let desk = Desk::with(CURSOR, ENTRY);
+    let path = desk.home().home.join(CURSOR);
+    apply(&edits(&desk), &desk.backups(), TIME).unwrap();
+    let inode = fs::metadata(&path).unwrap().ino();
+    let again = edits(&desk);
+    assert!(again[0].is_empty());
+    let run = apply(&again, &desk.backups(), TIME).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+    let restored = restore(run, &desk.backups(), false).unwrap();
+    assert_eq!(restored[0].found, FileState::Before);
+    assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+}
