@@ -13,6 +13,7 @@ pub mod environment;
 pub mod exec;
 pub mod needs;
 mod node;
+pub mod open;
 pub mod pack;
 pub mod paths;
 mod plain;
