@@ -334,7 +334,7 @@ text
 | store | call | |
 | console (later) | call, gate, store | |
 | testing (tests only) | – | |
-| testing-gate (tests only) | gate, testing | |
+| testing-call (tests only) | testing | |
 | app | all | – |
 <!-- /dependency-table -->
 ";
@@ -369,20 +369,18 @@ text
             later,
             tests_only: false,
         };
+        let for_tests = |list: &[&str]| Row {
+            tests_only: true,
+            ..only(list, false)
+        };
         let expected = BTreeMap::from([
             ("call".to_owned(), only(&[], false)),
             ("sandbox".to_owned(), only(&["call"], false)),
             ("gate".to_owned(), only(&["call", "store"], false)),
             ("store".to_owned(), only(&["call"], false)),
             ("console".to_owned(), only(&["call", "gate", "store"], true)),
-            (
-                "testing".to_owned(),
-                Row {
-                    may_use: MayUse::Only(names(&[])),
-                    later: false,
-                    tests_only: true,
-                },
-            ),
+            ("testing".to_owned(), for_tests(&[])),
+            ("testing-call".to_owned(), for_tests(&["testing"])),
             (
                 "app".to_owned(),
                 Row {
@@ -431,7 +429,7 @@ callgate.workspace = true
             ("sandbox", &["call"], &[]),
             ("extra", &[], &[]),
             ("testing", &[], &[]),
-            ("testing-gate", &["gate", "testing"], &[]),
+            ("testing-call", &["testing"], &[]),
         ]);
         let texts: Vec<String> = compare(&rows, &manifests)
             .iter()
