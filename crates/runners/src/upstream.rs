@@ -52,6 +52,9 @@ pub use status::{ProcessStatus, UpstreamState, UpstreamStatus};
 /// How much longer than a start may take a call waits for one: the driver says why it failed.
 const START_SLACK: Duration = Duration::from_secs(10);
 
+/// So often a call finds that its process has just been stopped before it is refused.
+const STOPPED_MAX: u32 = 8;
+
 /// What all processes of a server have in common.
 #[derive(Debug)]
 struct Parts {
@@ -233,6 +236,7 @@ impl Upstream {
         job.sink.fact("server", self.name());
         job.sink.fact("isolation", "worker");
         let mut may_try_again = true;
+        let mut stopped = 0;
         loop {
             let link = self.process(job, began).await?;
             match self.wait_until_ready(&link, job, began).await? {
@@ -256,6 +260,8 @@ impl Upstream {
                 .await
             {
                 Attempt::Done(result) => return result,
+                // It was stopped just before: no failure, and no reason to fail.
+                Attempt::NotSent if link.is_closing() && stopped < STOPPED_MAX => stopped += 1,
                 Attempt::NotSent if may_try_again => {
                     may_try_again = false;
                     within(job, deadline, link.closed()).await?;
@@ -311,7 +317,7 @@ impl Upstream {
         let is_for = |slot: &&mut Slot| {
             slot.key.is_of(share, job.call)
                 && are_same(slot.needs.as_ref(), needs)
-                && !slot.link.is_closing()
+                && slot.link.is_open()
         };
         state.uses += 1;
         let slot = state.slots.iter_mut().find(is_for)?;

@@ -63,8 +63,9 @@ struct LinkState {
     /// In the order in which they were given up.
     given_up: VecDeque<u64>,
     listed: Arc<ListedTools>,
-    /// No call is taken any more.
+    /// It is being stopped: no call is taken any more.
     is_closing: bool,
+    has_ended: bool,
     last_used: Instant,
 }
 
@@ -146,6 +147,7 @@ impl Link {
                 given_up: VecDeque::new(),
                 listed: Arc::default(),
                 is_closing: false,
+                has_ended: false,
                 last_used: Instant::now(),
             }),
         })
@@ -163,6 +165,7 @@ impl Link {
     /// The process is ready for calls.
     pub fn set_ready(&self, listed: ListedTools) {
         self.set_listed(listed);
+        self.state().last_used = Instant::now();
         self.is_ready.store(true, Ordering::Release);
         self.phase.send_replace(Phase::Ready);
     }
@@ -273,13 +276,20 @@ impl Link {
 
     /// Ready when the process takes no call any more.
     pub async fn closed(&self) {
-        if !self.is_closing() {
+        if self.is_open() {
             self.ended().await;
         }
     }
 
+    /// Returns whether it is being stopped, or was.
     pub fn is_closing(&self) -> bool {
         self.state().is_closing
+    }
+
+    /// Returns whether it may take calls, now or once it is ready.
+    pub fn is_open(&self) -> bool {
+        let state = self.state();
+        !state.is_closing && !state.has_ended
     }
 
     /// Takes one call to its end.
@@ -344,7 +354,7 @@ impl Link {
         };
         let inbox = Arc::<Inbox>::default();
         let mut state = self.state();
-        if state.is_closing {
+        if state.is_closing || state.has_ended {
             return Err(NotTaken::Closed);
         }
         let id = state.next_id;
@@ -416,7 +426,7 @@ impl Link {
     /// The process is gone, and with it the calls in flight.
     pub fn end(&self, end: ProcessEnd) {
         let mut state = self.state();
-        state.is_closing = true;
+        state.has_ended = true;
         let read = state.outbox.read_by_server();
         state.outbox.close();
         let calls = std::mem::take(&mut state.calls);

@@ -56,7 +56,9 @@ pub(super) async fn drive(
                 Ok(()) => process.serve().await,
                 Err(cause) => cause,
             };
-            link.close();
+            if cause.is_orderly() {
+                link.close();
+            }
             process.finish(cause).await
         }
         Err(cause) => (ProcessEnd::before_birth(cause), None),
