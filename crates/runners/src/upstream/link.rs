@@ -3,13 +3,15 @@
 //!
 //! Lock order: `state`, then an inbox. Neither is held across an await.
 
+mod flight;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use callgate_call::{Cancel, Fault, Job, Log, Output, Progress};
+use callgate_call::{Cancel, Fault, Job, Output};
 use callgate_wires::mcp::client::{AnswerError, write_call, write_cancelled};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
@@ -22,10 +24,8 @@ use crate::answer::{bad, clipped, too_large};
 use crate::egress::SharedOutlet;
 use crate::hints;
 use crate::pool::turns::Turns;
-use crate::process::stop;
-
-/// Reports of one call that wait to be passed on; more are dropped.
-const REPORTS_MAX: usize = 32;
+pub(super) use flight::Report;
+use flight::{Answer, Flight, Inbox};
 
 /// Ids of calls that were given up, whose late answers are no surprise.
 const GIVEN_UP_MAX: usize = 1024;
@@ -74,41 +74,6 @@ struct Pending {
     inbox: Arc<Inbox>,
     /// The number of the first byte of the request.
     first_byte: u64,
-}
-
-/// What the process has for one call.
-#[derive(Debug, Default)]
-struct Inbox {
-    bell: Notify,
-    content: Mutex<InboxContent>,
-}
-
-#[derive(Debug, Default)]
-struct InboxContent {
-    answer: Option<Answer>,
-    reports: Vec<Report>,
-}
-
-/// The end of a call at a process.
-#[derive(Debug)]
-enum Answer {
-    Result {
-        value: Value,
-        bytes: usize,
-    },
-    Failed(AnswerError),
-    TooLong,
-    /// The process ended, with or without having seen the request.
-    Ended {
-        was_sent: bool,
-    },
-}
-
-/// What a server says of a call before it answers.
-#[derive(Debug)]
-pub(super) enum Report {
-    Progress(Progress),
-    Log(Log),
 }
 
 /// How an attempt at a call went.
@@ -370,13 +335,7 @@ impl Link {
         };
         state.calls.insert(id, pending);
         drop(state);
-        Ok(Flight {
-            link: self,
-            id,
-            inbox,
-            is_over: false,
-            done: None,
-        })
+        Ok(Flight::new(self, id, inbox))
     }
 
     /// The result of a request, or why there is none.
@@ -465,93 +424,6 @@ pub(super) enum Errand {
     InputClosed,
     /// No call is in flight and none will be.
     Drained,
-}
-
-/// A request in flight. Dropping it gives the call up.
-struct Flight<'a> {
-    link: &'a Link,
-    id: u64,
-    inbox: Arc<Inbox>,
-    is_over: bool,
-    /// The progress that was passed on last.
-    done: Option<f64>,
-}
-
-impl Flight<'_> {
-    /// The answer, unless the call must end before.
-    async fn answer(&mut self, job: Job<'_>, deadline: Instant) -> Result<Answer, Fault> {
-        let inbox = Arc::clone(&self.inbox);
-        let mut stopped = std::pin::pin!(stop(job, deadline));
-        loop {
-            // What comes meanwhile stays in the inbox. Biased: an answer outranks a cancellation
-            // and the deadline.
-            let fault = tokio::select! {
-                biased;
-                () = inbox.bell.notified() => None,
-                fault = &mut stopped => Some(fault),
-            };
-            let (answer, reports) = inbox.take();
-            for report in reports {
-                self.pass(report, job);
-            }
-            if let Some(answer) = answer {
-                self.is_over = true;
-                return Ok(answer);
-            }
-            if let Some(fault) = fault {
-                self.is_over = true;
-                self.link.give_up(self.id, &fault.to_string());
-                return Err(fault);
-            }
-        }
-    }
-
-    fn pass(&mut self, report: Report, job: Job<'_>) {
-        match report {
-            Report::Progress(progress) => {
-                if self.done.is_none_or(|done| progress.done > done) {
-                    self.done = Some(progress.done);
-                    job.sink.progress(&progress);
-                }
-            }
-            Report::Log(log) => job.sink.log(&log),
-        }
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.link.give_up(self.id, "the caller is gone");
-        }
-    }
-}
-
-impl Inbox {
-    fn content(&self) -> MutexGuard<'_, InboxContent> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, answer: Answer) {
-        self.content().answer = Some(answer);
-        self.bell.notify_one();
-    }
-
-    fn report(&self, report: Report) -> bool {
-        let mut content = self.content();
-        if content.reports.len() >= REPORTS_MAX {
-            return false;
-        }
-        content.reports.push(report);
-        drop(content);
-        self.bell.notify_one();
-        true
-    }
-
-    fn take(&self) -> (Option<Answer>, Vec<Report>) {
-        let mut content = self.content();
-        (content.answer.take(), std::mem::take(&mut content.reports))
-    }
 }
 
 fn output_of(value: Value, bytes: usize, bytes_max: usize) -> Result<Output, Fault> {
