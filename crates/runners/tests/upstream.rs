@@ -9,6 +9,8 @@ use crate::support::{Bench, LONG, folder, misbehave, spawner, until};
 use callgate_runners::{Share, Upstream, UpstreamRunner, UpstreamSettings, UpstreamState};
 use serde_json::{Value, json};
 
+#[path = "upstream/confined.rs"]
+mod confined;
 #[path = "upstream/hard.rs"]
 mod hard;
 #[path = "upstream/life.rs"]

