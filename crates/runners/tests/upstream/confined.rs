@@ -27,7 +27,7 @@ fn confined(folder: &Path, body: &str, network: Network) -> (Arc<Upstream>, Arc<
     std::fs::write(&script, text.replace("\"refuse\")", "\"refuse\", \"run\")")).unwrap();
     let [program, prefix] = python();
     settings.command = vec![program.into(), script.into()];
-    settings.cwd = folder.to_path_buf();
+    settings.cwd = Some(folder.to_path_buf());
     settings.home = Some(Arc::new(Homes {
         root: folder.join("state/homes"),
         owner: None,
