@@ -191,7 +191,11 @@ fn server_line(line: &[u8]) {
     let parsed = read_line(line, ResultForm::Parsed);
     let raw = read_line(line, ResultForm::Raw);
     if let ServerMessage::Answer { id, body } = &parsed {
-        let ServerMessage::Answer { id: raw_id, body: raw_body } = &raw else {
+        let ServerMessage::Answer {
+            id: raw_id,
+            body: raw_body,
+        } = &raw
+        else {
             panic!("{parsed:?} is read as {raw:?}")
         };
         assert_eq!(id, raw_id);
@@ -209,7 +213,10 @@ fn server_line(line: &[u8]) {
     } else {
         assert_eq!(format!("{parsed:?}"), format!("{raw:?}"));
     }
-    let is_message = !matches!(&parsed, ServerMessage::Noise | ServerMessage::Answer { body: Err(_), .. });
+    let is_message = !matches!(
+        &parsed,
+        ServerMessage::Noise | ServerMessage::Answer { body: Err(_), .. }
+    );
     let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
     assert!(is_json || !is_message, "{parsed:?}");
 }
