@@ -36,13 +36,14 @@ use callgate_call::{
     ServerProcess, ServerStatus,
 };
 use callgate_sandbox::Spawner;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::pool::health::{Health, Start};
 use crate::process::within;
 use end::ProcessEnd;
 use journal::Journal;
-use link::{Attempt, Link, Phase};
+use link::{Attempt, Link, Phase, Request};
 use listing::ListKind;
 pub use listing::Listing;
 pub use pins::{DefinitionPin, PINNED_MEMBERS, Pins, pinned_digest};
@@ -234,7 +235,23 @@ impl Upstream {
         listing.ok_or_else(|| unavailable(&process_end))
     }
 
+    /// Sends a request of any method to the process that serves the calls of `job`: `prompts/get`,
+    /// `resources/read` and their like. What they name is not compared with pins. The tool of `job`
+    /// says whether a lost request may be sent again.
+    pub async fn request(
+        &self,
+        method: &str,
+        params: &Value,
+        job: Job<'_>,
+    ) -> Result<Value, Fault> {
+        self.ask(Request::Method(method, params), job).await
+    }
+
     async fn call(&self, tool: &str, job: Job<'_>) -> Result<Output, Fault> {
+        Output::from_content(self.ask(Request::Tool(tool), job).await?)
+    }
+
+    async fn ask(&self, request: Request<'_>, job: Job<'_>) -> Result<Value, Fault> {
         let began = Instant::now();
         job.sink.fact("server", self.name());
         job.sink.fact("isolation", "worker");
@@ -257,9 +274,10 @@ impl Upstream {
             };
             let deadline = from + job.timeout.timeout;
             let bytes_max = self.parts.settings.output_bytes_max;
-            let names = (self.name(), tool);
+            let pins = self.pins();
+            let waiting = (job, deadline);
             match link
-                .call(names, &self.pins(), job, deadline, bytes_max)
+                .call(self.name(), request, &pins, waiting, bytes_max)
                 .await
             {
                 Attempt::Done(result) => return result,

@@ -46,6 +46,8 @@ for line in sys.stdin:
             result["nextCursor"] = str(at + 3)
     elif method == "prompts/list":
         result = {"prompts": [{"name": "greet"}]}
+    elif method == "prompts/get":
+        result = {"messages": [], "description": params["name"]}
     elif method == "tools/call" and params["name"] != "refuse":
         result = call(params["name"], params["arguments"])
     elif "id" in request:

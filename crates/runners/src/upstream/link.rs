@@ -11,15 +11,15 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use callgate_call::{Cancel, Fault, Job, Output};
-use callgate_wires::mcp::client::{AnswerError, write_call, write_cancelled};
+use callgate_call::{Cancel, Fault, Job};
+use callgate_wires::mcp::client::{AnswerError, write_call, write_cancelled, write_method};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::end::ProcessEnd;
 use super::outbox::{NotTaken, Outbox};
-use super::pins::{ListedTools, PinChange, Pins};
+use super::pins::{ListedTools, Pins};
 use crate::answer::{bad, clipped, too_large};
 use crate::egress::SharedOutlet;
 use crate::hints;
@@ -76,9 +76,18 @@ struct Pending {
     first_byte: u64,
 }
 
+/// What a server is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request<'a> {
+    /// A tool of this name, with the input of the call.
+    Tool(&'a str),
+    /// A method with these params.
+    Method(&'a str, &'a Value),
+}
+
 /// How an attempt at a call went.
 pub(super) enum Attempt {
-    Done(Result<Output, Fault>),
+    Done(Result<Value, Fault>),
     /// The process ended before it can have seen anything of the request.
     NotSent,
     /// The process ended after the request was written, at least in part.
@@ -260,21 +269,23 @@ impl Link {
     /// Takes one call to its end.
     pub async fn call(
         &self,
-        (server, tool): (&str, &str),
+        server: &str,
+        request: Request<'_>,
         pins: &Pins,
-        job: Job<'_>,
-        deadline: Instant,
+        (job, deadline): (Job<'_>, Instant),
         output_bytes_max: usize,
     ) -> Attempt {
         let _turn = match self.turns.take(job, deadline).await {
             Ok(turn) => turn,
             Err(fault) => return Attempt::Done(Err(fault)),
         };
-        if let Err(change) = self.check(tool, pins) {
+        if let Request::Tool(tool) = request
+            && let Err(change) = pins.check(tool, &self.listed())
+        {
             return Attempt::Done(Err(change.fault(server, tool)));
         }
         let refused_before = self.outlet.get().map_or(0, SharedOutlet::count);
-        let mut flight = match self.take_off(tool, job) {
+        let mut flight = match self.take_off(request, job) {
             Ok(flight) => flight,
             Err(NotTaken::Closed) => return Attempt::NotSent,
             Err(NotTaken::Full) => {
@@ -289,10 +300,12 @@ impl Link {
         }
         match answer {
             Err(fault) => Attempt::Done(Err(fault)),
-            Ok(Answer::Result { value, bytes }) => {
-                Attempt::Done(output_of(value, bytes, output_bytes_max))
+            Ok(Answer::Result { value, bytes }) if bytes <= output_bytes_max => {
+                Attempt::Done(Ok(value))
             }
-            Ok(Answer::TooLong) => Attempt::Done(Err(too_large(output_bytes_max))),
+            Ok(Answer::Result { .. } | Answer::TooLong) => {
+                Attempt::Done(Err(too_large(output_bytes_max)))
+            }
             Ok(Answer::Failed(error)) => Attempt::Done(Err(fault_of(error))),
             Ok(Answer::Ended { was_sent: false }) => Attempt::NotSent,
             Ok(Answer::Ended { was_sent: true }) => match self.started().await {
@@ -302,20 +315,16 @@ impl Link {
         }
     }
 
-    fn check(&self, tool: &str, pins: &Pins) -> Result<(), PinChange> {
-        let listed = self.listed();
-        pins.check(tool, &listed)
-    }
-
-    /// Sends the request of a call.
-    fn take_off(&self, tool: &str, job: Job<'_>) -> Result<Flight<'_>, NotTaken> {
+    /// Sends a request.
+    fn take_off(&self, request: Request<'_>, job: Job<'_>) -> Result<Flight<'_>, NotTaken> {
         let input = &job.call.input;
         let rewritten;
-        let arguments = if input.is_one_line() {
-            input.text()
-        } else {
-            rewritten = input.value().to_string();
-            &rewritten
+        let arguments = match request {
+            Request::Tool(_) if !input.is_one_line() => {
+                rewritten = input.value().to_string();
+                &rewritten
+            }
+            _ => input.text(),
         };
         let inbox = Arc::<Inbox>::default();
         let mut state = self.state();
@@ -323,9 +332,10 @@ impl Link {
             return Err(NotTaken::Closed);
         }
         let id = state.next_id;
-        let sent = state
-            .outbox
-            .send(|out| write_call(id, tool, arguments, out));
+        let sent = state.outbox.send(|out| match request {
+            Request::Tool(tool) => write_call(id, tool, arguments, out),
+            Request::Method(method, params) => write_method(id, method, params, out),
+        });
         self.ring(&state);
         let first_byte = sent?;
         state.next_id += 1;
@@ -424,13 +434,6 @@ pub(super) enum Errand {
     InputClosed,
     /// No call is in flight and none will be.
     Drained,
-}
-
-fn output_of(value: Value, bytes: usize, bytes_max: usize) -> Result<Output, Fault> {
-    if bytes > bytes_max {
-        return Err(too_large(bytes_max));
-    }
-    Output::from_content(value)
 }
 
 /// The fault of an answer that is no result.

@@ -39,7 +39,7 @@ use birth::{internal, open_home, spec_of};
 /// How long a process that closed its output may take to be dead.
 const LAST_BREATH: Duration = Duration::from_secs(1);
 
-/// The shortest time between two lists of one process. D-11.
+/// The shortest time between two lists of one process. U-11.
 const RELIST_PAUSE: Duration = Duration::from_millis(500);
 
 /// After this the bytes of lines that were no answers are forgiven.

@@ -1,5 +1,5 @@
 //! The end of a process: in good order where it is ours to choose, and with all that it started.
-//! D-29.
+//! U-29.
 
 use std::time::Duration;
 
