@@ -1,30 +1,33 @@
-//! Servers that were installed and then run confined, without a network: they list their tools.
+//! What was installed runs confined, without a network.
+
+use callgate_installer::PackageProgram;
 
 use crate::support::{Scene, confined_tools_of, request};
 
-/// Two servers that end at once where a machine shows them less: one of Node that asks for its own
-/// memory, one of Python whose database asks for processors and limits.
+/// A server of Node that asks for its own memory at its start, and ends where it is not told.
 #[tokio::test]
-async fn servers_list_their_tools_confined() {
+async fn a_server_of_node_lists_its_tools() {
     let scene = Scene::new();
-    for (spec, args, env, tool) in [
-        (
-            "npm:@sentry/mcp-server@0.39.0",
-            &["--access-token=none"][..],
-            &[][..],
-            "find_organizations",
-        ),
-        (
-            "pypi:mcp-server-motherduck==1.1.0",
-            &["--db-path", ":memory:", "--read-write"][..],
-            &[][..],
-            "execute_query",
-        ),
-    ] {
-        let (installed, _) = scene.install(&request(spec)).await.unwrap();
-        let tools = confined_tools_of(&scene, &installed, args, env).await;
-        eprintln!("{spec}: {tools:?}");
-        let tools = tools.unwrap_or_else(|stderr| panic!("{spec}: {stderr}"));
-        assert!(tools.iter().any(|name| name == tool), "{spec}: {tools:?}");
-    }
+    let sentry = request("npm:@sentry/mcp-server@0.39.0");
+    let (installed, _) = scene.install(&sentry).await.unwrap();
+    let args = ["--access-token=none"];
+    let tools = confined_tools_of(&scene, &installed, &args).await.unwrap();
+    assert!(
+        tools.contains(&"find_organizations".to_owned()),
+        "{tools:?}"
+    );
+}
+
+/// A database that asks for processors and limits, and aborts where it is not told.
+#[tokio::test]
+async fn duckdb_answers() {
+    let scene = Scene::new();
+    let mut duckdb = request("pypi:duckdb==1.4.1");
+    duckdb.program = PackageProgram::Interpreter;
+    let (installed, _) = scene.install(&duckdb).await.unwrap();
+    let script = "import duckdb, json
+name = str(duckdb.sql('select 6 * 7').fetchone()[0])
+print(json.dumps({'id': 2, 'result': {'tools': [{'name': name}]}}))";
+    let told = confined_tools_of(&scene, &installed, &["-c", script]).await;
+    assert_eq!(told, Ok(vec!["42".to_owned()]));
 }

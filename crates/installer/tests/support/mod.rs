@@ -189,7 +189,6 @@ pub async fn confined_tools_of(
     scene: &Scene,
     installed: &Installed,
     args: &[&str],
-    env: &[(&str, &str)],
 ) -> Result<Vec<String>, String> {
     use callgate_call::{Ipc, Needs};
     use callgate_sandbox::Spec;
@@ -209,8 +208,6 @@ pub async fn confined_tools_of(
         .collect();
     spec.env.push(("PATH".into(), "/usr/bin:/bin".into()));
     spec.env.push(("HOME".into(), home.clone().into()));
-    spec.env
-        .extend(env.iter().map(|(name, value)| (name.into(), value.into())));
     spec.confine = Some(Arc::new(Needs {
         reads: vec![
             installed.folder.clone(),
