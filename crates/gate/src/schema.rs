@@ -194,6 +194,28 @@ mod tests {
     use serde_json::json;
 
     /// Whoever chose wrongly is told what there is to choose from: up to twelve values.
+    /// U-5: a server's schema that does not compile, or refers elsewhere, checks that inputs are
+    /// objects and nothing more; one that compiles is held to.
+    #[test]
+    fn schemas_of_servers() {
+        for schema in [
+            json!({ "type": "nonsense" }),
+            json!({ "properties": { "a": { "$ref": "https://example.com/schema.json" } } }),
+            json!({ "pattern": "(" }),
+        ] {
+            let schema = Schema::foreign(&schema);
+            assert!(schema.check_input(&json!({ "a": 1 })).is_ok());
+            assert!(schema.check_input(&json!([1])).is_err());
+        }
+        let draft_7 = json!({
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "object", "properties": { "a": { "type": "string" } },
+        });
+        let schema = Schema::foreign(&draft_7);
+        assert!(schema.check_input(&json!({ "a": "x" })).is_ok());
+        assert!(schema.check_input(&json!({ "a": 1 })).is_err());
+    }
+
     #[test]
     fn values_of_an_enum_are_listed() {
         let said = |count: usize| {
