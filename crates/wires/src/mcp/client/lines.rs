@@ -60,8 +60,8 @@ impl ServerLines {
         }
         let (len, capacity) = (self.buffer.len(), self.buffer.capacity());
         if capacity - len < READ_BYTES / 2 {
-            // bound: twice what is there, and never more than a line and a read
             let wanted = (len * 2).min(self.line_bytes_max) + READ_BYTES;
+            // bound: twice what is there, and never more than a line and a read
             self.buffer
                 .reserve_exact(wanted.max(len + READ_BYTES) - len);
         }
