@@ -61,9 +61,9 @@ impl ServerLines {
         let (len, capacity) = (self.buffer.len(), self.buffer.capacity());
         if capacity - len < READ_BYTES / 2 {
             let wanted = (len * 2).min(self.line_bytes_max) + READ_BYTES;
+            let more = wanted.max(len + READ_BYTES) - len;
             // bound: twice what is there, and never more than a line and a read
-            self.buffer
-                .reserve_exact(wanted.max(len + READ_BYTES) - len);
+            self.buffer.reserve_exact(more);
         }
         &mut self.buffer
     }
