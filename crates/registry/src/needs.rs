@@ -271,6 +271,7 @@ impl Ground {
             kept: self.kept.clone(),
             hidden: self.hidden.clone(),
             roots: None,
+            forwards: Vec::new(),
             network: network(config)?,
             unsafe_execution: config.allow_unsafe_execution
                 || bound.is_some_and(|bound| bound.unsafe_execution),
