@@ -4,12 +4,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use callgate_adoption::{ListError, PackageError, PrepareError};
 use callgate_call::Fault;
 use callgate_client::ClientError;
 use callgate_exporters::otlp::TelemetryError;
 use callgate_gate::{CatalogError, TraceError};
 use callgate_importer::{ApplyError, RestoreError, RunId};
-use callgate_installer::{InstallError, LauncherError, SpecError};
+use callgate_installer::InstallError;
 use callgate_registry::catalog::ToolError;
 use callgate_registry::config;
 use callgate_registry::lock::LockError;
@@ -74,23 +75,21 @@ pub enum CommandError {
     /// What is no host.
     #[error("{0}")]
     Host(String),
-    /// A server that does not start.
-    #[error("server `{server}`: {reason}")]
-    ServerStart {
-        /// Its name.
-        server: String,
-        /// Why.
-        reason: String,
-    },
-    /// A package that cannot be named.
+    /// A command that is not taken behind the gate.
     #[error(transparent)]
-    PackageSpec(#[from] SpecError),
-    /// A command that is not carried over.
-    #[error(transparent)]
-    Launcher(#[from] LauncherError),
+    ServerCommand(#[from] callgate_adoption::CommandError),
     /// A package that is not installed.
     #[error(transparent)]
+    Package(#[from] PackageError),
+    /// An installation that cannot be read.
+    #[error(transparent)]
     Install(#[from] InstallError),
+    /// A server that is not listed.
+    #[error(transparent)]
+    ServerList(#[from] ListError),
+    /// Servers that are not prepared.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
     /// A server without a package.
     #[error("server `{0}` has no package")]
     NoPackage(String),
@@ -103,15 +102,6 @@ pub enum CommandError {
     /// No pair of a variable and its value.
     #[error("`{0}` is not NAME=VALUE")]
     EnvPair(String),
-    /// A command for a shell.
-    #[error("no shell is run: write the command as words of its own, not as `{0}`")]
-    ShellLine(String),
-    /// A container.
-    #[error(
-        "a `docker run` command is not carried over yet: declare its tools with \
-         runner = {{ kind = \"container\" }}"
-    )]
-    DockerRun,
     /// The edited configuration does not parse.
     #[error(transparent)]
     Config(#[from] config::ParseError),

@@ -2,8 +2,10 @@
 //! person is looking.
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use callgate_adoption::ShowProgress;
 use callgate_call::{Timestamp, visible_lines};
 use serde_json::Value;
 
@@ -61,6 +63,11 @@ pub fn plain(text: &str) -> String {
 /// Says something to the person.
 pub fn say(words: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", visible_lines(words));
+}
+
+/// Says how far slow steps of servers are.
+pub fn progress() -> ShowProgress {
+    Arc::new(|server, words| say(&format!("{server}: {words}")))
 }
 
 /// Asks the person something, whose answer stands on the same line.

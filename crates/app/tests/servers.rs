@@ -113,6 +113,19 @@ fn a_changed_definition_is_refused() {
             "{shown}"
         );
     }
+    let refused = call(&folder, "say", "x", &["--key", "k"]);
+    assert_eq!(refused["fault"]["kind"], "denied", "{refused}");
+    cli(&folder, &["servers", "trust", "--yes"]).good();
+    write_tools(&folder, &tools());
+    cli(&folder, &["servers", "trust", "--yes"]).good();
+    let answer = call(&folder, "say", "x", &["--key", "k"]);
+    assert_eq!(
+        answer["ok"], true,
+        "a refusal leaves the key free: {answer}"
+    );
+    let mut all = tools();
+    all[0]["name"] = json!("say2");
+    write_tools(&folder, &all);
     cli(&folder, &["servers", "trust", "--yes"]).good();
     let renamed = call(&folder, "say2", "x", &[]);
     assert_eq!(renamed["ok"], true, "{renamed}");

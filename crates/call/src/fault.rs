@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{Held, Unserved};
 
+/// The member of a fault's data that names a definition which is not the pinned one.
+pub const DEFINITION_CHANGED: &str = "definition_changed";
+
 /// What programs may want to know of a fault beyond its message: `field`, `etag` …
 pub type About = Option<Box<Map<String, Value>>>;
 
@@ -202,6 +205,21 @@ impl Fault {
     pub fn bad_value(message: impl Into<String>) -> Self {
         let (message, about) = (message.into(), None);
         Self::BadValue { message, about }
+    }
+
+    /// Returns whether a tool that ends with this fault has done nothing: its runner refused the
+    /// call, could not be had, or asks before it does anything. The key of the call stays free, and
+    /// lease and approval are given back (G-5, G-6).
+    #[must_use]
+    pub fn ran_nothing(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::NeedsInput { .. } => true,
+            Self::Denied { about, .. } => {
+                let about = about.as_deref();
+                about.is_some_and(|about| about.contains_key(DEFINITION_CHANGED))
+            }
+            _ => false,
+        }
     }
 
     /// Something the caller may not do.

@@ -39,7 +39,7 @@ pub use canonical::{Digest, canonical_json};
 pub use checks::{CapabilityCheck, capability_checks};
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::Document;
-pub use fault::{About, Fault, LeaseRefusal, chain};
+pub use fault::{About, DEFINITION_CHANGED, Fault, LeaseRefusal, chain};
 pub use guarantee::{Asker, Guarantee, Guarantees};
 pub use hint::{ConfinementHint, RefusedAccess, toml_list, toml_text};
 pub use number::{natural_number, whole_number};

@@ -418,10 +418,7 @@ impl Gate {
                     message: &message,
                     data: &data,
                 };
-                // Nothing was done: a worker could not be had, or the tool asks before it does
-                // anything. The key stays free, and lease and approval are given back (G-5, G-6).
-                let ran = !matches!(fault, Fault::Unavailable { .. } | Fault::NeedsInput { .. });
-                (end, ran)
+                (end, !fault.ran_nothing())
             }
         };
         let finish = Finish {

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use callgate_installer::{Launcher, PackageProgram, PackageRequest, PackageSpec, parse_launcher};
+use callgate_adoption::{look, packages, read_command};
+use callgate_installer::PackageRequest;
 use callgate_registry::config;
 use callgate_registry::environment::Environment;
 use callgate_registry::lock::LockedServer;
@@ -15,7 +16,7 @@ use callgate_registry::setup::Parts;
 use clap::Args;
 
 use super::servers::place::Whose;
-use super::servers::{packages, review};
+use super::servers::review;
 use crate::ask::confirm;
 use crate::cli::{Done, Place, runtime};
 use crate::error::CommandError;
@@ -147,7 +148,7 @@ pub async fn install_and_list(
 ) -> Result<LockedServer, CommandError> {
     let mut package = None;
     if let Some(request) = &request {
-        let installed = packages::install(parts, &server.name, request).await?;
+        let installed = packages::install(parts, &server.name, request, &show::progress()).await?;
         server.package = Some(installed.spec.clone());
         package = Some(installed);
     }
@@ -163,53 +164,7 @@ pub async fn install_and_list(
         package,
         ..LockedServer::default()
     };
-    review::look(parts, &config, &added, Some(&pinned)).await
-}
-
-/// What a command line of a server means: its table, and the package that is to be installed.
-pub fn read_command(
-    name: &str,
-    command: &[String],
-) -> Result<(NewServer, Option<PackageRequest>), CommandError> {
-    let mut server = NewServer {
-        name: name.to_owned(),
-        ..NewServer::default()
-    };
-    let first = command.first().map(String::as_str).unwrap_or_default();
-    if first.starts_with("npm:") || first.starts_with("pypi:") {
-        let request = PackageRequest::new(PackageSpec::parse(first)?);
-        server.args = command[1..].to_vec();
-        return Ok((server, Some(request)));
-    }
-    let request = match parse_launcher(command)? {
-        Launcher::Npm(launch) => {
-            server.args.clone_from(&launch.args);
-            PackageRequest::from(&launch)
-        }
-        Launcher::Pypi(launch) if launch.program != PackageProgram::Interpreter => {
-            server.args.clone_from(&launch.args);
-            PackageRequest::from(&launch)
-        }
-        Launcher::Shell(line) => {
-            return match line.words {
-                Some(words) => read_command(name, &words),
-                None => Err(CommandError::ShellLine(line.line)),
-            };
-        }
-        Launcher::Docker(_) => return Err(CommandError::DockerRun),
-        Launcher::Pypi(_) | Launcher::Plain => {
-            server.command = command.to_vec();
-            return Ok((server, None));
-        }
-    };
-    server.with = request.with.iter().map(PackageSpec::requirement).collect();
-    server.python.clone_from(&request.python);
-    server.program = match &request.program {
-        PackageProgram::Default | PackageProgram::Interpreter => None,
-        PackageProgram::Script(script) => Some(script.clone()),
-        PackageProgram::Module(module) => Some(format!("-m {module}")),
-    };
-    Ok((server, Some(request)))
+    Ok(look(parts, &config, &added, Some(&pinned)).await?)
 }
 
 /// A path of the command line, which means the folder here.

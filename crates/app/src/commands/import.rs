@@ -1,45 +1,37 @@
 //! `callgate import` and `callgate restore`: the MCP servers of the user's clients, taken behind the
 //! user's gate, and the clients' settings given back byte for byte.
 
-mod plan;
-mod proposal;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use callgate_adoption::{Plan, Planned, Prepared, Skipped, prepare_all};
 use callgate_call::visible_lines;
 use callgate_importer::{
     ClientFile, Edit, Home, OwnEntry, RestoreError, RunId, Selection, Severity, apply,
     client_names, find, find_in_project, plan_beside, plan_replace, read, restore, runs,
 };
-use callgate_registry::config::{self, Config, ServerConfig};
+use callgate_registry::config::{self, ServerConfig};
 use callgate_registry::environment::Environment;
-use callgate_registry::lock::{LockedPackage, LockedServer};
+use callgate_registry::lock::LockedServer;
 use callgate_registry::servers::accept::ServersChange;
 use callgate_registry::servers::review::changes;
 use callgate_registry::setup::Parts;
 use callgate_store::OwnerSecrets;
 use clap::Args;
 use serde_json::json;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
-use super::servers::{packages, review};
+use super::servers::review;
 use super::user_gate;
 use crate::ask::confirm;
 use crate::cli::{Done, Place, runtime};
 use crate::compose::chain;
 use crate::error::CommandError;
 use crate::show;
-use plan::{Planned, Skipped};
 
 /// The folder of backups, in the state.
 const BACKUPS: &str = "imports";
-
-/// Packages that are installed, and servers that are looked at, at the same time.
-const AT_A_TIME: usize = 4;
 
 /// The name of our entry in a client's settings.
 const ENTRY_NAME: &str = "callgate";
@@ -111,7 +103,8 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     let mut change = ServersChange::begin(&parts)?;
     let secrets = OwnerSecrets::of_state(&parts.paths.state);
     let present = present_servers(&mut change)?;
-    let plan = plan::plan(found.iter().map(|one| (&one.file, &one.settings)), &present);
+    let plan =
+        callgate_adoption::plan(found.iter().map(|one| (&one.file, &one.settings)), &present);
     show_plan(&plan, &found, place.json);
     if plan.planned.is_empty() {
         show::say("there is nothing to import");
@@ -254,7 +247,7 @@ fn present_servers(change: &mut ServersChange) -> Result<Vec<ServerConfig>, Comm
     Ok(config::parse(&change.config.text())?.servers)
 }
 
-fn show_plan(plan: &plan::Plan, found: &[Found], as_json: bool) {
+fn show_plan(plan: &Plan, found: &[Found], as_json: bool) {
     if as_json {
         let rows = plan.planned.iter().map(|planned| {
             json!({
@@ -323,118 +316,23 @@ fn show_plan(plan: &plan::Plan, found: &[Found], as_json: bool) {
     }
 }
 
-/// Installs all packages and lists all servers, several at a time. A server that does not start is
-/// configured all the same and not served: its owner sees why.
+/// Installs all packages and lists all servers. One that does not start is configured all the same
+/// and not served: its owner sees why.
 fn install_all(
     parts: &Arc<Parts>,
     change: &mut ServersChange,
     planned: &[Planned],
 ) -> Result<BTreeMap<String, LockedServer>, CommandError> {
-    let runtime = runtime()?;
-    let new = || planned.iter().filter(|planned| planned.is_new);
-    let mut packages = runtime.block_on(install_packages(parts, new()));
-    let mut pinned = BTreeMap::new();
-    for Planned {
-        server, request, ..
-    } in new()
-    {
-        let mut server = server.clone();
-        let package = match packages.remove(&server.name) {
-            Some(Ok(package)) => {
-                server.package = Some(package.spec.clone());
-                Some(package)
-            }
-            Some(Err(error)) => {
-                show::warn(&format!(
-                    "{}: not installed: {}",
-                    server.name,
-                    chain(&error)
-                ));
-                server.disabled = true;
-                None
-            }
-            None => None,
-        };
-        if let (None, Some(request)) = (&package, request) {
-            server.package = Some(request.spec.to_string());
-        }
-        change.config.add(&server)?;
-        if !server.disabled {
-            let entry = LockedServer {
-                name: server.name.clone(),
-                package,
-                ..LockedServer::default()
-            };
-            pinned.insert(server.name.clone(), entry);
-        }
-    }
-    let config = Arc::new(config::parse(&change.config.text())?);
-    let looked = runtime.block_on(look_at_all(parts, &config, &pinned));
-    let mut listed = BTreeMap::new();
-    for (name, entry) in pinned {
-        match looked.get(&name) {
-            Some(Ok(locked)) => drop(listed.insert(name, locked.clone())),
-            Some(Err(error)) => {
-                show::warn(&format!(
-                    "{}; it is not served until `callgate servers trust {name}` works",
-                    chain(error)
-                ));
-                change.lock.put(entry);
-            }
-            None => change.lock.put(entry),
-        }
-    }
+    let Prepared {
+        listed,
+        unlisted,
+        problems,
+    } = runtime()?.block_on(prepare_all(parts, change, planned, &show::progress()))?;
+    problems.iter().for_each(|problem| show::warn(problem));
+    unlisted
+        .into_iter()
+        .for_each(|entry| change.lock.put(entry));
     Ok(listed)
-}
-
-/// Installs the packages of servers that have one.
-async fn install_packages(
-    parts: &Arc<Parts>,
-    planned: impl Iterator<Item = &Planned>,
-) -> BTreeMap<String, Result<LockedPackage, CommandError>> {
-    let mut tasks = JoinSet::new();
-    let turns = Arc::new(Semaphore::new(AT_A_TIME));
-    for Planned {
-        server, request, ..
-    } in planned
-    {
-        let Some(request) = request.clone().filter(|_| !server.disabled) else {
-            continue;
-        };
-        let (parts, turns, name) = (Arc::clone(parts), Arc::clone(&turns), server.name.clone());
-        tasks.spawn(async move {
-            let _turn = turns.acquire().await;
-            let installed = packages::install(&parts, &name, &request).await;
-            (name, installed)
-        });
-    }
-    tasks.join_all().await.into_iter().collect()
-}
-
-/// Starts each server once, to see what it defines.
-async fn look_at_all(
-    parts: &Arc<Parts>,
-    config: &Arc<Config>,
-    pinned: &BTreeMap<String, LockedServer>,
-) -> BTreeMap<String, Result<LockedServer, CommandError>> {
-    let mut tasks = JoinSet::new();
-    let turns = Arc::new(Semaphore::new(AT_A_TIME));
-    for entry in pinned.values().cloned() {
-        let (parts, config) = (Arc::clone(parts), Arc::clone(config));
-        let turns = Arc::clone(&turns);
-        tasks.spawn(async move {
-            let _turn = turns.acquire().await;
-            let name = entry.name.clone();
-            show::say(&format!("{name}: looking at what it defines"));
-            let server = config.servers.iter().find(|one| one.name == name);
-            let looked = match server {
-                Some(server) => review::look(&parts, &config, server, Some(&entry)).await,
-                None => Err(CommandError::NoServer(name.clone())),
-            };
-            (name, looked)
-        });
-    }
-    tasks.join_all().await.into_iter().collect()
 }
 
 /// Writes which servers each client sees.

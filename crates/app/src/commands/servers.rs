@@ -2,7 +2,6 @@
 //! what they define.
 
 mod live;
-pub mod packages;
 pub mod place;
 pub mod review;
 mod update;
@@ -10,6 +9,7 @@ mod update;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use callgate_adoption::packages::install_locked;
 use callgate_call::{visible, visible_lines};
 use callgate_registry::config::{NetworkConfig, ServerConfig};
 use callgate_registry::environment::Environment;
@@ -329,7 +329,12 @@ fn trust(
     let mut news = 0;
     for server in wanted {
         let pinned = change.lock.get(&server.name).cloned();
-        let listed = runtime.block_on(review::look(&parts, &config, &server, pinned.as_ref()))?;
+        let listed = runtime.block_on(callgate_adoption::look(
+            &parts,
+            &config,
+            &server,
+            pinned.as_ref(),
+        ))?;
         let differences = changes(pinned.as_ref(), &listed);
         review::show(&server.name, &listed, &differences, place.json);
         news += differences.len();
@@ -366,7 +371,8 @@ fn install(environment: &Environment, place: &Place, name: Option<&str>) -> Done
         let Some(package) = locked.as_ref().and_then(|locked| locked.package.as_ref()) else {
             continue;
         };
-        let is_new = runtime.block_on(packages::install_locked(&parts, &server, package))?;
+        let is_new =
+            runtime.block_on(install_locked(&parts, &server, package, &show::progress()))?;
         let words = if is_new {
             "installed"
         } else {

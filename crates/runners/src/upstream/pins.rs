@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use callgate_call::{Digest, Fault};
+use callgate_call::{DEFINITION_CHANGED, Digest, Fault};
 use serde_json::{Map, Value, json};
 
 /// The members of a tool's or prompt's definition that are pinned. A model sees them, or a person
@@ -192,7 +192,7 @@ impl PinChange {
         };
         let about = json!({ "tool": tool, "fields": fields });
         Fault::denied(format!("definition_changed: {words}; {advice}"))
-            .with("definition_changed", about)
+            .with(DEFINITION_CHANGED, about)
     }
 }
 

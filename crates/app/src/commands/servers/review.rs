@@ -1,73 +1,13 @@
-//! Starts a server once to see what it defines, and shows that to its owner: hidden characters are
-//! visible, and nothing is left out.
+//! Shows the owner what a server defines: hidden characters are visible, and nothing is left out.
 
 use std::fmt::Write as _;
 
 use callgate_call::visible_lines;
-use callgate_registry::config::{Config, ServerConfig};
-use callgate_registry::lock::{LockedDefinition, LockedServer};
+use callgate_registry::lock::LockedServer;
 use callgate_registry::servers::review::{DefinitionChange, MemberChange};
-use callgate_registry::servers::unpinned;
-use callgate_registry::setup::Parts;
-use callgate_runners::Listing;
-use callgate_wires::json;
-use callgate_wires::mcp::RawJson;
 use serde_json::{Value, json};
 
-use crate::error::CommandError;
 use crate::show;
-
-/// Starts a server and lists what it defines. Its package stays the pinned one.
-pub async fn look(
-    parts: &Parts,
-    config: &Config,
-    server: &ServerConfig,
-    pinned: Option<&LockedServer>,
-) -> Result<LockedServer, CommandError> {
-    let (upstream, needs, secrets) = unpinned(parts, config, server, pinned)?;
-    let listed = upstream.list(Some(needs)).await;
-    let listing = listed.map_err(|fault| CommandError::ServerStart {
-        server: server.name.clone(),
-        reason: secrets.clean(&fault.to_string()).into_owned(),
-    })?;
-    Ok(LockedServer {
-        package: pinned.and_then(|pinned| pinned.package.clone()),
-        ..locked(&server.name, listing)
-    })
-}
-
-/// The entry of a listing in the lock.
-pub fn locked(name: &str, listing: Listing) -> LockedServer {
-    let text = |name: &str| {
-        listing
-            .server_info
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let program = format!("{} {}", text("name"), text("version"));
-    let mut server = LockedServer {
-        name: name.to_owned(),
-        program: program.trim().to_owned(),
-        protocol: listing.protocol_version.clone(),
-        instructions: listing.instructions.clone(),
-        package: None,
-        tools: definitions(&listing.tools),
-        prompts: definitions(&listing.prompts),
-    };
-    for list in [&mut server.tools, &mut server.prompts] {
-        list.sort_by(|a, b| a.name.cmp(&b.name));
-        list.dedup_by(|a, b| a.name == b.name);
-    }
-    server
-}
-
-fn definitions(list: &[RawJson]) -> Vec<LockedDefinition> {
-    let values = list
-        .iter()
-        .filter_map(|raw| json::parse(raw.get().as_bytes(), json::DEPTH_MAX).ok());
-    values.filter_map(LockedDefinition::of).collect()
-}
 
 /// Shows what a server defines that is not pinned.
 pub fn show(name: &str, listed: &LockedServer, differences: &[DefinitionChange], as_json: bool) {

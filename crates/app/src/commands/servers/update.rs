@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use callgate_adoption::{look, packages};
 use callgate_installer::{PackageSpec, WantedVersion, list_installed, lock_of};
 use callgate_registry::config;
 use callgate_registry::environment::Environment;
@@ -12,7 +13,7 @@ use callgate_registry::servers::packages_folder;
 use callgate_registry::servers::review::changes;
 use callgate_registry::setup::Parts;
 
-use super::{find, packages, review};
+use super::{find, review};
 use crate::ask::confirm;
 use crate::cli::{Done, Place, runtime};
 use crate::error::CommandError;
@@ -36,7 +37,8 @@ pub fn update(
             ..request.spec
         },
     };
-    let installed = runtime()?.block_on(packages::install(&parts, name, &request))?;
+    let installed =
+        runtime()?.block_on(packages::install(&parts, name, &request, &show::progress()))?;
     change_to(&parts, place, name, installed, yes)
 }
 
@@ -74,7 +76,7 @@ fn change_to(parts: &Parts, place: &Place, name: &str, package: LockedPackage, y
         package: Some(package),
         ..before.clone().unwrap_or_default()
     };
-    let listed = runtime()?.block_on(review::look(parts, &config, server, Some(&pinned)))?;
+    let listed = runtime()?.block_on(look(parts, &config, server, Some(&pinned)))?;
     review::show(
         name,
         &listed,

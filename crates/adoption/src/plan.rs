@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use callgate_call::chain;
 use callgate_importer::{
     ClientFile, CommandKind, FoundServer, Piece, Scope, Secret, SecretField, Settings, Severity,
     Template, Transport,
@@ -12,9 +13,8 @@ use callgate_installer::PackageRequest;
 use callgate_registry::config::ServerConfig;
 use callgate_registry::servers::edit::NewServer;
 
-use super::proposal::propose;
-use crate::commands::add::read_command;
-use crate::compose::chain;
+use crate::command::read_command;
+use crate::proposal::propose;
 
 /// A server that is to be imported.
 pub struct Planned {

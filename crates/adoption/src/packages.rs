@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callgate_installer::{
-    InstallStage, Installed, Installer, InstallerSettings, PackageLock, PackageProgram,
-    PackageRequest, PackageSource, PackageSpec, Registry,
+    InstallError, InstallStage, Installed, Installer, InstallerSettings, PackageLock,
+    PackageProgram, PackageRequest, PackageSource, PackageSpec, Registry, SpecError,
 };
 use callgate_registry::config::ServerConfig;
 use callgate_registry::environment::Environment;
@@ -16,14 +16,30 @@ use callgate_registry::paths::user_cache;
 use callgate_registry::servers::{PACKAGE_PLACEHOLDER, package_folder, packages_folder};
 use callgate_registry::setup::Parts;
 
-use crate::error::CommandError;
-use crate::show;
+use crate::ShowProgress;
+
+/// Why a package is not installed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    /// Nobody says where downloads are kept.
+    #[error("no folder for downloads: set HOME or XDG_CACHE_HOME to an absolute path")]
+    NoCache,
+    /// The server has no package.
+    #[error("server `{0}` has no package")]
+    NoPackage(String),
+    /// The package cannot be named.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// npm or pip does not install it.
+    #[error(transparent)]
+    Install(#[from] InstallError),
+}
 
 /// The installer, with the registries that the owner's environment names.
-fn installer(parts: &Parts) -> Result<Installer, CommandError> {
+fn installer(parts: &Parts) -> Result<Installer, PackageError> {
     let environment = &*parts.environment;
     let search = environment.os("PATH").unwrap_or_default().to_owned();
-    let cache = user_cache(environment).ok_or(CommandError::NoHome)?;
+    let cache = user_cache(environment).ok_or(PackageError::NoCache)?;
     let spawner = Arc::clone(&parts.spawner);
     let mut settings = InstallerSettings::new(spawner, search, cache.join("packages"));
     if let Some(url) = first_of(environment, &["npm_config_registry", "NPM_CONFIG_REGISTRY"]) {
@@ -47,9 +63,10 @@ pub async fn install(
     parts: &Parts,
     server: &str,
     request: &PackageRequest,
-) -> Result<LockedPackage, CommandError> {
+    show: &ShowProgress,
+) -> Result<LockedPackage, PackageError> {
     let root = packages_folder(parts, server);
-    let progress = progress_of(server);
+    let progress = progress_of(server, show);
     let (installed, lock) = installer(parts)?.install(&root, request, &progress).await?;
     Ok(locked(&installed, &lock))
 }
@@ -59,18 +76,19 @@ pub async fn install_locked(
     parts: &Parts,
     server: &ServerConfig,
     package: &LockedPackage,
-) -> Result<bool, CommandError> {
+    show: &ShowProgress,
+) -> Result<bool, PackageError> {
     if package_folder(parts, &server.name, package).is_dir() {
         return Ok(false);
     }
     let request =
-        request_of(server)?.ok_or_else(|| CommandError::NoPackage(server.name.clone()))?;
+        request_of(server)?.ok_or_else(|| PackageError::NoPackage(server.name.clone()))?;
     let lock = PackageLock {
         registry: request.spec.registry,
         text: package.resolved.clone(),
     };
     let root = packages_folder(parts, &server.name);
-    let progress = progress_of(&server.name);
+    let progress = progress_of(&server.name, show);
     let source = PackageSource::Registry;
     let installer = installer(parts)?;
     let wanted = (&request, &lock);
@@ -81,7 +99,7 @@ pub async fn install_locked(
 }
 
 /// The package that a server is configured with.
-pub fn request_of(server: &ServerConfig) -> Result<Option<PackageRequest>, CommandError> {
+pub fn request_of(server: &ServerConfig) -> Result<Option<PackageRequest>, PackageError> {
     let Some(package) = &server.package else {
         return Ok(None);
     };
@@ -101,15 +119,15 @@ pub fn request_of(server: &ServerConfig) -> Result<Option<PackageRequest>, Comma
     }))
 }
 
-fn beside(registry: Registry, text: &str) -> Result<PackageSpec, CommandError> {
+fn beside(registry: Registry, text: &str) -> Result<PackageSpec, PackageError> {
     Ok(match registry {
         Registry::Npm => PackageSpec::parse_npm(text)?,
         Registry::Pypi => PackageSpec::parse_pypi(text)?,
     })
 }
 
-fn progress_of(server: &str) -> impl Fn(InstallStage, &str) + Send + Sync {
-    move |_: InstallStage, words: &str| show::say(&format!("{server}: {words}"))
+fn progress_of(server: &str, show: &ShowProgress) -> impl Fn(InstallStage, &str) + Send + Sync {
+    move |_: InstallStage, words: &str| show(server, words)
 }
 
 /// An installation as the lock has it: its folder is written as a placeholder.
