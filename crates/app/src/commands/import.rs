@@ -26,6 +26,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::servers::packages::AT_A_TIME;
 use super::servers::{packages, review};
 use super::user_gate;
 use crate::ask::confirm;
@@ -37,9 +38,6 @@ use plan::{Planned, Skipped};
 
 /// The folder of backups, in the state.
 const BACKUPS: &str = "imports";
-
-/// Packages that are installed, and servers that are looked at, at the same time.
-const AT_A_TIME: usize = 4;
 
 /// The name of our entry in a client's settings.
 const ENTRY_NAME: &str = "callgate";
@@ -111,7 +109,7 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     let mut change = ServersChange::begin(&parts)?;
     let secrets = OwnerSecrets::of_state(&parts.paths.state);
     let present = present_servers(&mut change)?;
-    let plan = plan::plan(found.iter().map(|one| (&one.file, &one.settings)), &present);
+    let mut plan = plan::plan(found.iter().map(|one| (&one.file, &one.settings)), &present);
     show_plan(&plan, &found, place.json);
     if plan.planned.is_empty() {
         show::say("there is nothing to import");
@@ -137,6 +135,13 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     }
     let listed = install_all(&parts, &mut change, &plan.planned)?;
     set_clients(&mut change, &plan.planned)?;
+    // A server that does not work behind the gate stays in its client.
+    plan.planned.retain(|planned| {
+        let name = &planned.server.name;
+        let is_pinned = |server: &LockedServer| !server.protocol.is_empty();
+        let is_served = listed.contains_key(name) || change.lock.get(name).is_some_and(is_pinned);
+        planned.server.disabled || is_served
+    });
     let count: usize = listed.values().map(|server| server.tools.len()).sum();
     for server in listed.values() {
         review::show(&server.name, server, &changes(None, server), place.json);
@@ -169,6 +174,10 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     };
     if let Some(way) = way {
         let edits = edits(environment, &place, &found, &plan.planned, way)?;
+        if edits.is_empty() {
+            super::close(&parts);
+            return Ok(ExitCode::SUCCESS);
+        }
         let backups = parts.paths.state.join(BACKUPS);
         let run = apply(&edits, &backups, &parts.clock.now().rfc3339())?;
         for edit in &edits {
@@ -346,7 +355,7 @@ fn install_all(
             }
             Some(Err(error)) => {
                 show::warn(&format!(
-                    "{}: not installed: {}",
+                    "{}: not installed, and stays in its client: {}",
                     server.name,
                     chain(&error)
                 ));
@@ -376,7 +385,8 @@ fn install_all(
             Some(Ok(locked)) => drop(listed.insert(name, locked.clone())),
             Some(Err(error)) => {
                 show::warn(&format!(
-                    "{}; it is not served until `callgate servers trust {name}` works",
+                    "{}; it stays in its client, and is not served until `callgate servers trust \
+                     {name}` works",
                     chain(error)
                 ));
                 change.lock.put(entry);
@@ -437,7 +447,8 @@ async fn look_at_all(
     tasks.join_all().await.into_iter().collect()
 }
 
-/// Writes which servers each client sees.
+/// Writes which servers each client sees. Servers of an earlier import stay: they are no longer in
+/// the client's settings.
 fn set_clients(change: &mut ServersChange, planned: &[Planned]) -> Result<(), CommandError> {
     let mut clients: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for planned in planned {
@@ -448,8 +459,15 @@ fn set_clients(change: &mut ServersChange, planned: &[Planned]) -> Result<(), Co
                 .push(planned.server.name.clone());
         }
     }
-    for (client, servers) in clients {
-        change.config.set_client(client, &servers, &[])?;
+    let present = config::parse(&change.config.text())?.clients;
+    for (client, imported) in clients {
+        let known = present.iter().find(|known| known.name == client);
+        let mut servers = known.map_or_else(Vec::new, |known| known.servers.clone());
+        let deny = known.map_or_else(Vec::new, |known| known.deny.clone());
+        servers.extend(imported);
+        let mut seen = BTreeSet::new();
+        servers.retain(|server| seen.insert(server.clone()));
+        change.config.set_client(client, &servers, &deny)?;
     }
     Ok(())
 }

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 
 use crate::ask::confirm;
 use crate::cli::{Done, Place, runtime};
+use crate::compose::chain;
 use crate::error::CommandError;
 use crate::show;
 
@@ -355,23 +356,30 @@ fn trust(
 }
 
 fn install(environment: &Environment, place: &Place, name: Option<&str>) -> Done {
-    let parts = super::open(environment, place)?;
+    let parts = Arc::new(super::open(environment, place)?);
     let servers = match name {
         Some(name) => vec![find(&parts, name)?],
         None => configured(&parts)?,
     };
-    let runtime = runtime()?;
-    for (server, locked) in servers {
-        let Some(package) = locked.as_ref().and_then(|locked| locked.package.as_ref()) else {
-            continue;
-        };
-        let is_new = runtime.block_on(packages::install_locked(&parts, &server, package))?;
-        let words = if is_new {
-            "installed"
-        } else {
-            "is installed already"
-        };
-        show::say(&format!("{}: {} {words}", server.name, package.spec));
+    let locked = servers.into_iter().filter_map(|(server, locked)| {
+        let package = locked?.package?;
+        Some((server, package))
+    });
+    let installed = packages::install_all_locked(&parts, locked.collect());
+    let mut failed = None;
+    for (package, installed) in runtime()?.block_on(installed) {
+        match installed {
+            Ok(true) => show::say(&format!("{package} installed")),
+            Ok(false) => show::say(&format!("{package} is installed already")),
+            Err(error) => {
+                if let Some(earlier) = failed.replace(error) {
+                    show::warn(&chain(&earlier));
+                }
+            }
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error.into());
     }
     super::close(&parts);
     Ok(ExitCode::SUCCESS)

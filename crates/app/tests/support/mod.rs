@@ -7,6 +7,7 @@ pub mod bridge;
 pub mod desk;
 pub mod drive;
 pub mod faults;
+pub mod home;
 pub mod mcp;
 pub mod outside;
 pub mod owner;
@@ -93,7 +94,7 @@ fn command(program: &Path, folder: &Folder) -> Command {
 
 /// Where tools find `python3`: the interpreter the tests were given comes first, because a
 /// shim before it costs more than many a test.
-fn search_path() -> std::ffi::OsString {
+pub fn search_path() -> std::ffi::OsString {
     let given = std::env::var_os("CALLGATE_TEST_PYTHON").map(PathBuf::from);
     let first = given.as_deref().and_then(Path::parent).map(Path::to_owned);
     let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);

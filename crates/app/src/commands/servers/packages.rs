@@ -15,9 +15,14 @@ use callgate_registry::lock::LockedPackage;
 use callgate_registry::paths::user_cache;
 use callgate_registry::servers::{PACKAGE_PLACEHOLDER, package_folder, packages_folder};
 use callgate_registry::setup::Parts;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::error::CommandError;
 use crate::show;
+
+/// Packages that are installed, and servers that are looked at, at the same time.
+pub const AT_A_TIME: usize = 4;
 
 /// The installer, with the registries that the owner's environment names.
 fn installer(parts: &Parts) -> Result<Installer, CommandError> {
@@ -78,6 +83,25 @@ pub async fn install_locked(
         .install_locked(&root, wanted, source, &progress)
         .await?;
     Ok(true)
+}
+
+/// Installs what the lock says of several servers, some of them at the same time. Returns for each
+/// package, named with its server, whether it was not installed before.
+pub async fn install_all_locked(
+    parts: &Arc<Parts>,
+    servers: Vec<(ServerConfig, LockedPackage)>,
+) -> BTreeMap<String, Result<bool, CommandError>> {
+    let mut tasks = JoinSet::new();
+    let turns = Arc::new(Semaphore::new(AT_A_TIME));
+    for (server, package) in servers {
+        let (parts, turns) = (Arc::clone(parts), Arc::clone(&turns));
+        tasks.spawn(async move {
+            let _turn = turns.acquire().await;
+            let installed = install_locked(&parts, &server, &package).await;
+            (format!("{}: {}", server.name, package.spec), installed)
+        });
+    }
+    tasks.join_all().await.into_iter().collect()
 }
 
 /// The package that a server is configured with.
