@@ -80,6 +80,7 @@ mod pilot_runs;
 mod planner;
 mod project;
 
+mod real_servers;
 mod remote;
 mod rpc;
 mod rpc_contract;
