@@ -43,6 +43,7 @@ pub static TARGETS: &[Target] = &[
     target("json-rpc", "JSON-RPC: alone, in a batch and written again", 768, jsonrpc::envelopes),
     target("mcp-requests", "MCP requests: typed params are the params", 1024, jsonrpc::mcp_requests),
     target("mcp-messages", "MCP messages: round trip, unknown members survive", 1024, mcp::messages),
+    target("mcp-servers", "lines of MCP servers: the same however they are cut and read", 768, mcp::servers),
     target("mcp-headers", "MCP headers: taken only for what they spell", 256, mcp::headers),
     target("bearer-tokens", "JSON Web Tokens: read in one way only", 768, listener::bearer_token),
     target("public-keys", "keys of an issuer, and signatures", 1024, listener::public_key),

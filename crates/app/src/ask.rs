@@ -19,8 +19,8 @@ pub fn confirm(question: &str, yes: bool) -> Result<bool, CommandError> {
     }
     show::prompt(&format!("{question} [y/N] "));
     let mut answer = String::new();
-    // bound: `ANSWER_BYTES_MAX`
     let mut input = io::stdin().lock().take(ANSWER_BYTES_MAX);
+    // bound: `ANSWER_BYTES_MAX`
     let read = input.read_line(&mut answer);
     read.map_err(CommandError::system("read the answer"))?;
     Ok(matches!(

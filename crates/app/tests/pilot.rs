@@ -150,10 +150,6 @@ fn payload(end: &Value, event: &str) -> Value {
         .clone()
 }
 
-fn effects(folder: &Folder) -> usize {
-    folder.read("effects.log").expect("effects").lines().count()
-}
-
 fn policy_request(tags: &[&str]) -> Value {
     json!({ "goal_id": "g", "candidate_tags": tags, "control_mode": "POLICY_ONLY" })
 }

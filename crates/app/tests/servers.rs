@@ -50,7 +50,7 @@ fn a_server_is_looked_at_and_called() {
 }
 
 /// A key makes a call run once, and a server that dies in the middle leaves an unknown outcome that
-/// is never run again. D-1.
+/// is never run again. U-1.
 #[test]
 fn at_most_once() {
     let folder = pinned("");
@@ -73,7 +73,7 @@ fn at_most_once() {
     assert!(unknown.count() >= 1, "{outcomes:?}");
 }
 
-/// D-22: every change of a definition is refused at the first call after a restart, the difference
+/// U-22: every change of a definition is refused at the first call after a restart, the difference
 /// names the member, and the owner's word on it makes it right again.
 #[test]
 fn a_changed_definition_is_refused() {
@@ -122,7 +122,7 @@ fn a_changed_definition_is_refused() {
     assert_eq!(fields, &json!(["instructions"]), "{refused}");
 }
 
-/// D-22: the order of keys is no change, and a tool that nobody has seen is not there.
+/// U-22: the order of keys is no change, and a tool that nobody has seen is not there.
 #[test]
 fn what_is_no_change() {
     let folder = pinned("");

@@ -81,11 +81,14 @@ impl ConfinementHint {
             _ => Vec::new(),
         };
         hosts.push(host.to_owned());
+        let by_command = tool
+            .server()
+            .map(|server| format!("callgate servers allow {server} {host}"));
         let list = format!("{{ allow = {} }}", toml_list(&hosts));
         Self {
             refused: RefusedAccess::Network,
             subject: Some(host.to_owned()),
-            setting: tool.setting("network", &list),
+            setting: by_command.or_else(|| tool.setting("network", &list)),
             note: Some("the gate's egress rule refused it, and the host was not asked".to_owned()),
         }
     }
@@ -129,6 +132,12 @@ impl fmt::Display for ConfinementHint {
 }
 
 impl Tool {
+    /// Returns the name of the MCP server whose tool it is, if it is one.
+    fn server(&self) -> Option<&str> {
+        let (server, _) = self.name.split_once('/')?;
+        (self.runner.kind() == "server").then_some(server)
+    }
+
     /// Returns the line of configuration that gives this tool `value` as `field` (`reads`, `writes`,
     /// `network`), or nothing where its configuration has no such field.
     ///
@@ -137,6 +146,10 @@ impl Tool {
     pub fn setting(&self, field: &str, value: &str) -> Option<String> {
         let is_builtin = self.runner.kind() == "builtin";
         let is_pack = self.origin.is_some();
+        if let Some(server) = self.server() {
+            let server = toml_text(server);
+            return Some(format!("[[server]] name = {server}: {field} = {value}"));
+        }
         match (self.name.as_str(), field) {
             // Programs of callers may write the whole workspace, and nothing else.
             ("exec/run" | "runs/start", "writes") if is_builtin => None,

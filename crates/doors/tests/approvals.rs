@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::called::{called, grant, lease};
 use crate::support::host::{Host, run_once_of};
-use crate::support::in_process::{Folder, Opened, environment, records, trusted, trusted_with};
+use callgate_testing_workspace::{Folder, Opened, environment, records, trusted, trusted_with};
 
 const ASKED: &str = r#"
 [secrets]

@@ -7,7 +7,7 @@ use callgate_wires::toolhost::Entry;
 use serde_json::{Value, json};
 
 use crate::support::host::{Host, run_once};
-use crate::support::in_process::{Folder, records, trusted_with, verified};
+use callgate_testing_workspace::{Folder, records, trusted_with, verified};
 
 const LIMIT: usize = 10 * 1024 * 1024;
 

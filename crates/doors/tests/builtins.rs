@@ -4,8 +4,8 @@ use callgate_testing::mcp::{modern_call, modern_meta};
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{Folder, trusted};
 use crate::support::rpc::{request, rpc};
+use callgate_testing_workspace::{Folder, trusted};
 
 /// The names in a `tools/list` of MCP.
 fn listed(host: &mut Host) -> Vec<String> {

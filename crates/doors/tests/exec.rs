@@ -9,7 +9,7 @@ use callgate_testing::scripts::ONE;
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{Folder, Opened, environment, trusted, trusted_with};
+use callgate_testing_workspace::{Folder, Opened, environment, trusted, trusted_with};
 
 fn ask(host: &mut Host, params: Value) -> Value {
     host.ask(&json!({ "jsonrpc": "2.0", "id": 4, "method": "exec/run", "params": params }))

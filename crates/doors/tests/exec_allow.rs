@@ -4,8 +4,8 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use crate::support::in_process::{Folder, Opened, environment, trust};
 use crate::support::rpc::{Client, rpc};
+use callgate_testing_workspace::{Folder, Opened, environment, trust};
 
 fn said(client: &mut Client, params: Value) -> Value {
     client.good("exec/run", params)["stdout"].clone()

@@ -8,8 +8,8 @@ use callgate_testing::scripts::ONE;
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{Folder, trusted};
 use crate::support::rpc::request;
+use callgate_testing_workspace::{Folder, trusted};
 
 fn ask(host: &mut Host, method: &str, params: Value) -> Value {
     let answer = host.ask(&request(1, method, params));

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::Folder;
 use crate::support::rpc::{Client, request, rpc};
+use callgate_testing_workspace::Folder;
 
 /// All methods, by this path: which of their fields has it, and their params.
 fn by_every_method(path: &str) -> [(&'static str, &'static str, Value); 9] {

@@ -6,7 +6,7 @@ use callgate_testing::scripts::ONE;
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{Folder, trusted, trusted_with};
+use callgate_testing_workspace::{Folder, trusted, trusted_with};
 
 fn ask(host: &mut Host, method: &str, params: Value) -> Value {
     host.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }))

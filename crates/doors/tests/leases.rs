@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::called::{called, grant, lease};
 use crate::support::host::{Host, run_once_of};
-use crate::support::in_process::{Folder, Opened, records, trust, trusted_with, verified};
+use callgate_testing_workspace::{Folder, Opened, records, trust, trusted_with, verified};
 
 const CONFIG: &str = r#"
 [leases]

@@ -8,7 +8,7 @@ use callgate_testing::{python, wait_for};
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{Opened, records, trusted, trusted_with};
+use callgate_testing_workspace::{Opened, records, trusted, trusted_with};
 
 fn modern(id: Value, method: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "_meta": modern_meta() } })

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::Folder;
 use crate::support::rpc::{Client, rpc};
+use callgate_testing_workspace::Folder;
 
 fn append(client: &mut Client, text: &str) -> Value {
     let meta = json!({ "about": text.len() });

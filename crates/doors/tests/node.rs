@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::called::Gateway;
-use crate::support::in_process::{Folder, trusted_with};
+use callgate_testing_workspace::{Folder, trusted_with};
 
 const TOOL: &str = r#"
 let calls = 0;

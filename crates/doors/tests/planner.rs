@@ -7,8 +7,8 @@ use callgate_testing::scripts::folder_of;
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{Folder, Opened, environment, trust, trusted, verified};
 use crate::support::rpc::{Client, rpc};
+use callgate_testing_workspace::{Folder, Opened, environment, trust, trusted, verified};
 
 fn create(client: &mut Client, request: &str) -> Value {
     let params = json!({ "title": "a plan", "user_request": request });

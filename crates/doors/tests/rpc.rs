@@ -6,7 +6,7 @@ use callgate_testing::wait_for;
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{records, trusted, trusted_with};
+use callgate_testing_workspace::{records, trusted, trusted_with};
 
 fn request(id: Value, method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })

@@ -17,9 +17,9 @@ use serde_json::{Map, Value, json};
 
 use crate::rpc_schemas::{notifications, schemas};
 use crate::support::host::Host;
-use crate::support::in_process::Folder;
 use crate::support::rpc::rpc;
 use callgate_testing::vectors;
+use callgate_testing_workspace::Folder;
 
 /// Methods that the contract has no schema of.
 const OURS: [&str; 16] = [

@@ -12,8 +12,8 @@ use callgate_testing::{Random, mutant};
 use callgate_wires::json as strict;
 use serde_json::{Value, json};
 
-use crate::support::in_process::{Folder, trusted};
 use crate::support::rpc::{Client, rpc};
+use callgate_testing_workspace::{Folder, trusted};
 
 const ROUNDS: usize = 400;
 /// By then every field there is has been wrong once.

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::in_process::verified;
 use crate::support::stage::Stage;
+use callgate_testing_workspace::verified;
 
 /// A chunk, and two bytes more in its frame.
 const TRAILING: &str = concat!(

@@ -4,8 +4,8 @@
 use callgate_gate::Schema;
 use serde_json::{Value, json};
 
-use crate::support::in_process::records;
 use crate::support::stage::{Stage, ended};
+use callgate_testing_workspace::records;
 
 fn stage() -> Stage {
     Stage::new("[breaker]\nfailures_max = 0\n")

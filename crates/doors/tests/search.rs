@@ -13,8 +13,8 @@ use callgate_testing::scripts::folder_of;
 use callgate_tools::vector::{self, Scope};
 use serde_json::{Value, json};
 
-use crate::support::in_process::{Folder, Opened, environment, trust, trusted_with};
 use crate::support::rpc::{Client, rpc};
+use callgate_testing_workspace::{Folder, Opened, environment, trust, trusted_with};
 
 const RUST: &str = "use std::fs;\n\n/// Reads the settings.\npub fn read_config(path: &str) -> String {\n    let text = fs::read_to_string(path);\n    text.unwrap_or_default()\n}\n\n/// Counts the sheep.\npub fn count_sheep(flock: &[u8]) -> usize {\n    let sheep = flock.len();\n    sheep\n}\n";
 const PYTHON: &str = "import os\n\n\ndef wool_price(sheep):\n    total = sheep * 3\n    return total\n\n\ndef test_nothing():\n    a = 1\n    assert a\n";

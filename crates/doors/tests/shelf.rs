@@ -5,7 +5,7 @@ use callgate_testing::scripts::{ONE, workspace};
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{Opened, trusted_with};
+use callgate_testing_workspace::{Opened, trusted_with};
 
 const SHELF: &str = r#"
 [[prompt]]

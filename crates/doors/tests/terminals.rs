@@ -7,7 +7,7 @@ use callgate_testing::wait_for;
 use serde_json::{Value, json};
 
 use crate::support::host::Host;
-use crate::support::in_process::{Folder, Opened, environment};
+use callgate_testing_workspace::{Folder, Opened, environment};
 
 /// A conversation with `callgate rpc`.
 struct Rpc {

@@ -5,7 +5,7 @@ use callgate_wires::toolhost::Entry;
 use serde_json::{Value, json};
 
 use crate::support::host::{Host, run_once};
-use crate::support::in_process::{Folder, records, verified};
+use callgate_testing_workspace::{Folder, records, verified};
 
 const ECHO: &str = "AID.BUILTIN.ECHO.v1";
 

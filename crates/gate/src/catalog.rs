@@ -133,7 +133,7 @@ impl Catalog {
     }
 
     /// Adds a tool of an MCP server. Its input schema is compiled when it is first needed and never
-    /// refused (D-5); its outputs are the server's affair.
+    /// refused (U-5); its outputs are the server's affair.
     pub fn add_foreign(&mut self, tool: Tool) -> Result<(), CatalogError> {
         let input = Schema::foreign(&tool.input_schema);
         self.enter(Entry::with(tool, input, None))

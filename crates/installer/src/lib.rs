@@ -7,8 +7,12 @@
 //! repository, an address or a file. Each installation is a folder of its own, so that an older
 //! one can be taken again.
 //!
+//! Bundles ([`read_bundle`]) and the registry's descriptions ([`read_server_json`]) become an
+//! [`AddedServer`].
+//!
 //! Not here: configuration, pins and the processes of servers.
 
+mod added;
 mod confined;
 mod error;
 mod folder;
@@ -22,6 +26,10 @@ mod request;
 mod settings;
 mod spec;
 
+pub use added::{
+    AddError, AddedInput, AddedServer, AddedStart, Bundle, BundleSettings, InputKind,
+    TemplateValues, UnpackedBundle, read_bundle, read_server_json,
+};
 pub use error::{InstallError, LockError};
 pub use installer::{
     Installer, PackageSource, list_installed, lock_of, open_installed, remove_installed,

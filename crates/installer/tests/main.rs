@@ -8,5 +8,6 @@
 
 mod support;
 
+mod confined;
 mod npm;
 mod pypi;

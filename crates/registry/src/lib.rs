@@ -14,6 +14,7 @@ pub mod exec;
 pub mod lock;
 pub mod needs;
 mod node;
+pub mod open;
 pub mod pack;
 pub mod paths;
 mod plain;

@@ -36,14 +36,14 @@ use callgate_call::{
     ServerProcess, ServerStatus,
 };
 use callgate_sandbox::Spawner;
-use tokio::task::AbortHandle;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::pool::health::{Health, Start};
 use crate::process::within;
 use end::ProcessEnd;
 use journal::Journal;
-use link::{Attempt, Link, Phase};
+use link::{Attempt, Link, Phase, Request};
 use listing::ListKind;
 pub use listing::Listing;
 pub use pins::{DefinitionPin, PINNED_MEMBERS, Pins, pinned_digest};
@@ -54,6 +54,9 @@ pub use status::{ProcessStatus, UpstreamState, UpstreamStatus};
 
 /// How much longer than a start may take a call waits for one: the driver says why it failed.
 const START_SLACK: Duration = Duration::from_secs(10);
+
+/// So often a call finds that its process has just been stopped before it is refused.
+const STOPPED_MAX: u32 = 8;
 
 /// What all processes of a server have in common.
 #[derive(Debug)]
@@ -101,13 +104,14 @@ struct Slot {
     _driver: Driver,
 }
 
-/// The task that drives a process. Dropping it ends the process.
+/// The task that drives a process. Dropping it stops the process in good order, which the task
+/// does by itself: it outlives the server by the time that a stop may take.
 #[derive(Debug)]
-struct Driver(AbortHandle);
+struct Driver(Arc<Link>);
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.stop.cancel();
     }
 }
 
@@ -231,11 +235,28 @@ impl Upstream {
         listing.ok_or_else(|| unavailable(&process_end))
     }
 
+    /// Sends a request of any method to the process that serves the calls of `job`: `prompts/get`,
+    /// `resources/read` and their like. What they name is not compared with pins. The tool of `job`
+    /// says whether a lost request may be sent again.
+    pub async fn request(
+        &self,
+        method: &str,
+        params: &Value,
+        job: Job<'_>,
+    ) -> Result<Value, Fault> {
+        self.ask(Request::Method(method, params), job).await
+    }
+
     async fn call(&self, tool: &str, job: Job<'_>) -> Result<Output, Fault> {
+        Output::from_content(self.ask(Request::Tool(tool), job).await?)
+    }
+
+    async fn ask(&self, request: Request<'_>, job: Job<'_>) -> Result<Value, Fault> {
         let began = Instant::now();
         job.sink.fact("server", self.name());
         job.sink.fact("isolation", "worker");
         let mut may_try_again = true;
+        let mut stopped = 0;
         loop {
             let link = self.process(job, began).await?;
             match self.wait_until_ready(&link, job, began).await? {
@@ -253,12 +274,15 @@ impl Upstream {
             };
             let deadline = from + job.timeout.timeout;
             let bytes_max = self.parts.settings.output_bytes_max;
-            let names = (self.name(), tool);
+            let pins = self.pins();
+            let waiting = (job, deadline);
             match link
-                .call(names, &self.pins(), job, deadline, bytes_max)
+                .call(self.name(), request, &pins, waiting, bytes_max)
                 .await
             {
                 Attempt::Done(result) => return result,
+                // It was stopped just before: no failure, and no reason to fail.
+                Attempt::NotSent if link.is_closing() && stopped < STOPPED_MAX => stopped += 1,
                 Attempt::NotSent if may_try_again => {
                     may_try_again = false;
                     within(job, deadline, link.closed()).await?;
@@ -314,7 +338,7 @@ impl Upstream {
         let is_for = |slot: &&mut Slot| {
             slot.key.is_of(share, job.call)
                 && are_same(slot.needs.as_ref(), needs)
-                && !slot.link.is_closing()
+                && slot.link.is_open()
         };
         state.uses += 1;
         let slot = state.slots.iter_mut().find(is_for)?;
@@ -333,12 +357,14 @@ impl Upstream {
         let (parts, own) = (Arc::clone(&self.parts), self.own.clone());
         let driver = drive(parts, Arc::clone(&link), key.clone(), needs.clone(), own);
         state.starts += 1;
+        tokio::spawn(driver);
+        let driver_task = Driver(Arc::clone(&link));
         state.slots.push(Slot {
             key,
             needs,
             link: Arc::clone(&link),
             used: state.uses,
-            _driver: Driver(tokio::spawn(driver).abort_handle()),
+            _driver: driver_task,
         });
         Ok(link)
     }

@@ -9,6 +9,8 @@ use crate::support::{Bench, LONG, folder, misbehave, spawner, until};
 use callgate_runners::{Share, Upstream, UpstreamRunner, UpstreamSettings, UpstreamState};
 use serde_json::{Value, json};
 
+#[path = "upstream/confined.rs"]
+mod confined;
 #[path = "upstream/hard.rs"]
 mod hard;
 #[path = "upstream/life.rs"]
@@ -44,6 +46,8 @@ for line in sys.stdin:
             result["nextCursor"] = str(at + 3)
     elif method == "prompts/list":
         result = {"prompts": [{"name": "greet"}]}
+    elif method == "prompts/get":
+        result = {"messages": [], "description": params["name"]}
     elif method == "tools/call" and params["name"] != "refuse":
         result = call(params["name"], params["arguments"])
     elif "id" in request:

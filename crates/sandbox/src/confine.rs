@@ -23,6 +23,8 @@ pub(crate) struct Confine {
     pub filter: Option<Rules>,
     /// `CLONE_NEW…` flags of its own namespaces.
     pub namespaces: u32,
+    /// Its user and pid namespaces are those of its nanny.
+    pub nanny_namespaces: bool,
     /// Everything but its writable roots is mounted read-only.
     pub read_only: bool,
     /// Mounted read-only inside its writable roots.
@@ -130,6 +132,7 @@ impl Confine {
         }
         out.byte(self.filter.map_or(0, byte_of_rules));
         out.u32(self.namespaces);
+        out.byte(u8::from(self.nanny_namespaces));
         out.byte(u8::from(self.read_only));
         out.byte(u8::from(self.shm));
         out.byte(u8::from(self.loopback));
@@ -162,6 +165,7 @@ impl Confine {
             byte => Some(rules_of_byte(byte)),
         };
         let namespaces = from.number()?;
+        let nanny_namespaces = from.byte()? != 0;
         let read_only = from.byte()? != 0;
         let shm = from.byte()? != 0;
         let loopback = from.byte()? != 0;
@@ -181,6 +185,7 @@ impl Confine {
             forwards,
             filter,
             namespaces,
+            nanny_namespaces,
             read_only,
             kept,
             hidden,
@@ -294,6 +299,7 @@ mod tests {
                 forwards: vec![1, 5432, u16::MAX],
                 filter,
                 namespaces: 0x6000_0000,
+                nanny_namespaces: true,
                 read_only: true,
                 kept: vec![text("/w/packs")],
                 hidden: vec![text("/w/callgate.toml")],

@@ -29,6 +29,8 @@ pub(crate) const OUTLETS_MAX: usize = 1 + FORWARDS_MAX;
 pub(crate) enum Way {
     Best,
     Subreaper,
+    /// A pid namespace that costs a user namespace.
+    ByUser,
     /// No child: what this machine can hold one to is to be found out.
     Probe,
     /// The same, for trees that are owned by a subreaper.
@@ -42,6 +44,7 @@ impl Way {
         match self {
             Self::Best => b'b',
             Self::Subreaper => b's',
+            Self::ByUser => b'u',
             Self::Probe => b'p',
             Self::ProbeSubreaper => b'q',
             Self::ProbeGroups => b'g',
@@ -52,6 +55,7 @@ impl Way {
         [
             Self::Best,
             Self::Subreaper,
+            Self::ByUser,
             Self::Probe,
             Self::ProbeSubreaper,
             Self::ProbeGroups,
@@ -557,6 +561,7 @@ mod tests {
             forwards: vec![5432],
             filter: None,
             namespaces: 0x2000_0000,
+            nanny_namespaces: false,
             read_only: true,
             kept: vec![CString::from(c"/w/.git")],
             hidden: vec![CString::from(c"/root")],

@@ -13,6 +13,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::getpid;
 
+use crate::child::userns::{self, Outside};
 use crate::message::{Report, Stage, Way};
 use crate::nanny::Nanny;
 use crate::nanny::tree::{self, Ownership};
@@ -102,6 +103,7 @@ impl Server {
 
     /// Forks a nanny for one request; all its descriptors are closed here on return.
     fn start(&mut self, request: Request) {
+        let outside = Outside::now();
         match self.fork(request.way) {
             Ok((Fork::Parent(pid), _)) => {
                 self.nannies.insert(pid);
@@ -109,24 +111,27 @@ impl Server {
             Ok((Fork::Child, ownership)) => {
                 self.leave_behind();
                 match request.way {
+                    Way::ByUser => match userns::stay(outside) {
+                        Ok(()) => self.become_nanny(request, ownership),
+                        Err(error) => {
+                            refuse(&request, &error);
+                            sys::exit_now(1)
+                        }
+                    },
                     Way::Best | Way::Subreaper => self.become_nanny(request, ownership),
                     Way::Probe | Way::ProbeSubreaper => probe::live(request.leash, ownership),
                     Way::ProbeGroups => probe::live_groups(&request.leash),
                 }
             }
-            Err(error) => {
-                let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
-                let report = Report::Failed {
-                    stage: Stage::Nanny,
-                    errno,
-                }
-                .to_bytes();
-                let _ = rustix::net::send(&request.leash, &report, SendFlags::NOSIGNAL);
-            }
+            Err(error) => refuse(&request, &error),
         }
     }
 
     fn fork(&mut self, way: Way) -> std::io::Result<(Fork, Ownership)> {
+        if way == Way::ByUser {
+            let fork = sys::fork(libc::CLONE_NEWUSER | libc::CLONE_NEWPID)?;
+            return Ok((fork, Ownership::Namespace));
+        }
         if way.by_namespace() && self.namespaces {
             match sys::fork(libc::CLONE_NEWPID) {
                 Ok(fork) => return Ok((fork, Ownership::Namespace)),
@@ -185,6 +190,17 @@ impl Server {
             wait::readable(&[self.signals.as_fd()], None);
         }
     }
+}
+
+/// Reports why there is no nanny.
+fn refuse(request: &Request, error: &std::io::Error) {
+    let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
+    let report = Report::Failed {
+        stage: Stage::Nanny,
+        errno,
+    }
+    .to_bytes();
+    let _ = rustix::net::send(&request.leash, &report, SendFlags::NOSIGNAL);
 }
 
 /// True if no pid namespace will ever be had here.

@@ -315,6 +315,7 @@ fn missized(random: &mut Random, schema: &Value, fits: &Value) -> Option<Value> 
             if let Some(most) = size(schema, "maxItems") {
                 let item = fitting(random, &schema["items"]);
                 let mut items = items.clone();
+                // bound: one more than the schema allows, which is our own
                 items.resize(most + 1, item);
                 values.push(Value::Array(items));
             }

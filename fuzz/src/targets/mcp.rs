@@ -5,6 +5,10 @@ use std::any::TypeId;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use callgate_wires::json;
+use callgate_wires::mcp::client::{
+    AnswerBody, LineSubject, ResultForm, ServerLine, ServerLines, ServerMessage, read_line,
+    subject_of,
+};
 use callgate_wires::mcp::{self, MODERN, Params, check_headers, decode_header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -147,4 +151,72 @@ pub fn headers(input: &[u8]) {
 
 fn spelt(name: &str) -> Vec<u8> {
     format!("=?base64?{}?=", STANDARD.encode(name)).into_bytes()
+}
+
+/// Longer lines are cut short.
+const LINE_BYTES_MAX: usize = 200;
+
+/// An input is where it is cut, and what a server prints. The lines do not depend on the cut, and
+/// an answer is one to the same request whichever way it is read.
+pub fn servers(input: &[u8]) {
+    let Some((cut, printed)) = input.split_first() else {
+        return;
+    };
+    let (begin, rest) = printed.split_at(usize::from(*cut).min(printed.len()));
+    let lines = server_lines(&[printed]);
+    assert_eq!(lines, server_lines(&[begin, rest]));
+    for line in lines.iter().flatten() {
+        server_line(line);
+    }
+}
+
+/// The lines; nothing for one that is too long.
+fn server_lines(chunks: &[&[u8]]) -> Vec<Option<Vec<u8>>> {
+    let mut lines = ServerLines::new(LINE_BYTES_MAX);
+    let mut all = Vec::new();
+    for chunk in chunks {
+        lines.room().extend_from_slice(chunk);
+        while let Some(line) = lines.next_line() {
+            all.push(match line {
+                ServerLine::Whole(line) => Some(line.to_vec()),
+                ServerLine::TooLong(_) => None,
+            });
+        }
+    }
+    all.extend(lines.finish().map(|rest| Some(rest.to_vec())));
+    all
+}
+
+fn server_line(line: &[u8]) {
+    let parsed = read_line(line, ResultForm::Parsed);
+    let raw = read_line(line, ResultForm::Raw);
+    if let ServerMessage::Answer { id, body } = &parsed {
+        let ServerMessage::Answer {
+            id: raw_id,
+            body: raw_body,
+        } = &raw
+        else {
+            panic!("{parsed:?} is read as {raw:?}")
+        };
+        assert_eq!(id, raw_id);
+        if let Ok(AnswerBody::Parsed(value)) = body {
+            let Ok(AnswerBody::Raw(text)) = raw_body else {
+                panic!("{body:?} is read as {raw_body:?}")
+            };
+            let again = json::parse_output(text.as_bytes(), json::DEPTH_MAX).unwrap();
+            assert_eq!(*value, again);
+            // Whose answer it is shows in front, or not at all.
+            if let LineSubject::Answer(subject) = subject_of(line) {
+                assert_eq!(subject, *id);
+            }
+        }
+    } else {
+        assert_eq!(format!("{parsed:?}"), format!("{raw:?}"));
+    }
+    let is_message = !matches!(
+        &parsed,
+        ServerMessage::Noise | ServerMessage::Answer { body: Err(_), .. }
+    );
+    let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+    assert!(is_json || !is_message, "{parsed:?}");
 }

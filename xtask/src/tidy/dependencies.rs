@@ -3,7 +3,7 @@
 //!
 //! The table is written once, between its two markers. Dev-dependencies are
 //! free, but for cycles, which cargo would allow. A crate marked `tests only`
-//! may be nothing but a dev-dependency.
+//! may be nothing but a dev-dependency, unless of another such crate.
 //!
 //! A re-export crosses an edge that no manifest shows: if `gate` re-exports an
 //! item of `store`, then `doors`, which may use `gate` only, uses `store` all
@@ -263,7 +263,7 @@ fn compare(rows: &BTreeMap<String, Row>, manifests: &BTreeMap<String, Uses>) -> 
         problems.extend(
             uses.built
                 .iter()
-                .filter(|used| is_tests_only(used))
+                .filter(|used| is_tests_only(used) && !is_tests_only(name))
                 .map(|used| {
                     let text = format!("`{used}` is for tests only: make it a dev-dependency");
                     Problem::new(&place, text)
@@ -334,6 +334,7 @@ text
 | store | call | |
 | console (later) | call, gate, store | |
 | testing (tests only) | – | |
+| testing-call (tests only) | testing | |
 | app | all | – |
 <!-- /dependency-table -->
 ";
@@ -368,20 +369,18 @@ text
             later,
             tests_only: false,
         };
+        let for_tests = |list: &[&str]| Row {
+            tests_only: true,
+            ..only(list, false)
+        };
         let expected = BTreeMap::from([
             ("call".to_owned(), only(&[], false)),
             ("sandbox".to_owned(), only(&["call"], false)),
             ("gate".to_owned(), only(&["call", "store"], false)),
             ("store".to_owned(), only(&["call"], false)),
             ("console".to_owned(), only(&["call", "gate", "store"], true)),
-            (
-                "testing".to_owned(),
-                Row {
-                    may_use: MayUse::Only(names(&[])),
-                    later: false,
-                    tests_only: true,
-                },
-            ),
+            ("testing".to_owned(), for_tests(&[])),
+            ("testing-call".to_owned(), for_tests(&["testing"])),
             (
                 "app".to_owned(),
                 Row {
@@ -430,6 +429,7 @@ callgate.workspace = true
             ("sandbox", &["call"], &[]),
             ("extra", &[], &[]),
             ("testing", &[], &[]),
+            ("testing-call", &["testing"], &[]),
         ]);
         let texts: Vec<String> = compare(&rows, &manifests)
             .iter()

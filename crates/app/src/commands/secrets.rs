@@ -62,11 +62,9 @@ pub fn run(environment: &Environment, place: &Place, secrets: &Secrets) -> Done 
                 show::say("type the value, then Enter and Ctrl-D");
             }
             let mut value = String::new();
+            let mut input = io::stdin().lock().take(VALUE_BYTES_MAX);
             // bound: `VALUE_BYTES_MAX`
-            let read = io::stdin()
-                .lock()
-                .take(VALUE_BYTES_MAX)
-                .read_to_string(&mut value);
+            let read = input.read_to_string(&mut value);
             read.map_err(CommandError::system("read standard input"))?;
             kept.set(name, value.trim_end_matches(['\n', '\r']))?;
             show::say(&format!("kept; servers refer to it as ${{secret:{name}}}"));

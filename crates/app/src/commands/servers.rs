@@ -68,7 +68,8 @@ enum ServersCommand {
         /// Its name
         name: String,
         /// The version; the newest without one
-        version: Option<String>,
+        #[arg(value_name = "VERSION")]
+        to: Option<String>,
         /// Agree without being asked
         #[arg(long)]
         yes: bool,
@@ -130,8 +131,8 @@ pub fn run(environment: &Environment, place: &Place, servers: &Servers) -> Done 
             Ok(ExitCode::SUCCESS)
         }
         Some(ServersCommand::Install { name }) => install(environment, &place, name.as_deref()),
-        Some(ServersCommand::Update { name, version, yes }) => {
-            update::update(environment, &place, (name, version.as_deref()), *yes)
+        Some(ServersCommand::Update { name, to, yes }) => {
+            update::update(environment, &place, (name, to.as_deref()), *yes)
         }
         Some(ServersCommand::Rollback { name, yes }) => {
             update::rollback(environment, &place, name, *yes)

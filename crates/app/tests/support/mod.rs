@@ -28,7 +28,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub use callgate_testing::{
-    TempFolder as Folder, copy_program, fresh_folder, vectors, wait_for, wait_minutes,
+    TempFolder as Folder, copy_program, fresh_folder, search_path, vectors, wait_for, wait_minutes,
 };
 
 /// Copies the fixture pack to `pack` in `folder`, so that a test may write there.
@@ -90,18 +90,6 @@ fn command(program: &Path, folder: &Folder) -> Command {
         .env("CALLGATE_STATE", folder.join("state"))
         .current_dir(folder.path());
     command
-}
-
-/// Where tools find `python3`: the interpreter the tests were given comes first, because a
-/// shim before it costs more than many a test.
-pub fn search_path() -> std::ffi::OsString {
-    let given = std::env::var_os("CALLGATE_TEST_PYTHON").map(PathBuf::from);
-    let first = given.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
-    let inherited = std::env::var_os("PATH").unwrap_or_default();
-    let rest = std::env::split_paths(&inherited).collect::<Vec<_>>();
-    std::env::join_paths(first.into_iter().chain(usual).chain(rest))
-        .expect("folders without a colon")
 }
 
 /// True while a process is there and not a zombie.

@@ -8,7 +8,7 @@ use callgate_gate::{Gate, LeaseRequest};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
-use super::in_process::{Folder, Opened, block_on};
+use callgate_testing_workspace::{Folder, Opened, block_on};
 
 /// A request for a lease of this tool and nothing else.
 pub fn lease(tool: &str) -> LeaseRequest {

@@ -26,7 +26,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::task::TaskTracker;
 
-use super::in_process::{Folder, Opened, block_on};
+use callgate_testing_workspace::{Folder, Opened, block_on};
 
 /// The longest wait for a reply. No single step of a test takes this long.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 
 use super::host::Host;
-use super::in_process::{Folder, Opened};
+use callgate_testing_workspace::{Folder, Opened};
 
 /// A request.
 pub fn request(id: u64, method: &str, params: Value) -> Value {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use callgate_testing::{copy_program, misbehave};
 use serde_json::{Value, json};
 
-use super::in_process::{Folder, trusted_with};
 use super::rpc::{Client, rpc};
+use callgate_testing_workspace::{Folder, trusted_with};
 
 /// How a run ended, as its caller heard it.
 #[derive(Debug)]

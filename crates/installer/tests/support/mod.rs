@@ -103,6 +103,18 @@ pub fn request(spec: &str) -> PackageRequest {
     PackageRequest::new(PackageSpec::parse(spec).unwrap())
 }
 
+const MESSAGES: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#,
+];
+
+fn tool_names(answer: &serde_json::Value) -> Vec<String> {
+    let tools = answer["result"]["tools"].as_array().unwrap().iter();
+    let name = |tool: &serde_json::Value| tool["name"].as_str().unwrap().to_owned();
+    tools.map(name).collect()
+}
+
 /// Starts an installed server, initializes it, and returns the names of its tools.
 pub fn tools_of(installed: &Installed, args: &[&str]) -> Vec<String> {
     use std::io::{BufRead as _, Write as _};
@@ -120,11 +132,7 @@ pub fn tools_of(installed: &Installed, args: &[&str]) -> Vec<String> {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
-    for line in [
-        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}"#,
-        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-        r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#,
-    ] {
+    for line in MESSAGES {
         writeln!(stdin, "{line}").unwrap();
     }
     let answer = lines.find_map(|line| {
@@ -135,10 +143,7 @@ pub fn tools_of(installed: &Installed, args: &[&str]) -> Vec<String> {
     let answer = answer.expect("an answer to tools/list");
     child.kill().unwrap();
     child.wait().unwrap();
-    let tools = answer["result"]["tools"].as_array().unwrap().iter();
-    tools
-        .map(|tool| tool["name"].as_str().unwrap().to_owned())
-        .collect()
+    tool_names(&answer)
 }
 
 /// A registry of npm that serves packages of a test's own, for as long as it is kept.
@@ -176,4 +181,68 @@ impl Drop for TestRegistry {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
+}
+
+/// Starts an installed server confined as servers are by default, and returns the names of its
+/// tools, or what it printed on standard error.
+pub async fn confined_tools_of(
+    scene: &Scene,
+    installed: &Installed,
+    args: &[&str],
+) -> Result<Vec<String>, String> {
+    use callgate_call::{Ipc, Needs};
+    use callgate_sandbox::Spec;
+    use std::io::{BufRead as _, Read as _, Write as _};
+    use std::os::fd::OwnedFd;
+
+    let home = scene.folder.join("home");
+    std::fs::create_dir_all(&home).unwrap();
+    let mut argv = installed.entry.clone();
+    argv.extend(args.iter().map(Into::into));
+    let mut spec = Spec::new(argv, home.clone());
+    spec.env = installed
+        .env
+        .clone()
+        .into_iter()
+        .map(|(n, v)| (n.into(), v))
+        .collect();
+    spec.env.push(("PATH".into(), "/usr/bin:/bin".into()));
+    spec.env.push(("HOME".into(), home.clone().into()));
+    spec.confine = Some(Arc::new(Needs {
+        reads: vec![
+            installed.folder.clone(),
+            "/sys/devices/system/cpu".into(),
+            "/sys/fs/cgroup".into(),
+        ],
+        writes: vec![home],
+        ipc: Ipc::Private,
+        ..Needs::default()
+    }));
+    let (stdin, mut to) = std::io::pipe().unwrap();
+    let (from, stdout) = std::io::pipe().unwrap();
+    let (mut errors, stderr) = std::io::pipe().unwrap();
+    spec.stdin = OwnedFd::from(stdin).into();
+    spec.stdout = OwnedFd::from(stdout).into();
+    spec.stderr = OwnedFd::from(stderr).into();
+    let mut child = scene.settings.spawner.spawn(spec).await.unwrap();
+    for line in MESSAGES {
+        let _ = writeln!(to, "{line}");
+    }
+    let tools = tokio::task::spawn_blocking(move || {
+        let mut lines = std::io::BufReader::new(from).lines();
+        let answer = lines.find_map(|line| {
+            let value: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
+            (value["id"] == 2).then_some(value)
+        })?;
+        Some(tool_names(&answer))
+    });
+    let tools = tools.await.unwrap();
+    drop(to);
+    child.kill();
+    child.wait().await;
+    tools.ok_or_else(|| {
+        let mut text = String::new();
+        let _ = errors.read_to_string(&mut text);
+        text
+    })
 }

@@ -4,8 +4,8 @@
 use callgate_testing::scripts::APPEND;
 use serde_json::{Value, json};
 
-use crate::support::in_process::{Folder, records, trusted_with, verified};
 use crate::support::runs::{ended, replay};
+use callgate_testing_workspace::{Folder, records, trusted_with, verified};
 
 const CONFIG: &str = r#"
 [breaker]

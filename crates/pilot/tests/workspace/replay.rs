@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::in_process::{Folder, trust, trusted_with};
 use crate::support::runs::{self, replay, replay_log};
+use callgate_testing_workspace::{Folder, trust, trusted_with};
 
 /// Keeps its number and what it saw of the slots in a slot of its own.
 const SAME: &str = r#"

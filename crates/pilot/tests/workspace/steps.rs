@@ -5,8 +5,8 @@ use callgate_store::ApprovalState;
 use callgate_testing::scripts::effects;
 use serde_json::{Value, json};
 
-use crate::support::in_process::{Folder, Opened, trust, trusted_with};
 use crate::support::runs::{decide, ended, replay, resumed, taken};
+use callgate_testing_workspace::{Folder, Opened, trust, trusted_with};
 
 /// Puts what it is given into slot 0, beside what is there, and notes that it ran.
 const COLLECT: &str = r#"

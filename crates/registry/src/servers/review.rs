@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// D-22: each difference has its name.
+    /// U-22: each difference has its name.
     #[test]
     fn differences() {
         let before = server(&[

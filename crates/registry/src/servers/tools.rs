@@ -139,7 +139,7 @@ pub fn is_offered(server: &ServerConfig, tool: &str) -> bool {
 
 /// Our name for a tool of a server. Where characters have to be replaced or the name to be cut, it
 /// ends in a piece of the digest of the tool's own name, so that no other tool of the server has
-/// it, and it stays when others come and go. D-4.
+/// it, and it stays when others come and go. U-4.
 fn full_name(server: &ServerConfig, tool: &str) -> String {
     const DIGEST_DIGITS: usize = 8;
     let prefix = server.prefix.as_deref().unwrap_or(&server.name);
@@ -213,7 +213,7 @@ mod tests {
         parse(&text).unwrap().servers.remove(0)
     }
 
-    /// D-3, D-4.
+    /// U-3, U-4.
     #[test]
     fn names_carry_the_server() {
         let plain = server("");

@@ -136,7 +136,7 @@ impl Conversation {
         self.own_answer = Some(answer);
     }
 
-    /// D-7: an answer that nobody waits for.
+    /// U-7: an answer that nobody waits for.
     fn count(&mut self, addressee: Addressee) -> Result<(), EndCause> {
         if addressee == Addressee::Nobody {
             self.drop_one(0);
@@ -152,7 +152,7 @@ impl Conversation {
         self.link.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// D-9: what a library prints where it should not. Kept for the owner as far as there is room.
+    /// U-9: what a library prints where it should not. Kept for the owner as far as there is room.
     fn noise(&mut self, line: &[u8]) {
         if line.trim_ascii().is_empty() {
             return;
@@ -164,7 +164,7 @@ impl Conversation {
             .push(format!("stdout: {text}\n").as_bytes());
     }
 
-    /// D-10, D-11: bounded, whatever the server sends.
+    /// U-10, U-11: bounded, whatever the server sends.
     fn notified(&mut self, method: &str, params: Option<&str>) {
         if method == "notifications/tools/list_changed" {
             self.is_list_changed = true;

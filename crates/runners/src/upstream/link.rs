@@ -3,29 +3,29 @@
 //!
 //! Lock order: `state`, then an inbox. Neither is held across an await.
 
+mod flight;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use callgate_call::{Cancel, Fault, Job, Log, Output, Progress};
-use callgate_wires::mcp::client::{AnswerError, write_call, write_cancelled};
+use callgate_call::{Cancel, Fault, Job};
+use callgate_wires::mcp::client::{AnswerError, write_call, write_cancelled, write_method};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::end::ProcessEnd;
 use super::outbox::{NotTaken, Outbox};
-use super::pins::{ListedTools, PinChange, Pins};
+use super::pins::{ListedTools, Pins};
 use crate::answer::{bad, clipped, too_large};
 use crate::egress::SharedOutlet;
 use crate::hints;
 use crate::pool::turns::Turns;
-use crate::process::stop;
-
-/// Reports of one call that wait to be passed on; more are dropped.
-const REPORTS_MAX: usize = 32;
+pub(super) use flight::Report;
+use flight::{Answer, Flight, Inbox};
 
 /// Ids of calls that were given up, whose late answers are no surprise.
 const GIVEN_UP_MAX: usize = 1024;
@@ -63,8 +63,9 @@ struct LinkState {
     /// In the order in which they were given up.
     given_up: VecDeque<u64>,
     listed: Arc<ListedTools>,
-    /// No call is taken any more.
+    /// It is being stopped: no call is taken any more.
     is_closing: bool,
+    has_ended: bool,
     last_used: Instant,
 }
 
@@ -75,44 +76,18 @@ struct Pending {
     first_byte: u64,
 }
 
-/// What the process has for one call.
-#[derive(Debug, Default)]
-struct Inbox {
-    bell: Notify,
-    content: Mutex<InboxContent>,
-}
-
-#[derive(Debug, Default)]
-struct InboxContent {
-    answer: Option<Answer>,
-    reports: Vec<Report>,
-}
-
-/// The end of a call at a process.
-#[derive(Debug)]
-enum Answer {
-    Result {
-        value: Value,
-        bytes: usize,
-    },
-    Failed(AnswerError),
-    TooLong,
-    /// The process ended, with or without having seen the request.
-    Ended {
-        was_sent: bool,
-    },
-}
-
-/// What a server says of a call before it answers.
-#[derive(Debug)]
-pub(super) enum Report {
-    Progress(Progress),
-    Log(Log),
+/// What a server is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request<'a> {
+    /// A tool of this name, with the input of the call.
+    Tool(&'a str),
+    /// A method with these params.
+    Method(&'a str, &'a Value),
 }
 
 /// How an attempt at a call went.
 pub(super) enum Attempt {
-    Done(Result<Output, Fault>),
+    Done(Result<Value, Fault>),
     /// The process ended before it can have seen anything of the request.
     NotSent,
     /// The process ended after the request was written, at least in part.
@@ -146,6 +121,7 @@ impl Link {
                 given_up: VecDeque::new(),
                 listed: Arc::default(),
                 is_closing: false,
+                has_ended: false,
                 last_used: Instant::now(),
             }),
         })
@@ -163,6 +139,7 @@ impl Link {
     /// The process is ready for calls.
     pub fn set_ready(&self, listed: ListedTools) {
         self.set_listed(listed);
+        self.state().last_used = Instant::now();
         self.is_ready.store(true, Ordering::Release);
         self.phase.send_replace(Phase::Ready);
     }
@@ -273,33 +250,42 @@ impl Link {
 
     /// Ready when the process takes no call any more.
     pub async fn closed(&self) {
-        if !self.is_closing() {
+        if self.is_open() {
             self.ended().await;
         }
     }
 
+    /// Returns whether it is being stopped, or was.
     pub fn is_closing(&self) -> bool {
         self.state().is_closing
+    }
+
+    /// Returns whether it may take calls, now or once it is ready.
+    pub fn is_open(&self) -> bool {
+        let state = self.state();
+        !state.is_closing && !state.has_ended
     }
 
     /// Takes one call to its end.
     pub async fn call(
         &self,
-        (server, tool): (&str, &str),
+        server: &str,
+        request: Request<'_>,
         pins: &Pins,
-        job: Job<'_>,
-        deadline: Instant,
+        (job, deadline): (Job<'_>, Instant),
         output_bytes_max: usize,
     ) -> Attempt {
         let _turn = match self.turns.take(job, deadline).await {
             Ok(turn) => turn,
             Err(fault) => return Attempt::Done(Err(fault)),
         };
-        if let Err(change) = self.check(tool, pins) {
+        if let Request::Tool(tool) = request
+            && let Err(change) = pins.check(tool, &self.listed())
+        {
             return Attempt::Done(Err(change.fault(server, tool)));
         }
         let refused_before = self.outlet.get().map_or(0, SharedOutlet::count);
-        let mut flight = match self.take_off(tool, job) {
+        let mut flight = match self.take_off(request, job) {
             Ok(flight) => flight,
             Err(NotTaken::Closed) => return Attempt::NotSent,
             Err(NotTaken::Full) => {
@@ -314,10 +300,12 @@ impl Link {
         }
         match answer {
             Err(fault) => Attempt::Done(Err(fault)),
-            Ok(Answer::Result { value, bytes }) => {
-                Attempt::Done(output_of(value, bytes, output_bytes_max))
+            Ok(Answer::Result { value, bytes }) if bytes <= output_bytes_max => {
+                Attempt::Done(Ok(value))
             }
-            Ok(Answer::TooLong) => Attempt::Done(Err(too_large(output_bytes_max))),
+            Ok(Answer::Result { .. } | Answer::TooLong) => {
+                Attempt::Done(Err(too_large(output_bytes_max)))
+            }
             Ok(Answer::Failed(error)) => Attempt::Done(Err(fault_of(error))),
             Ok(Answer::Ended { was_sent: false }) => Attempt::NotSent,
             Ok(Answer::Ended { was_sent: true }) => match self.started().await {
@@ -327,30 +315,27 @@ impl Link {
         }
     }
 
-    fn check(&self, tool: &str, pins: &Pins) -> Result<(), PinChange> {
-        let listed = self.listed();
-        pins.check(tool, &listed)
-    }
-
-    /// Sends the request of a call.
-    fn take_off(&self, tool: &str, job: Job<'_>) -> Result<Flight<'_>, NotTaken> {
+    /// Sends a request.
+    fn take_off(&self, request: Request<'_>, job: Job<'_>) -> Result<Flight<'_>, NotTaken> {
         let input = &job.call.input;
         let rewritten;
-        let arguments = if input.is_one_line() {
-            input.text()
-        } else {
-            rewritten = input.value().to_string();
-            &rewritten
+        let arguments = match request {
+            Request::Tool(_) if !input.is_one_line() => {
+                rewritten = input.value().to_string();
+                &rewritten
+            }
+            _ => input.text(),
         };
         let inbox = Arc::<Inbox>::default();
         let mut state = self.state();
-        if state.is_closing {
+        if state.is_closing || state.has_ended {
             return Err(NotTaken::Closed);
         }
         let id = state.next_id;
-        let sent = state
-            .outbox
-            .send(|out| write_call(id, tool, arguments, out));
+        let sent = state.outbox.send(|out| match request {
+            Request::Tool(tool) => write_call(id, tool, arguments, out),
+            Request::Method(method, params) => write_method(id, method, params, out),
+        });
         self.ring(&state);
         let first_byte = sent?;
         state.next_id += 1;
@@ -360,13 +345,7 @@ impl Link {
         };
         state.calls.insert(id, pending);
         drop(state);
-        Ok(Flight {
-            link: self,
-            id,
-            inbox,
-            is_over: false,
-            done: None,
-        })
+        Ok(Flight::new(self, id, inbox))
     }
 
     /// The result of a request, or why there is none.
@@ -416,7 +395,7 @@ impl Link {
     /// The process is gone, and with it the calls in flight.
     pub fn end(&self, end: ProcessEnd) {
         let mut state = self.state();
-        state.is_closing = true;
+        state.has_ended = true;
         let read = state.outbox.read_by_server();
         state.outbox.close();
         let calls = std::mem::take(&mut state.calls);
@@ -455,100 +434,6 @@ pub(super) enum Errand {
     InputClosed,
     /// No call is in flight and none will be.
     Drained,
-}
-
-/// A request in flight. Dropping it gives the call up.
-struct Flight<'a> {
-    link: &'a Link,
-    id: u64,
-    inbox: Arc<Inbox>,
-    is_over: bool,
-    /// The progress that was passed on last.
-    done: Option<f64>,
-}
-
-impl Flight<'_> {
-    /// The answer, unless the call must end before.
-    async fn answer(&mut self, job: Job<'_>, deadline: Instant) -> Result<Answer, Fault> {
-        let inbox = Arc::clone(&self.inbox);
-        let mut stopped = std::pin::pin!(stop(job, deadline));
-        loop {
-            // What comes meanwhile stays in the inbox. Biased: an answer outranks a cancellation
-            // and the deadline.
-            let fault = tokio::select! {
-                biased;
-                () = inbox.bell.notified() => None,
-                fault = &mut stopped => Some(fault),
-            };
-            let (answer, reports) = inbox.take();
-            for report in reports {
-                self.pass(report, job);
-            }
-            if let Some(answer) = answer {
-                self.is_over = true;
-                return Ok(answer);
-            }
-            if let Some(fault) = fault {
-                self.is_over = true;
-                self.link.give_up(self.id, &fault.to_string());
-                return Err(fault);
-            }
-        }
-    }
-
-    fn pass(&mut self, report: Report, job: Job<'_>) {
-        match report {
-            Report::Progress(progress) => {
-                if self.done.is_none_or(|done| progress.done > done) {
-                    self.done = Some(progress.done);
-                    job.sink.progress(&progress);
-                }
-            }
-            Report::Log(log) => job.sink.log(&log),
-        }
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.link.give_up(self.id, "the caller is gone");
-        }
-    }
-}
-
-impl Inbox {
-    fn content(&self) -> MutexGuard<'_, InboxContent> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, answer: Answer) {
-        self.content().answer = Some(answer);
-        self.bell.notify_one();
-    }
-
-    fn report(&self, report: Report) -> bool {
-        let mut content = self.content();
-        if content.reports.len() >= REPORTS_MAX {
-            return false;
-        }
-        content.reports.push(report);
-        drop(content);
-        self.bell.notify_one();
-        true
-    }
-
-    fn take(&self) -> (Option<Answer>, Vec<Report>) {
-        let mut content = self.content();
-        (content.answer.take(), std::mem::take(&mut content.reports))
-    }
-}
-
-fn output_of(value: Value, bytes: usize, bytes_max: usize) -> Result<Output, Fault> {
-    if bytes > bytes_max {
-        return Err(too_large(bytes_max));
-    }
-    Output::from_content(value)
 }
 
 /// The fault of an answer that is no result.

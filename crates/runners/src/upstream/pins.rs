@@ -1,5 +1,5 @@
 //! Pins: the definitions that the owner of a gate has seen, and what differs from them. Key order
-//! and spelling of numbers are no difference. D-22, D-23.
+//! and spelling of numbers are no difference. U-22, U-23.
 
 use std::collections::BTreeMap;
 
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// D-22: each member that counts, and none that does not.
+    /// U-22: each member that counts, and none that does not.
     #[test]
     fn changes_are_named() {
         let pins = Pins::new([&tool()], Some("be kind"));
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(added, Err(PinChange::Fields(vec!["outputSchema"])));
     }
 
-    /// D-22: renamed, new, vanished, and the instructions of all.
+    /// U-22: renamed, new, vanished, and the instructions of all.
     #[test]
     fn tools_come_and_go() {
         let pins = Pins::new([&tool()], None);
@@ -271,7 +271,7 @@ mod tests {
         );
     }
 
-    /// D-23: a definition is known if it is in any pinned list.
+    /// U-23: a definition is known if it is in any pinned list.
     #[test]
     fn several_lists_can_be_pinned() {
         let mut other = tool();

@@ -1,16 +1,17 @@
 //! A process of a server from its birth to its end: started confined, brought to speak, served,
 //! stopped. One task drives it and owns it.
 
+mod birth;
+mod stop;
+
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use callgate_call::{Fault, Needs, Redactor, chain};
-use callgate_sandbox::{Child, Ending, Home, Spec};
+use callgate_call::{Needs, Redactor};
+use callgate_sandbox::{Child, Ending, Home};
 use callgate_wires::json::{DEPTH_MAX, parse_output};
 use callgate_wires::mcp::client::{
     AnswerError, LINE_BYTES_MAX, ServerLines, write_initialize, write_initialized, write_list,
@@ -31,13 +32,14 @@ use super::settings::ShareKey;
 use super::{Parts, Upstream};
 use crate::egress::SharedOutlet;
 use crate::flood::{FLOOD_PAUSE, FREE_BYTES, Flood};
-use crate::process::{KILL_GRACE, confine, end};
 use crate::tail::Tail;
+pub(super) use birth::leave;
+use birth::{internal, open_home, spec_of};
 
 /// How long a process that closed its output may take to be dead.
 const LAST_BREATH: Duration = Duration::from_secs(1);
 
-/// The shortest time between two lists of one process. D-11.
+/// The shortest time between two lists of one process. U-11.
 const RELIST_PAUSE: Duration = Duration::from_millis(500);
 
 /// After this the bytes of lines that were no answers are forgiven.
@@ -57,7 +59,9 @@ pub(super) async fn drive(
                 Ok(()) => process.serve().await,
                 Err(cause) => cause,
             };
-            link.close();
+            if cause.is_orderly() {
+                link.close();
+            }
             process.finish(cause).await
         }
         Err(cause) => (ProcessEnd::before_birth(cause), None),
@@ -69,14 +73,6 @@ pub(super) async fn drive(
     leave(home).await;
     if let Some(upstream) = upstream.upgrade() {
         upstream.forget(&link);
-    }
-}
-
-/// Ends the use of a home, once nothing is left of its program.
-pub(super) async fn leave(home: Option<Home>) {
-    if let Some(home) = home {
-        // A runtime that ends does not wait for it; the next use looks again.
-        let _ = tokio::task::spawn_blocking(move || home.leave()).await;
     }
 }
 
@@ -467,69 +463,6 @@ impl Process {
         self.parts.relists.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-
-    /// Ends what is left of it. D-29: in good order where the end is ours to choose.
-    pub async fn finish(mut self, cause: EndCause) -> (ProcessEnd, Option<Home>) {
-        match &cause {
-            EndCause::Exited(_) => {}
-            cause if cause.is_orderly() => self.stop().await,
-            _ => end(&mut self.child).await,
-        }
-        let Self {
-            stderr,
-            redactor,
-            tail,
-            parts,
-            ..
-        } = &mut self;
-        stderr.pass_rest(|bytes| print(bytes, redactor, tail, parts));
-        let rest = redactor.finish();
-        tail.push(&rest);
-        parts.journal.push(&rest);
-        let mut process_end = ProcessEnd::of(self.child, self.tail, cause);
-        process_end.ready_for = self.ready_since.map(|since| since.elapsed());
-        process_end.was_busy = self.link.in_flight() > 0;
-        (process_end, self.home)
-    }
-
-    /// Closes its input, then asks it to end, then ends it with all it has started.
-    async fn stop(&mut self) {
-        let settings = &self.parts.settings;
-        let (close_grace, term_grace) = (settings.close_grace, settings.term_grace);
-        self.link.close_input();
-        if self.ended_within(close_grace).await {
-            return;
-        }
-        self.child.signal(15);
-        if !self.ended_within(term_grace).await {
-            self.child.kill();
-            self.ended_within(KILL_GRACE).await;
-        }
-    }
-
-    /// Waits for its end. What it prints meanwhile is read: else it might never get there.
-    async fn ended_within(&mut self, limit: Duration) -> bool {
-        let Self {
-            child,
-            stdout,
-            stderr,
-            redactor,
-            tail,
-            parts,
-            ..
-        } = self;
-        let waited = async {
-            // What the other arms drop is what nobody waits for any more.
-            tokio::select! {
-                _ = child.wait() => {}
-                () = swallow(stdout) => unreachable!("it never ends"),
-                () = stderr.pump(|bytes| print(bytes, redactor, tail, parts)) => {
-                    unreachable!("it never ends")
-                }
-            }
-        };
-        tokio::time::timeout(limit, waited).await.is_ok()
-    }
 }
 
 /// Reads once, after a pause where one was imposed.
@@ -552,12 +485,6 @@ async fn writable(room: &mut Option<pipe::Sender>) -> io::Result<()> {
     }
 }
 
-async fn swallow(stdout: &mut pipe::Receiver) {
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(1..) = stdout.read(&mut buffer).await {}
-    std::future::pending().await
-}
-
 /// Keeps what it printed to its standard error.
 fn print(bytes: &[u8], redactor: &mut Redactor, tail: &mut Tail, parts: &Parts) {
     let clean = redactor.feed(bytes);
@@ -567,60 +494,4 @@ fn print(bytes: &[u8], redactor: &mut Redactor, tail: &mut Tail, parts: &Parts) 
 
 fn words_of(error: &AnswerError) -> String {
     crate::answer::clipped(&error.to_string())
-}
-
-async fn open_home(parts: &Parts, key: &ShareKey) -> Result<Option<Home>, EndCause> {
-    let Some(homes) = parts.settings.home.clone() else {
-        return Ok(None);
-    };
-    let name = key.home_name(&parts.settings.name);
-    let opened = tokio::task::spawn_blocking(move || homes.open(&name)).await;
-    let refused = |reason: String| EndCause::Refused(Fault::Unavailable { reason });
-    match opened {
-        Ok(Ok(home)) => Ok(Some(home)),
-        Ok(Err(error)) => Err(refused(chain(&error))),
-        Err(_) => Err(refused("the task that opens a home ended early".to_owned())),
-    }
-}
-
-/// The working folder of a server without a home: every child may read it anyway.
-const NO_HOME: &str = "/usr";
-
-/// What is to be born, our ends of its input and output, and its standard error.
-fn spec_of(
-    parts: &Parts,
-    home: Option<&Home>,
-    needs: Option<&Arc<Needs>>,
-) -> io::Result<(Spec, OwnedFd, pipe::Receiver, Flood)> {
-    let settings = &parts.settings;
-    let (stdin_far, stdin) = io::pipe()?;
-    let (stdout, stdout_far) = io::pipe()?;
-    let (stderr, stderr_far) = Flood::new()?;
-    let cwd = settings.cwd.as_deref();
-    let cwd = cwd
-        .or_else(|| home.map(Home::path))
-        .unwrap_or(Path::new(NO_HOME));
-    let mut spec = Spec::new(settings.command.clone(), cwd.to_owned());
-    confine(&mut spec, needs, &settings.env, &settings.secrets);
-    if let Some(home) = home {
-        spec.env.retain(|(name, _)| name != "HOME");
-        spec.env.push(("HOME".into(), home.path().into()));
-        spec.home = Some(home.path().to_owned());
-    }
-    spec.limits = settings.limits.clone();
-    (spec.stdin, spec.stdout, spec.stderr) = (
-        OwnedFd::from(stdin_far).into(),
-        OwnedFd::from(stdout_far).into(),
-        stderr_far.into(),
-    );
-    let stdin = OwnedFd::from(stdin);
-    rustix::io::ioctl_fionbio(&stdin, true)?;
-    let stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
-    Ok((spec, stdin, stdout, stderr))
-}
-
-fn internal(error: &io::Error) -> Fault {
-    Fault::Internal {
-        message: format!("make a server's pipes: {error}"),
-    }
 }

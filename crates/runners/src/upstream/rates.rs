@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Notifications that are passed on a second, and at once. D-10.
+/// Notifications that are passed on a second, and at once. U-10.
 const NOTIFICATIONS_PER_SECOND: u32 = 200;
 
-/// Answers that nobody asked for within `STRAYS_WINDOW` before a server is restarted. D-7.
+/// Answers that nobody asked for within `STRAYS_WINDOW` before a server is restarted. U-7.
 const STRAYS_MAX: u32 = 100;
 const STRAYS_WINDOW: Duration = Duration::from_secs(60);
 
@@ -63,7 +63,7 @@ impl StrayCount {
 mod tests {
     use super::*;
 
-    /// D-10: at, below and past the rate.
+    /// U-10: at, below and past the rate.
     #[test]
     fn events_are_thinned() {
         let begin = Instant::now();
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!((0..1000).filter(|_| budget.takes(later)).count(), 200);
     }
 
-    /// D-7.
+    /// U-7.
     #[test]
     fn a_hundred_strays_in_a_minute_are_too_many() {
         let begin = Instant::now();

@@ -37,9 +37,9 @@ fn in_flight(upstream: &Upstream) -> usize {
     processes.iter().map(|process| process.in_flight).sum()
 }
 
-/// D-1: after the request was written nobody knows what came of it, and it is never sent again.
+/// U-1: after the request was written nobody knows what came of it, and it is never sent again.
 #[tokio::test]
-async fn d_1_a_server_that_dies_with_calls_in_flight() {
+async fn u_1_a_server_that_dies_with_calls_in_flight() {
     let folder = folder();
     let effects = folder.join("effects");
     let (upstream, bench) = hostile_bench(&["plain"]);
@@ -69,9 +69,9 @@ async fn d_1_a_server_that_dies_with_calls_in_flight() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// D-1: the owner said that a second run does no harm.
+/// U-1: the owner said that a second run does no harm.
 #[tokio::test]
-async fn d_1_an_idempotent_tool_is_called_once_more() {
+async fn u_1_an_idempotent_tool_is_called_once_more() {
     let folder = folder();
     let effects = folder.join("effects");
     let upstream = upstream_of(hostile(&["plain"]));
@@ -84,9 +84,9 @@ async fn d_1_an_idempotent_tool_is_called_once_more() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// D-1: what was answered before the death counts, also without a line's end.
+/// U-1: what was answered before the death counts, also without a line's end.
 #[tokio::test]
-async fn d_1_an_answer_before_the_end_counts() {
+async fn u_1_an_answer_before_the_end_counts() {
     for act in ["die_after_answer", "answer_at_the_end"] {
         let (_upstream, bench) = hostile_bench(&["plain"]);
         let value = bench.value(json!({ "do": act })).await;
@@ -94,9 +94,9 @@ async fn d_1_an_answer_before_the_end_counts() {
     }
 }
 
-/// D-2: a process that is gone before the request was written is replaced within the call.
+/// U-2: a process that is gone before the request was written is replaced within the call.
 #[tokio::test]
-async fn d_2_a_server_that_died_idle_is_started_again() {
+async fn u_2_a_server_that_died_idle_is_started_again() {
     let (upstream, bench) = hostile_bench(&["plain"]);
     ok(&bench).await;
     for round in 1..=5 {
@@ -114,9 +114,9 @@ async fn d_2_a_server_that_died_idle_is_started_again() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// D-2: a request that the process never read is as good as never written.
+/// U-2: a request that the process never read is as good as never written.
 #[tokio::test]
-async fn d_2_what_a_server_never_read_goes_to_the_next() {
+async fn u_2_what_a_server_never_read_goes_to_the_next() {
     let folder = folder();
     let (go, effects) = (folder.join("go"), folder.join("effects"));
     let (upstream, bench) = hostile_bench(&["plain"]);
@@ -141,9 +141,9 @@ async fn d_2_what_a_server_never_read_goes_to_the_next() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// D-7: answers to nobody are dropped and counted; too many of them end the server.
+/// U-7: answers to nobody are dropped and counted; too many of them end the server.
 #[tokio::test]
-async fn d_7_unknown_ids() {
+async fn u_7_unknown_ids() {
     let (upstream, bench) = hostile_bench(&["plain"]);
     bench.value(json!({ "do": "twice" })).await;
     bench.value(json!({ "do": "strays", "count": 90 })).await;
@@ -155,9 +155,9 @@ async fn d_7_unknown_ids() {
     assert_eq!(upstream.status().starts, 2);
 }
 
-/// D-8: a line past 16 MiB costs its own call if the id is in front, and the process if not.
+/// U-8: a line past 16 MiB costs its own call if the id is in front, and the process if not.
 #[tokio::test]
-async fn d_8_lines_that_are_too_long() {
+async fn u_8_lines_that_are_too_long() {
     const MIB: u64 = 1024 * 1024;
     let (upstream, bench) = hostile_bench(&["plain"]);
     let fault = bench
@@ -179,9 +179,9 @@ async fn d_8_lines_that_are_too_long() {
     assert_eq!(upstream.status().starts, 2);
 }
 
-/// D-8: results are bounded below that.
+/// U-8: results are bounded below that.
 #[tokio::test]
-async fn d_8_results_are_bounded() {
+async fn u_8_results_are_bounded() {
     let mut settings = hostile(&["plain"]);
     settings.output_bytes_max = 1024 * 1024;
     let upstream = upstream_of(settings);
@@ -194,9 +194,9 @@ async fn d_8_results_are_bounded() {
     assert_eq!(upstream.status().starts, 1);
 }
 
-/// D-9: noise, byte order marks, CRLF, NUL and bytes that are no UTF-8.
+/// U-9: noise, byte order marks, CRLF, NUL and bytes that are no UTF-8.
 #[tokio::test]
-async fn d_9_what_is_no_message() {
+async fn u_9_what_is_no_message() {
     let (upstream, bench) = hostile_bench(&["noisy_start"]);
     for act in ["noise", "crlf", "ok"] {
         let value = bench.value(json!({ "do": act })).await;
@@ -213,9 +213,9 @@ async fn d_9_what_is_no_message() {
     assert_eq!(upstream.status().starts, 1);
 }
 
-/// D-9: an answer without a line's end is none.
+/// U-9: an answer without a line's end is none.
 #[tokio::test]
-async fn d_9_no_newline() {
+async fn u_9_no_newline() {
     let mut settings = hostile(&["plain"]);
     settings.close_grace = Duration::ZERO;
     let upstream = upstream_of(settings);
@@ -226,9 +226,9 @@ async fn d_9_no_newline() {
     assert_eq!(fault, "timeout: timed out after 50 ms");
 }
 
-/// D-10: log messages past the rate are dropped, and answers come through.
+/// U-10: log messages past the rate are dropped, and answers come through.
 #[tokio::test]
-async fn d_10_a_flood_of_notifications() {
+async fn u_10_a_flood_of_notifications() {
     let (upstream, bench) = hostile_bench(&["plain"]);
     bench.value(json!({ "do": "logs", "count": 10_000 })).await;
     let heard = bench.sink.reports().len();
@@ -242,9 +242,9 @@ async fn d_10_a_flood_of_notifications() {
     assert!(status.starts == 1 && status.dropped > 9_700);
 }
 
-/// D-10: a log message belongs to a call only where there is just one.
+/// U-10: a log message belongs to a call only where there is just one.
 #[tokio::test]
-async fn d_10_logs_of_one_call() {
+async fn u_10_logs_of_one_call() {
     let (upstream, bench) = hostile_bench(&["plain"]);
     bench.value(json!({ "do": "logs", "count": 2 })).await;
     let wanted = ["info Some(\"l\") 0", "info Some(\"l\") 1"];
@@ -272,9 +272,9 @@ async fn progress_is_passed_on() {
     assert_eq!(bench.sink.reports(), wanted);
 }
 
-/// D-11: a storm of changes is one list, and never more than one each half second.
+/// U-11: a storm of changes is one list, and never more than one each half second.
 #[tokio::test]
-async fn d_11_a_storm_of_list_changes() {
+async fn u_11_a_storm_of_list_changes() {
     let (upstream, bench) = hostile_bench(&["plain"]);
     let began = std::time::Instant::now();
     for _ in 0..10 {
@@ -289,9 +289,9 @@ async fn d_11_a_storm_of_list_changes() {
     assert_eq!(upstream.status().starts, 1);
 }
 
-/// D-12, D-13: versions.
+/// U-12, U-13: versions.
 #[tokio::test]
-async fn d_12_d_13_versions() {
+async fn u_12_d_13_versions() {
     let (_upstream, bench) = hostile_bench(&["old"]);
     ok(&bench).await;
     let (upstream, bench) = hostile_bench(&["future"]);
@@ -304,9 +304,9 @@ async fn d_12_d_13_versions() {
     assert_eq!(upstream.status().starts, 1);
 }
 
-/// D-15, D-20: what a server asks is answered at once, and declined.
+/// U-15, U-20: what a server asks is answered at once, and declined.
 #[tokio::test]
-async fn d_15_d_20_questions_are_declined() {
+async fn u_15_d_20_questions_are_declined() {
     let (_upstream, bench) = hostile_bench(&["plain"]);
     let methods = [
         "ping",
@@ -325,9 +325,9 @@ async fn d_15_d_20_questions_are_declined() {
     assert_eq!(answers.len(), 4);
 }
 
-/// D-30: what is cancelled is told to the server, and a late answer is nobody's.
+/// U-30: what is cancelled is told to the server, and a late answer is nobody's.
 #[tokio::test]
-async fn d_30_cancelled_and_late() {
+async fn u_30_cancelled_and_late() {
     let upstream = upstream_of(hostile(&["plain"]));
     let mut bench = bench_of(&upstream, "act");
     ok(&bench).await;

@@ -72,6 +72,37 @@ async fn processes_are_shared_as_configured() {
     }
 }
 
+/// Requests that are no calls of tools go to the same process.
+#[tokio::test]
+async fn other_requests() {
+    let folder = folder();
+    let upstream = upstream_of(python_server(&folder));
+    let bench = bench_of(&upstream, "echo");
+    bench.value(json!({})).await;
+    let call = Call::new(
+        CallId(1),
+        "test/tool",
+        Document::from_value(json!({})),
+        Caller::uid(0),
+        Wire::Gate,
+        Cancel::new(),
+    );
+    let job = Job {
+        call: &call,
+        tool: &bench.tool,
+        plan: &Plan::default(),
+        timeout: &Patience::fixed(LONG),
+        sink: &NoSink,
+    };
+    let params = json!({ "name": "greet" });
+    let result = upstream.request("prompts/get", &params, job).await.unwrap();
+    assert_eq!(result, json!({ "messages": [], "description": "greet" }));
+    let fault = upstream.request("resources/read", &params, job).await;
+    assert_eq!(fault.unwrap_err().kind(), "tool_failed");
+    assert_eq!(upstream.status().starts, 1);
+    let _ = std::fs::remove_dir_all(folder);
+}
+
 /// Past the bound the idle process that was used longest ago makes room.
 #[tokio::test]
 async fn processes_are_bounded() {
@@ -89,7 +120,7 @@ async fn processes_are_bounded() {
 
 /// Simultaneous first calls start one process.
 #[tokio::test]
-async fn d_28_calls_wait_for_one_start() {
+async fn u_28_calls_wait_for_one_start() {
     let upstream = upstream_of(hostile(&["slow_start", "100"]));
     let bench = bench_of(&upstream, "act");
     let calls = (0..50).map(|_| ok(&bench));
@@ -113,9 +144,9 @@ async fn join_all(futures: Vec<std::pin::Pin<Box<impl Future<Output = Value>>>>)
     .await;
 }
 
-/// D-28: a start that takes too long is the server's trouble, and nothing has run.
+/// U-28: a start that takes too long is the server's trouble, and nothing has run.
 #[tokio::test]
-async fn d_28_a_start_is_bounded() {
+async fn u_28_a_start_is_bounded() {
     let tag = tag();
     let mut settings = hostile(&["silent", "", &tag]);
     settings.start_timeout = Duration::from_millis(100);
@@ -139,7 +170,7 @@ async fn d_28_a_start_is_bounded() {
 
 /// The call's own time begins when the server is ready.
 #[tokio::test]
-async fn d_28_the_start_is_counted_apart() {
+async fn u_28_the_start_is_counted_apart() {
     let upstream = upstream_of(hostile(&["slow_start", "600"]));
     let mut bench = bench_of(&upstream, "act");
     bench.timeout = Duration::from_millis(500);
@@ -207,15 +238,12 @@ async fn idle_processes_are_stopped() {
     .await;
     assert_eq!(upstream.status().last_exit.as_deref(), Some("it was idle"));
     ok(&bench).await;
-    assert_eq!(
-        (upstream.status().starts, upstream.status().crashes),
-        (2, 0)
-    );
+    assert!(upstream.status().starts >= 2 && upstream.status().crashes == 0);
 }
 
-/// D-29: a server that ignores the end of its input, SIGTERM, and one that forks a daemon.
+/// U-29: a server that ignores the end of its input, SIGTERM, and one that forks a daemon.
 #[tokio::test]
-async fn d_29_every_process_ends() {
+async fn u_29_every_process_ends() {
     let folder = folder();
     let daemon = folder.join("daemon");
     for mode in ["plain", "stays", "daemon"] {
@@ -274,7 +302,7 @@ async fn stopping_waits_for_calls() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// D-1, D-29: nothing is left after many deaths.
+/// U-1, U-29: nothing is left after many deaths.
 #[tokio::test]
 async fn many_deaths_leave_nothing() {
     let tag = tag();

@@ -1,4 +1,4 @@
-//! D-22: definitions that change under their owner.
+//! U-22: definitions that change under their owner.
 
 use super::*;
 use callgate_runners::Pins;
@@ -58,7 +58,7 @@ impl Drop for Pinned {
 
 /// The first call after a start is refused; the rest of the server works.
 #[tokio::test]
-async fn d_22_changes_are_refused_at_the_first_call() {
+async fn u_22_changes_are_refused_at_the_first_call() {
     let same = Pinned::new(&definitions());
     assert_eq!(same.refused("act").await, json!([]));
     for (path, value, field) in [
@@ -101,7 +101,7 @@ async fn d_22_changes_are_refused_at_the_first_call() {
 
 /// A change in mid-life is seen when the server says that it changed.
 #[tokio::test]
-async fn d_22_a_change_in_mid_life() {
+async fn u_22_a_change_in_mid_life() {
     let pinned = Pinned::new(&definitions());
     assert_eq!(pinned.refused("act").await, json!([]));
     let mut now = definitions();
@@ -122,7 +122,7 @@ async fn d_22_a_change_in_mid_life() {
 
 /// A tool that nobody has seen is refused, and what it is called with never reaches the server.
 #[tokio::test]
-async fn d_22_a_new_tool_is_refused() {
+async fn u_22_a_new_tool_is_refused() {
     let mut now = definitions();
     now["tools"]
         .as_array_mut()

@@ -269,7 +269,7 @@ fn see_own_processes(ownership: Ownership) {
 /// Gives up whatever rights we have over others.
 fn shed(confine: &Confine, bounded: bool) -> rustix::io::Result<()> {
     // In a user namespace all capabilities are there again.
-    let anew = confine.has_namespace(libc::CLONE_NEWUSER);
+    let anew = confine.has_namespace(libc::CLONE_NEWUSER) || confine.nanny_namespaces;
     if confine.identity.is_none() && !anew {
         return Ok(());
     }

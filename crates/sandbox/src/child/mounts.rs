@@ -20,9 +20,7 @@ use crate::kernel;
 
 /// Mounts the view.
 pub(crate) fn mount_view(confine: &Confine) -> io::Result<()> {
-    // What is mounted here is not to be seen outside.
-    let quiet = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change(c"/", quiet)?;
+    hide_from_outside()?;
     if confine.read_only {
         read_only(confine)?;
     }
@@ -40,6 +38,12 @@ pub(crate) fn mount_view(confine: &Confine) -> io::Result<()> {
         mount_shm()?;
     }
     Ok(())
+}
+
+/// Keeps what is mounted in this mount namespace from being seen outside.
+pub(crate) fn hide_from_outside() -> io::Result<()> {
+    let quiet = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    Ok(mount_change(c"/", quiet)?)
 }
 
 /// Where programs expect shared memory.

@@ -111,7 +111,9 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     }
     let blind = requires(Guarantee::NoFilesystemRead);
     let ipc = needs.ipc != Ipc::None && facts.mount_namespace && !blind;
-    if ipc && facts.pid_namespace {
+    let nanny_namespaces = ipc && !facts.pid_namespace && facts.pid_namespace_by_user;
+    let own_processes = facts.pid_namespace || nanny_namespaces;
+    if ipc && own_processes {
         // That of its own processes.
         roots.read(Path::new("/proc"));
     }
@@ -122,7 +124,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
     };
     let local = sockets == Sockets::Local;
     let identity = facts.identity.then(|| identity(needs, subject.cwd));
-    let mut ground = Ground::new(needs, &roots, facts);
+    let mut ground = Ground::new(needs, &roots, facts, own_processes);
     if facts.mount_namespace && identity.is_some_and(|identity| identity.uid == 0) {
         ground.hide_private(needs, &roots, subject.cwd);
     }
@@ -143,7 +145,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
         namespaces |= flag_if(facts.net_namespace, libc::CLONE_NEWNET);
         namespaces |= flag_if(facts.ipc_namespace, libc::CLONE_NEWIPC);
     }
-    if namespaces != 0 && facts.by_user_namespace {
+    if namespaces != 0 && facts.by_user_namespace && !nanny_namespaces {
         namespaces |= libc::CLONE_NEWUSER;
     }
     let rules = Rules {
@@ -166,6 +168,7 @@ pub(crate) fn compile(needs: &Needs, subject: &Subject<'_>, facts: &Facts) -> Co
         forwards,
         filter: facts.seccomp.then_some(rules),
         namespaces: namespaces.unsigned_abs(),
+        nanny_namespaces,
         read_only: ground.read_only,
         kept: ground.kept,
         hidden: ground.hidden,
@@ -326,7 +329,7 @@ struct Ground {
 }
 
 impl Ground {
-    fn new(needs: &Needs, roots: &Roots, facts: &Facts) -> Self {
+    fn new(needs: &Needs, roots: &Roots, facts: &Facts, own_processes: bool) -> Self {
         let nothing = Self {
             read_only: false,
             kept: Vec::new(),
@@ -349,7 +352,7 @@ impl Ground {
             kept,
             hidden,
             covered: Vec::new(),
-            proc: facts.pid_namespace && roots.covers(Path::new("/proc/self")),
+            proc: own_processes && roots.covers(Path::new("/proc/self")),
         }
     }
 

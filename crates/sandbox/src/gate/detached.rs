@@ -12,6 +12,11 @@ use std::process::{self, Stdio};
 ///
 /// The process is no child that anybody waits for: it makes a session of its own
 /// ([`leave_session`]) and ends when it decides to.
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "our own program, which is not confined and not waited for"
+)]
 pub fn start_detached(
     program: &Path,
     args: &[OsString],

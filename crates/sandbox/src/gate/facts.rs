@@ -23,6 +23,9 @@ pub struct Facts {
     pub ipc_namespace: bool,
     /// The last four cost a user namespace.
     pub by_user_namespace: bool,
+    /// Where trees do not live in pid namespaces: one can have a pid namespace with a `/proc` of
+    /// its own, in a user namespace that it shares with its nanny.
+    pub pid_namespace_by_user: bool,
     /// What groups of processes can hold; nothing until it is looked for.
     pub cgroup: Cgroup,
 }
@@ -156,9 +159,12 @@ impl Facts {
                     self.mount_namespace = false;
                     (self.net_namespace, self.net_listener) = (false, false);
                     self.ipc_namespace = false;
+                    self.pid_namespace_by_user = false;
                 }
                 Facility::UserNamespaces => {}
-                Facility::MountNamespaces => self.mount_namespace = false,
+                Facility::MountNamespaces => {
+                    (self.mount_namespace, self.pid_namespace_by_user) = (false, false);
+                }
                 Facility::NetNamespaces => {
                     (self.net_namespace, self.net_listener) = (false, false);
                 }
@@ -169,7 +175,7 @@ impl Facts {
     }
 
     /// How many bytes they take, without what groups can hold: that is found out by itself.
-    pub(crate) const BYTES: usize = 10;
+    pub(crate) const BYTES: usize = 11;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let Self {
@@ -183,6 +189,7 @@ impl Facts {
             net_listener,
             ipc_namespace,
             by_user_namespace,
+            pid_namespace_by_user,
             cgroup: _,
         } = self;
         [
@@ -196,6 +203,7 @@ impl Facts {
             net_listener.into(),
             ipc_namespace.into(),
             by_user_namespace.into(),
+            pid_namespace_by_user.into(),
         ]
     }
 
@@ -211,6 +219,7 @@ impl Facts {
             net_listener,
             ipc_namespace,
             by_user_namespace,
+            pid_namespace_by_user,
         ] = rest.map(|byte| byte != 0);
         Self {
             landlock,
@@ -223,6 +232,7 @@ impl Facts {
             net_listener,
             ipc_namespace,
             by_user_namespace,
+            pid_namespace_by_user,
             cgroup: Cgroup::NONE,
         }
     }

@@ -37,6 +37,8 @@ pub(crate) struct Kind {
     pub confined: bool,
     /// They are held together by a group, in which their nanny may be as well.
     pub grouped: bool,
+    /// They share user and pid namespaces with their nanny.
+    pub by_user: bool,
 }
 
 impl Leash {

@@ -275,6 +275,7 @@ mod tests {
         exec_once: true,
         identity: true,
         pid_namespace: true,
+        pid_namespace_by_user: false,
         mount_namespace: true,
         net_namespace: true,
         net_listener: true,

@@ -225,13 +225,16 @@ impl Spawner {
             let _ = terminal.give_to(owner);
         }
         let group = self.group(&spec);
-        let ways_out = confine.clone();
+        let compiled = confine.clone();
         let confine = with_home(confine, &spec);
         let order = write_order(&path, &spec, group, confine.as_deref())
             .map_err(|error| bad_order(&spec, error))?;
         let kind = Kind {
             confined: spec.confine.is_some(),
             grouped: !group.is_none(),
+            by_user: compiled
+                .as_ref()
+                .is_some_and(|confine| confine.nanny_namespaces),
         };
         let (mut child, first) = self.begin(&order, &spec, kind).await?;
         let named = Named {
@@ -243,7 +246,7 @@ impl Spawner {
         match first {
             // No descriptor was left for it: a tool that reaches nobody is not what was asked for.
             Some(Report::Started { .. })
-                if ways_out.is_some_and(|confine| !child.set_outlets(&confine)) =>
+                if compiled.is_some_and(|confine| !child.set_outlets(&confine)) =>
             {
                 Err(named.failed(Stage::Outlet, libc::EMFILE))
             }
@@ -302,7 +305,11 @@ impl Spawner {
         let (stream, far) = Leash::pair().map_err(|source| self.trouble(source))?;
         loop {
             let (link, fresh) = self.link().map_err(|source| self.trouble(source))?;
-            match link.send(way(self.settings.trees), far.as_fd()).await {
+            let way = match kind.by_user {
+                true => Way::ByUser,
+                false => way(self.settings.trees),
+            };
+            match link.send(way, far.as_fd()).await {
                 Ok(()) => {
                     return Ok(Leash { stream, link, kind });
                 }
@@ -649,6 +656,7 @@ mod tests {
         let kind = Kind {
             confined: false,
             grouped: false,
+            by_user: false,
         };
         let (link, _) = spawner.link().unwrap();
         let (stream, far) = Leash::pair().unwrap();

@@ -155,8 +155,24 @@ fn gather(ownership: Ownership) -> Facts {
         net_listener: with(libc::CLONE_NEWNET).test(outlet_is_reached),
         ipc_namespace: with(libc::CLONE_NEWIPC).test(|| true),
         by_user_namespace,
+        pid_namespace_by_user: by_user_namespace
+            && with(libc::CLONE_NEWPID).test(own_processes_are_seen),
         cgroup: Cgroup::NONE,
     }
+}
+
+/// True if a child of this process, the first of its pid namespace, can see its own `/proc`.
+fn own_processes_are_seen() -> bool {
+    works(libc::CLONE_NEWNS, || {
+        let own = || std::fs::read_link("/proc/self").ok();
+        let is_numbered_anew = |name: std::path::PathBuf| {
+            let number = std::process::id().to_string();
+            name.as_os_str() == number.as_str()
+        };
+        mounts::hide_from_outside().is_ok()
+            && sys::mount_proc().is_ok()
+            && own().is_some_and(is_numbered_anew)
+    })
 }
 
 /// True if a process of its own finds that `test` holds.

@@ -15,6 +15,6 @@ pub use message::{
     subject_of,
 };
 pub use write::{
-    write_call, write_cancelled, write_initialize, write_initialized, write_list,
+    write_call, write_cancelled, write_initialize, write_initialized, write_list, write_method,
     write_method_not_found, write_pong,
 };

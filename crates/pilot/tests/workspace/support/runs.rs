@@ -17,7 +17,7 @@ use callgate_store::{Passing, PilotEvent};
 use callgate_wires::toolhost::{RunRequest, SELECTION_BYTES_MAX};
 use serde_json::{Value, json};
 
-use super::in_process::{Folder, Opened, block_on};
+use callgate_testing_workspace::{Folder, Opened, block_on};
 
 /// The gate of a workspace and the settings of its runs.
 struct Piloted {

@@ -60,10 +60,10 @@ impl ServerLines {
         }
         let (len, capacity) = (self.buffer.len(), self.buffer.capacity());
         if capacity - len < READ_BYTES / 2 {
-            // bound: twice what is there, and never more than a line and a read
             let wanted = (len * 2).min(self.line_bytes_max) + READ_BYTES;
-            self.buffer
-                .reserve_exact(wanted.max(len + READ_BYTES) - len);
+            let more = wanted.max(len + READ_BYTES) - len;
+            // bound: twice what is there, and never more than a line and a read
+            self.buffer.reserve_exact(more);
         }
         &mut self.buffer
     }
@@ -131,7 +131,7 @@ mod tests {
         all
     }
 
-    /// D-8, D-9: the same lines at every split of the bytes; a line at the bound is whole.
+    /// U-8, U-9: the same lines at every split of the bytes; a line at the bound is whole.
     #[test]
     fn every_split() {
         let bytes = b"\xEF\xBB\xBFone\r\n\ntoolongline\r\nexactly8\nninechars\nlast";
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// D-8: memory stays at the bound however long the line is, and is given back.
+    /// U-8: memory stays at the bound however long the line is, and is given back.
     #[test]
     fn an_endless_line_does_not_grow() {
         let max = 1024 * 1024;

@@ -1,7 +1,7 @@
 //! The messages that a client writes, each one line with its end.
 
 use callgate_text::{write_decimal, write_json_text};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::jsonrpc::{
     Id, METHOD_NOT_FOUND, RpcError, open_result, write_error, write_notification, write_request,
@@ -46,6 +46,12 @@ pub fn write_call(id: u64, tool: &str, arguments: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"name\":");
     write_json_text(tool, out);
     out.extend_from_slice(b"}}\n");
+}
+
+/// Appends a request of any method: `prompts/get`, `resources/read` and their like.
+pub fn write_method(id: u64, method: &str, params: &Value, out: &mut Vec<u8>) {
+    write_request(&Id::number(id), method, params, out);
+    out.push(b'\n');
 }
 
 /// Appends `notifications/cancelled` for a request of the client.
@@ -114,6 +120,7 @@ mod tests {
         for write in [
             (|out| write_list(2, "tools/list", Some("c"), out)) as fn(&mut Vec<u8>),
             |out| write_list(2, "prompts/list", None, out),
+            |out| write_method(2, "prompts/get", &json!({ "name": "n" }), out),
         ] {
             assert!(matches!(line(write), Message::Request { .. }));
         }

@@ -59,7 +59,7 @@ fn lines_of_servers() {
             r#"7: error -32602 "no" Some(Array [Number(1)])"#,
         ),
         (r#"{"id":7,"error":"no"}"#, r#"7: error 0 "" None"#),
-        // D-7: ids that are none of the client's.
+        // U-7: ids that are none of the client's.
         (r#"{"id":"7","result":{}}"#, "stray"),
         (r#"{"id":null,"error":{"code":1}}"#, "stray"),
         (r#"{"error":{"code":-32700,"message":"parse"}}"#, "stray"),
@@ -80,7 +80,7 @@ fn lines_of_servers() {
             r#"notifications/progress Some("{\"progress\":1}")"#,
         ),
         (r#"{"jsonrpc":"2.0","method":"n\u0061me"}"#, "name None"),
-        // D-9: noise.
+        // U-9: noise.
         ("", "noise"),
         ("Server running on stdio", "noise"),
         ("7", "noise"),
@@ -139,7 +139,7 @@ fn raw_results() {
     }
 }
 
-/// D-8: the id of a line that is too long is found if it stands in front.
+/// U-8: the id of a line that is too long is found if it stands in front.
 #[test]
 fn subjects_of_heads() {
     let long = "x".repeat(1000);
