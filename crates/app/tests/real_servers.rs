@@ -154,7 +154,6 @@ impl Installed {
             .env("PATH", search_path())
             .env("HOME", self.folder.path())
             .env("CALLGATE_STATE", &self.state)
-            .env("CALLGATE_TEST_FOLDER", self.folder.path())
             .env("XDG_CACHE_HOME", &self.cache)
             .current_dir(self.folder.path());
         pass_registries(&mut command);
