@@ -15,11 +15,8 @@ use tokio::task::JoinSet;
 
 use crate::ShowProgress;
 use crate::listing::{ListError, look};
-use crate::packages::{self, PackageError};
+use crate::packages::{self, AT_A_TIME, PackageError};
 use crate::plan::Planned;
-
-/// Packages that are installed, and servers that are looked at, at the same time.
-const AT_A_TIME: usize = 4;
 
 /// What came of preparing servers.
 #[derive(Default)]
@@ -63,7 +60,11 @@ pub async fn prepare_all(
         let package = match packages.remove(&server.name) {
             Some(Ok(package)) => Some(package),
             Some(Err(error)) => {
-                let words = format!("{}: not installed: {}", server.name, chain(&error));
+                let words = format!(
+                    "{}: not installed, and stays in its client: {}",
+                    server.name,
+                    chain(&error)
+                );
                 prepared.problems.push(words);
                 server.disabled = true;
                 None
@@ -92,7 +93,8 @@ pub async fn prepare_all(
             Some(Ok(locked)) => drop(prepared.listed.insert(name, locked)),
             Some(Err(error)) => {
                 prepared.problems.push(format!(
-                    "{}; it is not served until `callgate servers trust {name}` works",
+                    "{}; it stays in its client, and is not served until `callgate servers trust \
+                     {name}` works",
                     chain(&error)
                 ));
                 prepared.unlisted.push(entry);

@@ -15,6 +15,8 @@ use callgate_registry::lock::LockedPackage;
 use callgate_registry::paths::user_cache;
 use callgate_registry::servers::{PACKAGE_PLACEHOLDER, package_folder, packages_folder};
 use callgate_registry::setup::Parts;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::ShowProgress;
 
@@ -34,6 +36,9 @@ pub enum PackageError {
     #[error(transparent)]
     Install(#[from] InstallError),
 }
+
+/// Packages that are installed, and servers that are looked at, at the same time.
+pub const AT_A_TIME: usize = 4;
 
 /// The installer, with the registries that the owner's environment names.
 fn installer(parts: &Parts) -> Result<Installer, PackageError> {
@@ -96,6 +101,26 @@ pub async fn install_locked(
         .install_locked(&root, wanted, source, &progress)
         .await?;
     Ok(true)
+}
+
+/// Installs what the lock says of several servers, some of them at the same time. Returns for each
+/// package, named with its server, whether it was not installed before.
+pub async fn install_all_locked(
+    parts: &Arc<Parts>,
+    servers: Vec<(ServerConfig, LockedPackage)>,
+    show: &ShowProgress,
+) -> BTreeMap<String, Result<bool, PackageError>> {
+    let mut tasks = JoinSet::new();
+    let turns = Arc::new(Semaphore::new(AT_A_TIME));
+    for (server, package) in servers {
+        let (parts, turns, show) = (Arc::clone(parts), Arc::clone(&turns), Arc::clone(show));
+        tasks.spawn(async move {
+            let _turn = turns.acquire().await;
+            let installed = install_locked(&parts, &server, &package, &show).await;
+            (format!("{}: {}", server.name, package.spec), installed)
+        });
+    }
+    tasks.join_all().await.into_iter().collect()
 }
 
 /// The package that a server is configured with.

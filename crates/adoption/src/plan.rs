@@ -223,8 +223,13 @@ fn planned(file: &ClientFile, found: &FoundServer) -> Result<Planned, String> {
         server.env.insert(variable.clone(), text);
     }
     server.cwd = cwd.as_ref().map(Template::to_text);
-    server.allow = found.filter.allow.clone().unwrap_or_default();
     server.deny.clone_from(&found.filter.deny);
+    match &found.filter.allow {
+        // The client shows none of them; an empty list of ours would show all.
+        Some(none) if none.is_empty() => server.deny = vec!["*".to_owned()],
+        Some(allow) => server.allow.clone_from(allow),
+        None => {}
+    }
     server.disabled = found.disabled;
     for (field, ms) in [
         ("start_timeout_ms", found.start_timeout_ms),

@@ -1,6 +1,7 @@
 //! Presets and hosts for servers that are known, and cautious guesses for others. A proposal is
 //! shown before it counts, and never widens what a client's own limits allow.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use callgate_importer::SandboxProposal;
@@ -14,8 +15,14 @@ struct Known {
     hosts: &'static [&'static str],
 }
 
+/// The server that keeps a graph of what it was told in one file.
+const MEMORY: &str = "@modelcontextprotocol/server-memory";
+
+/// The variable with the path of that file.
+const MEMORY_FILE: &str = "MEMORY_FILE_PATH";
+
 /// Packages whose needs were measured.
-const KNOWN: [Known; 22] = [
+const KNOWN: [Known; 23] = [
     known("@modelcontextprotocol/server-everything", "pure", &[]),
     known(
         "@modelcontextprotocol/server-sequential-thinking",
@@ -23,7 +30,7 @@ const KNOWN: [Known; 22] = [
         &[],
     ),
     known("@modelcontextprotocol/server-filesystem", "files", &[]),
-    known("@modelcontextprotocol/server-memory", "files", &[]),
+    known(MEMORY, "files", &[]),
     known(
         "@modelcontextprotocol/server-github",
         "web",
@@ -60,6 +67,7 @@ const KNOWN: [Known; 22] = [
     known("mcp-server-motherduck", "files", &[]),
     known("duckduckgo-mcp-server", "web", &["html.duckduckgo.com:443"]),
     known("serena-agent", "git", &[]),
+    known("@modelcontextprotocol/server-postgres", "service", &[]),
     known("mongodb-mcp-server", "service", &[]),
     known("redis-mcp-server", "service", &[]),
 ];
@@ -101,6 +109,14 @@ pub fn propose(
                 "files" | "git" => server.writes = paths,
                 _ => server.reads = paths,
             }
+            if known.preset == "service" {
+                server.forward = local_ports(server);
+            }
+            if known.package == MEMORY && !server.env.contains_key(MEMORY_FILE) {
+                // Its usual place is its package, which it can not write.
+                let file = "${server:home}/memory.jsonl".to_owned();
+                server.env.insert(MEMORY_FILE.to_owned(), file);
+            }
             "its package is known"
         }
         None => {
@@ -126,6 +142,26 @@ pub fn propose(
     why
 }
 
+/// The ports of this machine in addresses like `postgresql://user@localhost:5432/x`. Those at other
+/// hosts can not be forwarded: the server would still ask for the other host.
+fn local_ports(server: &NewServer) -> BTreeMap<String, String> {
+    let mut ports = BTreeMap::new();
+    for text in server.args.iter().chain(server.env.values()) {
+        let Some((_, after)) = text.split_once("://") else {
+            continue;
+        };
+        let authority = after.split(['/', '?', '#']).next().unwrap_or_default();
+        let address = authority.rsplit('@').next().unwrap_or_default();
+        let Some((host @ ("localhost" | "127.0.0.1"), port)) = address.rsplit_once(':') else {
+            continue;
+        };
+        if port.parse::<u16>().is_ok_and(|port| port > 0) {
+            ports.insert(port.to_owned(), format!("{host}:{port}"));
+        }
+    }
+    ports
+}
+
 /// Returns whether an argument names something that is there.
 fn is_path(arg: &str) -> bool {
     let path = Path::new(arg);
@@ -142,4 +178,31 @@ fn script_folder(command: &[String]) -> Vec<String> {
     named
         .map(|folder| folder.to_string_lossy().into_owned())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_this_machine_are_forwarded() {
+        for (text, wanted) in [
+            (
+                "postgresql://u:p@localhost:5432/app",
+                Some("localhost:5432"),
+            ),
+            ("redis://127.0.0.1:6379", Some("127.0.0.1:6379")),
+            ("postgresql://db.internal:5432/app", None),
+            ("postgresql://localhost/app", None),
+            ("redis://localhost:0/1", None),
+            ("localhost:5432", None),
+        ] {
+            let server = NewServer {
+                args: vec![text.to_owned()],
+                ..NewServer::default()
+            };
+            let ports = local_ports(&server);
+            assert_eq!(ports.values().map(String::as_str).next(), wanted, "{text}");
+        }
+    }
 }

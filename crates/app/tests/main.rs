@@ -52,6 +52,7 @@ mod hostile_sizes;
 mod http_auth;
 mod http_jwt;
 mod http_leases;
+mod import;
 mod isolation;
 mod leases;
 mod limits_t12;
@@ -78,6 +79,8 @@ mod pilot_replay;
 mod pilot_runs;
 mod planner;
 mod project;
+
+mod real_servers;
 mod remote;
 mod rpc;
 mod rpc_contract;

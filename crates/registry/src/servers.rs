@@ -250,6 +250,7 @@ fn settings(
         environment: &parts.environment,
         secrets: &secrets,
         secret_variables: &config.secrets.env,
+        has_home: needs::keeps_home(server.preset),
     };
     let mut expand = |field: String, text: &str| match variables.expand(text) {
         Ok(expanded) => {

@@ -43,6 +43,7 @@ pub use process::{ProcessRunner, ProcessSettings};
 pub use python::{PythonSettings, interpreter, python_plan};
 pub use service::{BearerSecret, HandshakeWhen, ServiceRunner, ServiceSettings};
 pub use upstream::{
-    DefinitionPin, Listing, PINNED_MEMBERS, Pins, ProcessStatus, RestartRules, Share, Upstream,
-    UpstreamRunner, UpstreamSettings, UpstreamState, UpstreamStatus, pinned_digest,
+    DefinitionPin, HOME_PLACEHOLDER, Listing, PINNED_MEMBERS, Pins, ProcessStatus, RestartRules,
+    Share, Upstream, UpstreamRunner, UpstreamSettings, UpstreamState, UpstreamStatus,
+    pinned_digest,
 };

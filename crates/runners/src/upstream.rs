@@ -49,7 +49,7 @@ pub use listing::Listing;
 pub use pins::{DefinitionPin, PINNED_MEMBERS, Pins, pinned_digest};
 use process::{Process, drive, leave};
 use settings::ShareKey;
-pub use settings::{RestartRules, Share, UpstreamSettings};
+pub use settings::{HOME_PLACEHOLDER, RestartRules, Share, UpstreamSettings};
 pub use status::{ProcessStatus, UpstreamState, UpstreamStatus};
 
 /// How much longer than a start may take a call waits for one: the driver says why it failed.

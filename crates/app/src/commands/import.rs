@@ -103,7 +103,7 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     let mut change = ServersChange::begin(&parts)?;
     let secrets = OwnerSecrets::of_state(&parts.paths.state);
     let present = present_servers(&mut change)?;
-    let plan =
+    let mut plan =
         callgate_adoption::plan(found.iter().map(|one| (&one.file, &one.settings)), &present);
     show_plan(&plan, &found, place.json);
     if plan.planned.is_empty() {
@@ -130,6 +130,13 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     }
     let listed = install_all(&parts, &mut change, &plan.planned)?;
     set_clients(&mut change, &plan.planned)?;
+    // A server that does not work behind the gate stays in its client.
+    plan.planned.retain(|planned| {
+        let name = &planned.server.name;
+        let is_pinned = |server: &LockedServer| !server.protocol.is_empty();
+        let is_served = listed.contains_key(name) || change.lock.get(name).is_some_and(is_pinned);
+        planned.server.disabled || is_served
+    });
     let count: usize = listed.values().map(|server| server.tools.len()).sum();
     for server in listed.values() {
         review::show(&server.name, server, &changes(None, server), place.json);
@@ -162,6 +169,10 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
     };
     if let Some(way) = way {
         let edits = edits(environment, &place, &found, &plan.planned, way)?;
+        if edits.is_empty() {
+            super::close(&parts);
+            return Ok(ExitCode::SUCCESS);
+        }
         let backups = parts.paths.state.join(BACKUPS);
         let run = apply(&edits, &backups, &parts.clock.now().rfc3339())?;
         for edit in &edits {
@@ -335,7 +346,8 @@ fn install_all(
     Ok(listed)
 }
 
-/// Writes which servers each client sees.
+/// Writes which servers each client sees. Servers of an earlier import stay: they are no longer in
+/// the client's settings.
 fn set_clients(change: &mut ServersChange, planned: &[Planned]) -> Result<(), CommandError> {
     let mut clients: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for planned in planned {
@@ -346,8 +358,15 @@ fn set_clients(change: &mut ServersChange, planned: &[Planned]) -> Result<(), Co
                 .push(planned.server.name.clone());
         }
     }
-    for (client, servers) in clients {
-        change.config.set_client(client, &servers, &[])?;
+    let present = config::parse(&change.config.text())?.clients;
+    for (client, imported) in clients {
+        let known = present.iter().find(|known| known.name == client);
+        let mut servers = known.map_or_else(Vec::new, |known| known.servers.clone());
+        let deny = known.map_or_else(Vec::new, |known| known.deny.clone());
+        servers.extend(imported);
+        let mut seen = BTreeSet::new();
+        servers.retain(|server| seen.insert(server.clone()));
+        change.config.set_client(client, &servers, &deny)?;
     }
     Ok(())
 }

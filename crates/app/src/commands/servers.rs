@@ -9,7 +9,7 @@ mod update;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use callgate_adoption::packages::install_locked;
+use callgate_adoption::packages::install_all_locked;
 use callgate_call::{visible, visible_lines};
 use callgate_registry::config::{NetworkConfig, ServerConfig};
 use callgate_registry::environment::Environment;
@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 
 use crate::ask::confirm;
 use crate::cli::{Done, Place, runtime};
+use crate::compose::chain;
 use crate::error::CommandError;
 use crate::show;
 
@@ -361,24 +362,31 @@ fn trust(
 }
 
 fn install(environment: &Environment, place: &Place, name: Option<&str>) -> Done {
-    let parts = super::open(environment, place)?;
+    let parts = Arc::new(super::open(environment, place)?);
     let servers = match name {
         Some(name) => vec![find(&parts, name)?],
         None => configured(&parts)?,
     };
-    let runtime = runtime()?;
-    for (server, locked) in servers {
-        let Some(package) = locked.as_ref().and_then(|locked| locked.package.as_ref()) else {
-            continue;
-        };
-        let is_new =
-            runtime.block_on(install_locked(&parts, &server, package, &show::progress()))?;
-        let words = if is_new {
-            "installed"
-        } else {
-            "is installed already"
-        };
-        show::say(&format!("{}: {} {words}", server.name, package.spec));
+    let locked = servers.into_iter().filter_map(|(server, locked)| {
+        let package = locked?.package?;
+        Some((server, package))
+    });
+    let progress = show::progress();
+    let installed = install_all_locked(&parts, locked.collect(), &progress);
+    let mut failed = None;
+    for (package, installed) in runtime()?.block_on(installed) {
+        match installed {
+            Ok(true) => show::say(&format!("{package} installed")),
+            Ok(false) => show::say(&format!("{package} is installed already")),
+            Err(error) => {
+                if let Some(earlier) = failed.replace(error) {
+                    show::warn(&chain(&earlier));
+                }
+            }
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error.into());
     }
     super::close(&parts);
     Ok(ExitCode::SUCCESS)

@@ -150,10 +150,13 @@ pub fn verified(folder: &Folder) -> u64 {
 
 /// The records of the chain.
 pub fn chain(folder: &Folder) -> Vec<Value> {
-    let shown = cli(folder, &["audit", "show", "--last", "1000000", "--json"]).good();
-    shown
-        .out
-        .lines()
+    chain_of(&cli(folder, &["audit", "show", "--last", "1000000", "--json"]).good())
+}
+
+/// The records that `audit show --json` has printed.
+pub fn chain_of(shown: &Ran) -> Vec<Value> {
+    let lines = shown.out.lines();
+    lines
         .map(|line| serde_json::from_str(line).expect("a record"))
         .collect()
 }

@@ -7,6 +7,7 @@ pub mod bridge;
 pub mod desk;
 pub mod drive;
 pub mod faults;
+pub mod home;
 pub mod mcp;
 pub mod outside;
 pub mod owner;

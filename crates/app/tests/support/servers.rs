@@ -9,7 +9,7 @@ use super::workspace::folder_of;
 /// Speaks MCP on standard input and output. Its tools are in `tools.json`, its instructions in
 /// `instructions.txt`. A call of `note` leaves a line in `effects.log`; `die` ends it in the middle
 /// of the call.
-const SERVER: &str = r#"
+pub const SERVER: &str = r#"
 import json, os, sys
 here = os.path.dirname(os.path.abspath(__file__))
 def file(name):

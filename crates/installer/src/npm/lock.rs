@@ -49,6 +49,8 @@ struct Entry {
     #[serde(default)]
     optional: bool,
     #[serde(default)]
+    extraneous: bool,
+    #[serde(default)]
     dependencies: BTreeMap<String, String>,
 }
 
@@ -128,8 +130,9 @@ impl NpmLock {
                 return Err(differs(format!("`{path}` has another version or digest")));
             }
         }
-        // What is for other platforms may be missing, and what stands below it.
-        let is_optional = |entry: &Entry| entry.optional || entry.in_bundle;
+        // What is for other platforms may be missing, and what stands below it. npm also writes down
+        // packages that it does not install: nothing needs them but an optional peer dependency.
+        let is_optional = |entry: &Entry| entry.optional || entry.in_bundle || entry.extraneous;
         let missing = self
             .packages
             .iter()
@@ -305,6 +308,8 @@ mod tests {
         let mut wanted = lock();
         wanted["packages"]["node_modules/o"] = wanted["packages"]["node_modules/x"].clone();
         wanted["packages"]["node_modules/o"]["optional"] = json!(true);
+        wanted["packages"]["node_modules/e"] = wanted["packages"]["node_modules/x"].clone();
+        wanted["packages"]["node_modules/e"]["extraneous"] = json!(true);
         let read = parse(&wanted, "npm:x").unwrap();
         let compare = |installed: &Value| {
             folder.write(INSTALLED_FILE, &installed.to_string());

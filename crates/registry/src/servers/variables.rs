@@ -1,5 +1,5 @@
-//! References in the settings of a server: `${VAR}`, `${VAR:-default}`, `${secret:NAME}` and
-//! `${file:/path}`.
+//! References in the settings of a server: `${VAR}`, `${VAR:-default}`, `${secret:NAME}`,
+//! `${file:/path}` and `${server:home}`.
 //!
 //! A reference without a value is an error that names it: a server that is started with the text
 //! `${TOKEN}` as its token fails in ways that nobody understands.
@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use callgate_call::bounded::read_path_text;
+use callgate_runners::HOME_PLACEHOLDER;
 use callgate_store::{OwnerSecretError, OwnerSecrets};
 
 use crate::environment::Environment;
@@ -28,9 +29,12 @@ pub enum VariableError {
     Open(String),
     /// A reference that names nothing.
     #[error(
-        "`${{{0}}}` is no reference: `${{VAR}}`, `${{VAR:-default}}`, `${{secret:NAME}}` and `${{file:/path}}` are"
+        "`${{{0}}}` is no reference: `${{VAR}}`, `${{VAR:-default}}`, `${{secret:NAME}}`, `${{file:/path}}` and `${{server:home}}` are"
     )]
     Unknown(String),
+    /// The home of a server that has none.
+    #[error("`${{server:home}}` is for servers that keep a home: `pure` ones do not")]
+    NoHome,
     /// A secret.
     #[error(transparent)]
     Secret(#[from] OwnerSecretError),
@@ -63,6 +67,8 @@ pub struct Variables<'a> {
     pub secrets: &'a OwnerSecrets,
     /// The variables that hold a secret.
     pub secret_variables: &'a [String],
+    /// Whether the server has a home.
+    pub has_home: bool,
 }
 
 impl Variables<'_> {
@@ -95,6 +101,14 @@ impl Variables<'_> {
             out.text.push_str(value.reveal());
             out.secrets.insert(name.to_owned());
             out.secret_values.push(value.reveal().to_owned());
+            return Ok(());
+        }
+        if reference == "server:home" {
+            if !self.has_home {
+                return Err(VariableError::NoHome);
+            }
+            // The home is known once a process starts.
+            out.text.push_str(HOME_PLACEHOLDER);
             return Ok(());
         }
         if let Some(path) = reference.strip_prefix("file:") {
@@ -155,6 +169,7 @@ mod tests {
             environment: &environment,
             secrets: &secrets,
             secret_variables: &["T".to_owned()],
+            has_home: true,
         };
         let text = |text: &str| known.expand(text).map(|out| out.text);
         for (written, wanted) in [
@@ -188,6 +203,16 @@ mod tests {
             let refused = text(written).unwrap_err().to_string();
             assert!(refused.contains(words), "{written}: {refused}");
         }
+        assert_eq!(
+            text("${server:home}/x").unwrap(),
+            format!("{HOME_PLACEHOLDER}/x")
+        );
+        let homeless = Variables {
+            has_home: false,
+            ..known
+        };
+        let refused = homeless.expand("${server:home}");
+        assert!(matches!(refused, Err(VariableError::NoHome)), "{refused:?}");
         let named: Vec<_> = secrets_in("a ${secret:b} ${secret:c}").collect();
         assert_eq!(named, ["b", "c"]);
     }

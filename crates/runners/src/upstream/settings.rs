@@ -13,6 +13,9 @@ use callgate_wires::mcp::client::LINE_BYTES_MAX;
 use super::pins::Pins;
 use crate::pool::health::Rules;
 
+/// Text in the command and the environment of a server that stands for the home of each process.
+pub const HOME_PLACEHOLDER: &str = "{callgate:server-home}";
+
 /// A server and the way its processes are kept.
 #[derive(Clone, Debug)]
 pub struct UpstreamSettings {

@@ -1,5 +1,6 @@
 //! What a process is born with: its home, its pipes, and what confines it.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -12,6 +13,7 @@ use tokio::net::unix::pipe;
 use super::{EndCause, Parts, ShareKey};
 use crate::flood::Flood;
 use crate::process::confine;
+use crate::upstream::HOME_PLACEHOLDER;
 
 /// The working folder of a server without a home: every child may read it anyway.
 const NO_HOME: &str = "/usr";
@@ -55,6 +57,9 @@ pub(super) fn spec_of(
     let mut spec = Spec::new(settings.command.clone(), cwd);
     confine(&mut spec, needs, &settings.env, &settings.secrets);
     if let Some(home) = home {
+        let values = spec.env.iter_mut().map(|(_, value)| value);
+        let texts = spec.argv.iter_mut().chain(values);
+        texts.for_each(|text| put_home(text, home.path()));
         spec.env.retain(|(name, _)| name != "HOME");
         spec.env.push(("HOME".into(), home.path().into()));
         spec.home = Some(home.path().to_owned());
@@ -69,6 +74,16 @@ pub(super) fn spec_of(
     rustix::io::ioctl_fionbio(&stdin, true)?;
     let stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
     Ok((spec, stdin, stdout, stderr))
+}
+
+/// Replaces what stands for the home in a word of a command or the value of a variable.
+fn put_home(text: &mut OsString, home: &Path) {
+    let (Some(written), Some(home)) = (text.to_str(), home.to_str()) else {
+        return;
+    };
+    if written.contains(HOME_PLACEHOLDER) {
+        *text = written.replace(HOME_PLACEHOLDER, home).into();
+    }
 }
 
 pub(super) fn internal(error: &io::Error) -> Fault {
