@@ -17,8 +17,16 @@ fn call(folder: &Folder, name: &str, text: &str, more: &[&str]) -> Value {
 /// all others, confined and recorded.
 #[test]
 fn a_server_is_looked_at_and_called() {
-    let folder = untrusted("");
-    cli(&folder, &["trust"]).good();
+    let folder = untrusted("network = { allow = [\"example.com:443\"] }");
+    let shown = cli(&folder, &["trust"]).good().out;
+    for words in [
+        "small/*",
+        "server.py",
+        "network example.com:443",
+        "writes effects.log",
+    ] {
+        assert!(shown.contains(words), "{shown}");
+    }
     let listed = cli(&folder, &["servers", "--json"]).good().json();
     let problem = listed["servers"][0]["problem"].as_str().unwrap();
     assert!(

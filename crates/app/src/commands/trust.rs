@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use callgate_call::visible;
 use callgate_registry::candidate::{Candidate, CandidateError};
 use callgate_registry::config::{
-    IpcConfig, NetworkConfig, RunnerConfig, SandboxConfig, ToolConfig,
+    IpcConfig, NetworkConfig, PresetConfig, RunnerConfig, SandboxConfig, ServerConfig, ToolConfig,
 };
 use callgate_registry::declared::Declarations;
 use callgate_registry::environment::Environment;
@@ -170,10 +170,9 @@ fn codes(source: &Source) -> Vec<String> {
 
 /// What each tool would run, so that the owner sees what the word is given for.
 fn summary(source: &Source) -> Vec<Vec<String>> {
-    source
-        .config
-        .tools
-        .iter()
+    let tools = source.config.tools.iter();
+    let servers = source.config.servers.iter().map(server_row);
+    tools
         .map(|tool| {
             let runs = match &tool.runner {
                 Some(
@@ -201,7 +200,47 @@ fn summary(source: &Source) -> Vec<Vec<String>> {
                 .map_or_else(|| "-".to_owned(), |tier| tier.to_string());
             vec![tool.name.clone(), tier, runs, grants(tool)]
         })
+        .chain(servers)
         .collect()
+}
+
+/// What a server would run, and what it may do. Its tools are those of `callgate.lock`, which the
+/// trust covers too.
+fn server_row(server: &ServerConfig) -> Vec<String> {
+    let first = server.package.iter().chain(&server.command);
+    let words: Vec<&str> = first.chain(&server.args).map(String::as_str).collect();
+    let list = |word: &str, list: &[String]| {
+        (!list.is_empty()).then(|| format!("{word} {}", list.join(" ")))
+    };
+    let network = match &server.network {
+        Some(NetworkConfig::All(true)) => Some("network".to_owned()),
+        Some(NetworkConfig::Some(hosts)) => list("network", &hosts.allow),
+        Some(NetworkConfig::All(false)) | None => None,
+    };
+    let forward: Vec<String> = server.forward.values().cloned().collect();
+    let env: Vec<String> = server.env.keys().cloned().collect();
+    let is_open = server.preset == PresetConfig::Off;
+    let all = [
+        list("writes", &server.writes),
+        list("reads", &server.reads),
+        network,
+        list("forward", &forward),
+        list("env", &env),
+        is_open.then(|| "no sandbox".to_owned()),
+        server.disabled.then(|| "disabled".to_owned()),
+    ];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    let grants = if all.is_empty() {
+        "-".to_owned()
+    } else {
+        all.join("; ")
+    };
+    vec![
+        format!("{}/*", server.name),
+        "-".to_owned(),
+        format!("server {}", words.join(" ")),
+        grants,
+    ]
 }
 
 /// The tools that take any input.
