@@ -77,6 +77,7 @@ fn no_descriptors_left() {
     assert_eq!(indexed(&folder)["removed"], 0);
 }
 
+#[cfg(feature = "failpoints")]
 fn remove_index(folder: &Folder) {
     for end in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(folder.join(&format!("state/search.db{end}")));

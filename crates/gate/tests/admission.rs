@@ -23,6 +23,7 @@ async fn a_token_allows_no_more_than_its_scope() {
         call.scope = Some(Arc::new(Scope {
             is_mcp: false,
             is_only: false,
+            client: None,
             tools: vec![tools.to_owned()],
             tier_max,
             rate: Some(rate),

@@ -11,6 +11,7 @@ fn scope() -> Scope {
     Scope {
         is_mcp: false,
         is_only: false,
+        client: None,
         tools: vec!["files/*".to_owned()],
         tier_max: Tier::Write,
         rate: Some(RateLimit {

@@ -4,8 +4,7 @@ use super::drive::cli;
 use super::{Folder, wait_for};
 
 pub use callgate_testing::scripts::{
-    APPEND, APPEND_TEXT, EVERY_BUILTIN, HANGS, ONE, OR_HANG, SLOW, TOOL, effects, folder_of,
-    workspace,
+    APPEND, EVERY_BUILTIN, HANGS, ONE, OR_HANG, SLOW, TOOL, effects, folder_of, workspace,
 };
 
 /// A trusted workspace with this configuration and [`TOOL`] as `tool.sh`.
