@@ -3,6 +3,8 @@
 use super::drive::cli;
 use super::{Folder, wait_for};
 
+#[cfg(feature = "failpoints")]
+pub use callgate_testing::scripts::APPEND_TEXT;
 pub use callgate_testing::scripts::{
     APPEND, EVERY_BUILTIN, HANGS, ONE, OR_HANG, SLOW, TOOL, effects, folder_of, workspace,
 };
