@@ -283,6 +283,28 @@ fn a_changed_file_is_not_restored() {
     assert_eq!(settings(&home), before);
 }
 
+/// Files of a project go to the project's own gate, and are given back by its own imports.
+#[test]
+fn a_project_has_imports_of_its_own() {
+    let home = small_home();
+    let before = settings(&home);
+    let entry = small_entry(&home.folder);
+    let project = format!("{:#}\n", json!({ "mcpServers": { "small": entry } }));
+    home.folder.write("work/.mcp.json", &project);
+    import(&home, &["--replace", "--yes"]).good();
+    let replaced = settings(&home);
+    let args = ["--project", "work", "--replace", "--yes"];
+    let ran = import(&home, &args).good();
+    let place = std::fs::canonicalize(home.folder.join("work")).expect("its path");
+    let restore = format!("restore 1 --project {}", place.display());
+    assert!(ran.err.contains(&restore), "{}", ran.err);
+    assert_ne!(home.folder.read("work/.mcp.json").unwrap(), project);
+    run(home.callgate().args(restore.split(' '))).good();
+    assert_eq!(home.folder.read("work/.mcp.json").unwrap(), project);
+    assert_eq!(settings(&home), replaced);
+    restored(&home, &before);
+}
+
 /// A server that comes to a client later is added to those that the client has behind the gate.
 #[test]
 fn a_later_import_adds() {

@@ -24,9 +24,6 @@ const INSTALL_MAX: Duration = Duration::from_secs(20 * 60);
 /// Where the machine that wrote the lock has Node.
 const NODE_OF_LOCK: &str = "/usr/bin/node";
 
-/// The first line of a Python package's lock on the machine that wrote it.
-const TARGET_OF_LOCK: &str = "python 3.11 linux-x86_64";
-
 /// A call of each server, and whether the server can answer it without a network.
 fn calls() -> [(&'static str, Value, bool); 11] {
     [
@@ -95,7 +92,7 @@ impl Installed {
         let cache = cache
             .unwrap_or_else(|| folder.join("cache"))
             .join("servers");
-        let digest = blake3::hash(format!("{lock}{}", target()).as_bytes()).to_hex();
+        let digest = blake3::hash(format!("{lock}{}", python_version()).as_bytes()).to_hex();
         let state = cache.join(format!("state-{}", &digest[..16]));
         std::fs::create_dir_all(&state).expect("make the state");
         let held = File::create(state.join("test.lock")).expect("a lock");
@@ -108,18 +105,20 @@ impl Installed {
             _lock: held,
         };
         run(installed.callgate().arg("trust")).good();
-        installed.choose_wheels();
-        let mut install = installed.callgate();
-        run_within(install.args(["servers", "install"]), b"", INSTALL_MAX).good();
+        let install = || {
+            let mut install = installed.callgate();
+            run_within(install.args(["servers", "install"]), b"", INSTALL_MAX)
+        };
+        if !install().status.success() {
+            installed.choose_wheels();
+            install().good();
+        }
         installed
     }
 
-    /// The wheels of the lock are for one Python. With another one, the same versions of the
-    /// servers are locked anew.
+    /// Locks the same versions of the Python servers anew: the wheels of the lock are for one
+    /// Python.
     fn choose_wheels(&self) {
-        if target() == TARGET_OF_LOCK {
-            return;
-        }
         let config: toml::Table = CONFIG.parse().expect("TOML");
         for server in config["server"].as_array().expect("servers") {
             let package = server["package"].as_str().expect("a package");
@@ -192,11 +191,9 @@ fn find(name: &str) -> PathBuf {
     found.next().unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// The interpreter and platform of this machine's Python, as locks have them.
-fn target() -> String {
-    let script = "import platform, sys, sysconfig; \
-                  print('python %d.%d' % sys.version_info[:2], sysconfig.get_platform())";
-    let ran = run(Command::new(python()).args(["-c", script])).good();
+/// The version of this machine's Python.
+fn python_version() -> String {
+    let ran = run(Command::new(python()).arg("--version")).good();
     ran.out.trim().to_owned()
 }
 

@@ -72,6 +72,9 @@ pub struct Import {
 pub struct Restore {
     /// The number of the import; the newest without one
     run: Option<RunId>,
+    /// An import of this project's files (see `callgate import --project`)
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
     /// List the imports that can be taken back
     #[arg(long, conflicts_with_all = ["run", "force", "forget"])]
     list: bool,
@@ -90,13 +93,7 @@ struct Found {
 }
 
 pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
-    let place = match &import.project {
-        Some(project) => Place {
-            workspace: project.clone(),
-            ..place.clone()
-        },
-        None => user_gate::place(environment, place)?,
-    };
+    let place = place_of(environment, place, import.project.as_deref())?;
     check_clients(&import.from)?;
     let found = look(environment, import)?;
     let parts = Arc::new(super::open(environment, &place)?);
@@ -178,13 +175,34 @@ pub fn run(environment: &Environment, place: &Place, import: &Import) -> Done {
         for edit in &edits {
             show::say(&format!("changed {}", edit.path.display()));
         }
+        // The numbers of a project's imports are not those of the user's.
+        let whose = match &import.project {
+            Some(_) => format!(" --project {}", parts.paths.workspace.display()),
+            None => String::new(),
+        };
         show::say(&format!(
-            "restart your clients; `callgate restore {run}` gives their settings back. The backups \
-             hold the secrets that were in them: `callgate restore {run} --forget` removes them"
+            "restart your clients; `callgate restore {run}{whose}` gives their settings back. The \
+             backups hold the secrets that were in them: `callgate restore {run}{whose} --forget` \
+             removes them"
         ));
     }
     super::close(&parts);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The place whose gate serves what is imported: that of a project, or the user's own.
+fn place_of(
+    environment: &Environment,
+    place: &Place,
+    project: Option<&Path>,
+) -> Result<Place, CommandError> {
+    match project {
+        Some(project) => Ok(Place {
+            workspace: project.to_owned(),
+            ..place.clone()
+        }),
+        None => user_gate::place(environment, place),
+    }
 }
 
 /// What becomes of a client's settings.
@@ -435,7 +453,7 @@ fn own_entry(
 }
 
 pub fn run_restore(environment: &Environment, place: &Place, args: &Restore) -> Done {
-    let place = user_gate::place(environment, place)?;
+    let place = place_of(environment, place, args.project.as_deref())?;
     let backups = place.paths(environment)?.state.join(BACKUPS);
     let all = match backups.is_dir() {
         true => runs(&backups)?,
