@@ -42,6 +42,9 @@ pub struct Prompt {
     pub arguments: Vec<PromptArgument>,
     /// Its messages.
     pub source: Source,
+    /// The definition that an MCP server lists, for a prompt of somebody else's server. Clients
+    /// receive it under our name for the prompt.
+    pub definition: Option<Value>,
 }
 
 /// One argument of a prompt.
@@ -72,6 +75,9 @@ pub struct Resource {
     pub mime_type: Option<String>,
     /// Its contents.
     pub source: Source,
+    /// The definition that an MCP server lists, for a resource of somebody else's server. Clients
+    /// receive it under our address for the resource.
+    pub definition: Option<Value>,
 }
 
 /// Something a client may have read has changed.

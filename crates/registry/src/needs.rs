@@ -281,7 +281,6 @@ impl Ground {
             kept: self.kept.clone(),
             hidden: self.hidden.clone(),
             roots: None,
-            forwards: Vec::new(),
             network: network(config)?,
             forwards: Vec::new(),
             unsafe_execution: config.allow_unsafe_execution

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use callgate_call::{CallId, Fault, Outcome, Prompt, Resource, Sink, Source};
+use callgate_call::{CallId, Fault, Outcome, Prompt, Resource, Sink, Source, Tool};
 use callgate_gate::{Gate, content};
 use callgate_wires::jsonrpc::{INVALID_PARAMS, RpcError};
 use callgate_wires::mcp::{
@@ -161,7 +161,7 @@ impl Server {
     pub(super) fn list_prompts(&self, request: &Request) -> Result<Given, Refusal> {
         let catalog = self.gate().map(|gate| gate.catalog());
         let all = catalog.iter().flat_map(|catalog| &catalog.shelf().prompts);
-        let known = all.filter(|prompt| self.may_know(request, &prompt.source));
+        let known = all.filter(|prompt| self.is_listed(request, &prompt.source));
         let page = self.page(request, "prompts", known)?;
         Ok(Given::of(&ListPromptsResult {
             meta: None,
@@ -193,8 +193,8 @@ impl Server {
                 return Err(Refusal::invalid(&words));
             }
         }
-        let messages = match &prompt.source {
-            Source::Fixed(messages) => placed(messages, &arguments),
+        let (messages, description) = match &prompt.source {
+            Source::Fixed(messages) => (placed(messages, &arguments), None),
             Source::Tool(tool) => match self.ask_tool(request, tool, arguments).await? {
                 Asked::Value(given) => messages_of(given),
                 Asked::Question(asked) => return Ok(asked),
@@ -204,7 +204,7 @@ impl Server {
         content::check_messages(&messages).map_err(|fault| refusal_of(&fault))?;
         Ok(Given::of(&GetPromptResult {
             meta: None,
-            description: Some(prompt.description),
+            description: description.or(Some(prompt.description)),
             messages: items_of(messages),
             result_type: request.era.complete(),
             extra: Extra::new(),
@@ -223,12 +223,22 @@ impl Server {
 
     /// What a tool gives is there for those only who may know of the tool.
     fn may_know(&self, request: &Request, source: &Source) -> bool {
+        self.known(request, source, |_| true)
+    }
+
+    /// Returns whether a list shows what comes from this source: its tool is known to the caller,
+    /// and not refused for now.
+    fn is_listed(&self, request: &Request, source: &Source) -> bool {
+        self.known(request, source, |tool| !tool.runner.is_hidden())
+    }
+
+    fn known(&self, request: &Request, source: &Source, fits: fn(&Tool) -> bool) -> bool {
         let (Source::Tool(tool), Some(gate)) = (source, self.gate()) else {
             return true;
         };
         let peer = &request.peer;
         gate.visible(tool, &peer.caller, peer.scope.as_deref())
-            .is_ok()
+            .is_ok_and(|entry| fits(&entry.tool))
     }
 
     pub(super) fn complete(&self, request: &Request) -> Result<Given, Refusal> {
@@ -374,6 +384,13 @@ fn call_template() -> ResourceTemplate {
 }
 
 fn shown_prompt(prompt: &Prompt) -> PromptDefinition {
+    let passed = prompt.definition.as_ref().map(wire::read);
+    if let Some(Ok(passed)) = passed {
+        return PromptDefinition {
+            name: prompt.name.clone(),
+            ..passed
+        };
+    }
     let argument = |argument: &callgate_call::PromptArgument| PromptArgument {
         description: Some(argument.description.clone()),
         name: argument.name.clone(),
@@ -394,12 +411,13 @@ fn shown_prompt(prompt: &Prompt) -> PromptDefinition {
 #[derive(Deserialize)]
 struct PromptOutput {
     messages: Value,
+    description: Option<String>,
 }
 
-fn messages_of(output: Value) -> Value {
+fn messages_of(output: Value) -> (Value, Option<String>) {
     match wire::read::<PromptOutput>(&output) {
-        Ok(given) => given.messages,
-        Err(_) => output,
+        Ok(given) => (given.messages, given.description),
+        Err(_) => (output, None),
     }
 }
 
