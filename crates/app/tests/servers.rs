@@ -253,6 +253,62 @@ fn a_changed_prompt_is_refused() {
     assert_eq!(host.ask(&say)["result"]["isError"], false);
 }
 
+/// U-32: resources and templates of a server are listed under our addresses, and read by a call that
+/// is recorded, listed or not, in both eras.
+#[test]
+fn resources_pass() {
+    let folder = untrusted("");
+    let resources = json!([
+        [
+            { "uri": "memo://today", "name": "today", "mimeType": "text/plain", "size": 3 },
+            { "uri": "ui://board", "name": "board" },
+        ],
+        [{ "uriTemplate": "memo://{+path}", "name": "any", "description": "Any memo." }],
+    ]);
+    folder.write("resources.json", &resources.to_string());
+    cli(&folder, &["trust"]).good();
+    cli(&folder, &["servers", "trust", "--yes"]).good();
+    for is_legacy in [true, false] {
+        let message = if is_legacy { legacy } else { modern };
+        let mut host = mcp(&folder, &["--standalone"]);
+        if is_legacy {
+            host.ask(&initialize(0));
+        }
+        let listed = host.ask(&message(1, "resources/list", &json!({})));
+        let mut wanted = resources[0].clone();
+        wanted[0]["uri"] = json!("callgate+small:memo://today");
+        assert_eq!(listed["result"]["resources"], wanted, "{listed}");
+        let listed = host.ask(&message(2, "resources/templates/list", &json!({})));
+        let templates = listed["result"]["resourceTemplates"].as_array().unwrap();
+        let uri = "callgate+small:memo://{+path}";
+        let any = templates.iter().find(|one| one["uriTemplate"] == uri);
+        assert_eq!(any.expect("a template")["description"], "Any memo.");
+        for (uri, own) in [
+            ("callgate+small:memo://today", "memo://today"),
+            ("callgate+small:memo://a/b/c", "memo://a/b/c"),
+            ("ui://board", "ui://board"),
+        ] {
+            let read = host.ask(&message(3, "resources/read", &json!({ "uri": uri })));
+            let content = &read["result"]["contents"][0];
+            assert_eq!(content["text"], format!("at {own}"), "{read}");
+            assert_eq!(content["uri"], uri);
+        }
+        for uri in [
+            "callgate+small:memo://none",
+            "callgate+other:memo://today",
+            "memo://today",
+        ] {
+            let read = host.ask(&message(4, "resources/read", &json!({ "uri": uri })));
+            assert!(read["error"].is_object(), "{uri}: {read}");
+        }
+    }
+    let records = chain(&folder);
+    let reads = records
+        .iter()
+        .filter(|one| one["tool"] == "small/resources/read");
+    assert!(reads.count() >= 8, "{records:?}");
+}
+
 /// The usual share: a conversation has a process of its own, and keeps it.
 #[test]
 fn conversations_do_not_share_a_process() {

@@ -18,6 +18,17 @@ pub struct Shelf {
     pub resources: Vec<Resource>,
     /// With addresses that have places to fill.
     pub templates: Vec<Resource>,
+    /// Addresses that no list has, by what they begin with.
+    pub spaces: Vec<AddressSpace>,
+}
+
+/// All addresses with one beginning, which a tool reads: those of an MCP server of somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressSpace {
+    /// The beginning.
+    pub prefix: String,
+    /// The tool. Its input has the whole address as `uri`.
+    pub tool: String,
 }
 
 /// Where a prompt or a resource comes from.

@@ -1,5 +1,5 @@
-//! The MCP servers of a configuration: `[[server]]` and its entry in `callgate.lock` become tools
-//! and prompts.
+//! The MCP servers of a configuration: `[[server]]` and its entry in `callgate.lock` become tools,
+//! prompts and resources.
 //!
 //! A server that cannot be offered costs no other: its problem is a line for people, and everything
 //! else is served. Nothing is started here; the lists of tools are those of the lock.
@@ -13,7 +13,7 @@ pub mod shelf;
 pub mod tools;
 pub mod variables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use crate::setup::Parts;
 use crate::workspace::CONFIG_FILE;
 
 pub use running::RunningServers;
+use shelf::ServerResources;
 use tools::OfferedServer;
 pub use tools::ServerToolError;
 use variables::{VariableError, Variables};
@@ -125,7 +126,7 @@ pub struct Offered {
     pub problems: Vec<ServerProblem>,
     /// Values that must not be recorded.
     pub secret_values: Vec<String>,
-    /// Their prompts.
+    /// Their prompts and resources.
     pub shelf: Shelf,
 }
 
@@ -148,12 +149,12 @@ pub fn offer(
             true => offer_one(parts, config, ground, (server, &lock), &mut offered),
             false => Err(ServerError::Twice),
         };
-        let added = made.and_then(|(tools, prompts)| {
+        let added = made.and_then(|(tools, shelved)| {
             add_all(catalog, tools)?;
-            Ok(prompts)
+            Ok(shelved)
         });
         let refused = match added {
-            Ok(prompts) => add_prompts(catalog, prompts, &mut offered.shelf),
+            Ok(shelved) => add_shelved(catalog, shelved, &mut offered.shelf),
             Err(error) => vec![error],
         };
         let problem = |error| ServerProblem {
@@ -179,14 +180,36 @@ fn add_all(catalog: &mut Catalog, tools: Vec<Tool>) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Adds the prompts of a server, but for those whose names are taken.
-fn add_prompts(
-    catalog: &mut Catalog,
+/// What a server has beside its tools.
+struct Shelved {
     prompts: Vec<(Tool, Prompt)>,
-    shelf: &mut Shelf,
-) -> Vec<ServerError> {
+    resources: Option<ServerResources>,
+}
+
+/// Adds what a server has beside its tools, but for what has a name or an address that is taken.
+fn add_shelved(catalog: &mut Catalog, shelved: Shelved, shelf: &mut Shelf) -> Vec<ServerError> {
     let mut refused = Vec::new();
-    for (tool, prompt) in prompts {
+    if let Some(resources) = shelved.resources {
+        let name = resources.tool.name.clone();
+        match catalog.add_foreign(resources.tool) {
+            Err(_) => refused.push(ServerToolError::Taken(name).into()),
+            Ok(()) => {
+                shelf.spaces.push(resources.space);
+                for (all, own) in [
+                    (&mut shelf.resources, resources.resources),
+                    (&mut shelf.templates, resources.templates),
+                ] {
+                    let known: HashSet<String> = all.iter().map(|one| one.uri.clone()).collect();
+                    let (taken, free): (Vec<_>, Vec<_>) =
+                        own.into_iter().partition(|one| known.contains(&one.uri));
+                    all.extend(free);
+                    let taken = taken.into_iter().map(|one| one.uri);
+                    refused.extend(taken.map(|uri| ServerToolError::AddressTaken(uri).into()));
+                }
+            }
+        }
+    }
+    for (tool, prompt) in shelved.prompts {
         let is_taken = shelf.prompts.iter().any(|other| other.name == prompt.name);
         match is_taken || catalog.add_foreign(tool).is_err() {
             true => refused.push(ServerToolError::PromptTaken(prompt.name).into()),
@@ -196,8 +219,8 @@ fn add_prompts(
     refused
 }
 
-/// Puts the prompts of servers beside those of the configuration. Where both have a name, the
-/// configuration's counts.
+/// Puts the prompts and resources of servers beside those of the configuration. Where both have a
+/// name, or an address, the configuration's counts.
 pub fn put_beside(shelf: &mut Shelf, servers: Shelf) -> Vec<String> {
     let mut problems = Vec::new();
     for prompt in servers.prompts {
@@ -209,6 +232,15 @@ pub fn put_beside(shelf: &mut Shelf, servers: Shelf) -> Vec<String> {
             false => shelf.prompts.push(prompt),
         }
     }
+    for (all, theirs) in [
+        (&mut shelf.resources, servers.resources),
+        (&mut shelf.templates, servers.templates),
+    ] {
+        let known: HashSet<String> = all.iter().map(|one| one.uri.clone()).collect();
+        let free = theirs.into_iter().filter(|one| !known.contains(&one.uri));
+        all.extend(free);
+    }
+    shelf.spaces.extend(servers.spaces);
     problems
 }
 
@@ -218,7 +250,7 @@ fn offer_one(
     ground: &Ground,
     (server, lock): (&ServerConfig, &LockedServers),
     offered: &mut Offered,
-) -> Result<(Vec<Tool>, Vec<(Tool, Prompt)>), ServerError> {
+) -> Result<(Vec<Tool>, Shelved), ServerError> {
     check(server, config)?;
     let locked = lock.get(&server.name);
     let locked = locked.ok_or_else(|| ServerError::NotListed(server.name.clone()))?;
@@ -231,7 +263,11 @@ fn offer_one(
         upstream: &upstream,
         needs: &needs,
     };
-    Ok((offered.tools()?, offered.prompts()?))
+    let shelved = Shelved {
+        prompts: offered.prompts()?,
+        resources: offered.resources()?,
+    };
+    Ok((offered.tools()?, shelved))
 }
 
 fn check(server: &ServerConfig, config: &Config) -> Result<(), ServerError> {

@@ -44,6 +44,6 @@ pub use python::{PythonSettings, interpreter, python_plan};
 pub use service::{BearerSecret, HandshakeWhen, ServiceRunner, ServiceSettings};
 pub use upstream::{
     DefinitionPin, Listing, PINNED_MEMBERS, Pins, ProcessStatus, RestartRules, Share, Upstream,
-    UpstreamPromptRunner, UpstreamRunner, UpstreamSettings, UpstreamState, UpstreamStatus,
-    pinned_digest,
+    UpstreamPromptRunner, UpstreamResourceRunner, UpstreamRunner, UpstreamSettings, UpstreamState,
+    UpstreamStatus, pinned_digest, upstream_address,
 };

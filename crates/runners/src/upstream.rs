@@ -52,7 +52,7 @@ pub use pins::{DefinitionPin, PINNED_MEMBERS, Pins, pinned_digest};
 use process::{Process, drive, leave};
 use settings::ShareKey;
 pub use settings::{RestartRules, Share, UpstreamSettings};
-pub use shelf::UpstreamPromptRunner;
+pub use shelf::{UpstreamPromptRunner, UpstreamResourceRunner, upstream_address};
 pub use status::{ProcessStatus, UpstreamState, UpstreamStatus};
 
 /// How much longer than a start may take a call waits for one: the driver says why it failed.

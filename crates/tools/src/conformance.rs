@@ -416,6 +416,7 @@ fn shelf() -> Shelf {
             json!({ "text": template_data }),
         )],
         prompts: prompts(),
+        ..Shelf::default()
     }
 }
 

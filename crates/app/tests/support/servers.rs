@@ -7,7 +7,8 @@ use super::drive::{cli, python};
 use super::workspace::folder_of;
 
 /// Speaks MCP on standard input and output. Its tools are in `tools.json`, its prompts in
-/// `prompts.json`, its instructions in `instructions.txt`. A call of `note` leaves a line in `effects.log`; `die` ends it in the middle
+/// `prompts.json`, its resources and templates in `resources.json`, its instructions in
+/// `instructions.txt`. A call of `note` leaves a line in `effects.log`; `die` ends it in the middle
 /// of the call.
 const SERVER: &str = r#"
 import json, os, sys
@@ -27,6 +28,8 @@ for line in sys.stdin:
         capabilities = {"tools": {}}
         if file("prompts.json"):
             capabilities["prompts"] = {}
+        if file("resources.json"):
+            capabilities["resources"] = {}
         result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities,
                   "serverInfo": {"name": "small", "version": "1.0"}}
         if file("instructions.txt"):
@@ -36,6 +39,12 @@ for line in sys.stdin:
         answer(id, {"tools": json.loads(file("tools.json"))})
     elif method == "prompts/list":
         answer(id, {"prompts": json.loads(file("prompts.json"))})
+    elif method == "resources/list":
+        answer(id, {"resources": json.loads(file("resources.json"))[0]})
+    elif method == "resources/templates/list":
+        answer(id, {"resourceTemplates": json.loads(file("resources.json"))[1]})
+    elif method == "resources/read" and params["uri"] != "memo://none":
+        answer(id, {"contents": [{"uri": params["uri"], "text": "at " + params["uri"]}]})
     elif method == "prompts/get":
         text = "Greet " + params["arguments"]["who"] + " (" + params["name"] + ")"
         answer(id, {"description": "A greeting", "messages": [

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use callgate_call::{CallId, Fault, Outcome, Prompt, Resource, Sink, Source, Tool};
+use callgate_call::{
+    AddressSpace, CallId, Face, Fault, Outcome, Prompt, Resource, Sink, Source, Tool,
+};
 use callgate_gate::{Gate, content};
 use callgate_wires::jsonrpc::{INVALID_PARAMS, RpcError};
 use callgate_wires::mcp::{
@@ -34,7 +36,7 @@ impl Server {
         let all = catalog
             .iter()
             .flat_map(|catalog| &catalog.shelf().resources);
-        let known = all.filter(|resource| self.may_know(request, &resource.source));
+        let known = all.filter(|resource| self.is_listed(request, &resource.source));
         let page = self.page(request, "resources", known)?;
         Ok(Given::of(&ListResourcesResult {
             meta: None,
@@ -52,7 +54,7 @@ impl Server {
         let all = catalog
             .iter()
             .flat_map(|catalog| &catalog.shelf().templates);
-        let known = all.filter(|template| self.may_know(request, &template.source));
+        let known = all.filter(|template| self.is_listed(request, &template.source));
         let shown = known
             .map(shown_template)
             .chain(catalog.iter().map(|_| call_template()));
@@ -96,9 +98,11 @@ impl Server {
             let catalog = gate.catalog();
             let shelf = catalog.shelf();
             let fixed = shelf.resources.iter().find(|resource| resource.uri == uri);
-            match fixed {
-                Some(resource) => Some((resource.clone(), Map::new())),
-                None => shelf.templates.iter().find_map(|template| {
+            let space = || shelf.spaces.iter().find(|one| uri.starts_with(&one.prefix));
+            match (fixed, space()) {
+                (Some(resource), _) => Some((resource.clone(), Map::new())),
+                (None, Some(space)) => Some((unlisted(uri, space), Map::new())),
+                (None, None) => shelf.templates.iter().find_map(|template| {
                     fill(&template.uri, uri).map(|values| (template.clone(), values))
                 }),
             }
@@ -346,7 +350,27 @@ fn resource_read<C: Serialize>(request: &Request, contents: Vec<C>) -> Given {
     })
 }
 
+/// A resource that is in no list. Whether it is there is the tool's to say.
+fn unlisted(uri: &str, space: &AddressSpace) -> Resource {
+    Resource {
+        uri: uri.to_owned(),
+        name: String::new(),
+        description: String::new(),
+        face: Face::default(),
+        mime_type: None,
+        source: Source::Tool(space.tool.clone()),
+        definition: None,
+    }
+}
+
 fn shown_resource(resource: &Resource) -> ResourceDefinition {
+    let passed = resource.definition.as_ref().map(wire::read);
+    if let Some(Ok(passed)) = passed {
+        return ResourceDefinition {
+            uri: resource.uri.clone(),
+            ..passed
+        };
+    }
     ResourceDefinition {
         description: Some(resource.description.clone()),
         icons: resource.face.icons.iter().map(RawJson::of).collect(),
@@ -359,6 +383,13 @@ fn shown_resource(resource: &Resource) -> ResourceDefinition {
 }
 
 fn shown_template(template: &Resource) -> ResourceTemplate {
+    let passed = template.definition.as_ref().map(wire::read);
+    if let Some(Ok(passed)) = passed {
+        return ResourceTemplate {
+            uri_template: template.uri.clone(),
+            ..passed
+        };
+    }
     ResourceTemplate {
         description: Some(template.description.clone()),
         icons: template.face.icons.iter().map(RawJson::of).collect(),

@@ -26,6 +26,9 @@ pub enum ServerToolError {
     /// Another prompt has its name.
     #[error("its prompt `{0}` has a name that something else has: set `prefix`")]
     PromptTaken(String),
+    /// Another resource has its address.
+    #[error("its resource `{0}` has an address that a resource of another server has")]
+    AddressTaken(String),
     /// No such tier.
     #[error("tool {pattern:?}: tier {tier} is not a number from 0 to 3")]
     Tier {

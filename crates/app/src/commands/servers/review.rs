@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use callgate_call::visible_lines;
 use callgate_registry::config::{Config, ServerConfig};
-use callgate_registry::lock::{LockedDefinition, LockedServer};
+use callgate_registry::lock::{LockedDefinition, LockedResource, LockedServer, RESOURCES_MAX};
 use callgate_registry::servers::review::{DefinitionChange, MemberChange};
 use callgate_registry::servers::unpinned;
 use callgate_registry::setup::Parts;
@@ -54,6 +54,8 @@ pub fn locked(name: &str, listing: Listing) -> LockedServer {
         package: None,
         tools: definitions(&listing.tools),
         prompts: definitions(&listing.prompts),
+        resources: resources(&listing.resources),
+        templates: resources(&listing.resource_templates),
     };
     for list in [&mut server.tools, &mut server.prompts] {
         list.sort_by(|a, b| a.name.cmp(&b.name));
@@ -63,10 +65,21 @@ pub fn locked(name: &str, listing: Listing) -> LockedServer {
 }
 
 fn definitions(list: &[RawJson]) -> Vec<LockedDefinition> {
-    let values = list
-        .iter()
-        .filter_map(|raw| json::parse(raw.get().as_bytes(), json::DEPTH_MAX).ok());
-    values.filter_map(LockedDefinition::of).collect()
+    values(list).filter_map(LockedDefinition::of).collect()
+}
+
+/// The first of a list of resources, sorted and each once.
+fn resources(list: &[RawJson]) -> Vec<LockedResource> {
+    let all = values(list).filter_map(LockedResource::of);
+    let mut first: Vec<_> = all.take(RESOURCES_MAX).collect();
+    first.sort_by(|a, b| a.uri.cmp(&b.uri));
+    first.dedup_by(|a, b| a.uri == b.uri);
+    first
+}
+
+fn values(list: &[RawJson]) -> impl Iterator<Item = Value> {
+    list.iter()
+        .filter_map(|raw| json::parse(raw.get().as_bytes(), json::DEPTH_MAX).ok())
 }
 
 /// Shows what a server defines that is not pinned.
