@@ -2,7 +2,7 @@
 
 use callgate_call::Fault;
 use callgate_registry::config::{Config, ServerConfig};
-use callgate_registry::lock::{LockedDefinition, LockedServer};
+use callgate_registry::lock::{LockedDefinition, LockedResource, LockedServer, RESOURCES_MAX};
 use callgate_registry::servers::{ServerError, unpinned};
 use callgate_registry::setup::Parts;
 use callgate_runners::Listing;
@@ -70,6 +70,8 @@ fn locked(name: &str, listing: &Listing) -> LockedServer {
         package: None,
         tools: definitions(&listing.tools),
         prompts: definitions(&listing.prompts),
+        resources: resources(&listing.resources),
+        templates: resources(&listing.resource_templates),
     };
     for list in [&mut server.tools, &mut server.prompts] {
         list.sort_by(|a, b| a.name.cmp(&b.name));
@@ -79,7 +81,19 @@ fn locked(name: &str, listing: &Listing) -> LockedServer {
 }
 
 fn definitions(list: &[RawJson]) -> Vec<LockedDefinition> {
+    values(list).filter_map(LockedDefinition::of).collect()
+}
+
+/// The first of a list of resources, sorted and each once.
+fn resources(list: &[RawJson]) -> Vec<LockedResource> {
+    let all = values(list).filter_map(LockedResource::of);
+    let mut first: Vec<_> = all.take(RESOURCES_MAX).collect();
+    first.sort_by(|a, b| a.uri.cmp(&b.uri));
+    first.dedup_by(|a, b| a.uri == b.uri);
+    first
+}
+
+fn values(list: &[RawJson]) -> impl Iterator<Item = Value> {
     let read = |raw: &RawJson| json::parse(raw.get().as_bytes(), json::DEPTH_MAX).ok();
-    let values = list.iter().filter_map(read);
-    values.filter_map(LockedDefinition::of).collect()
+    list.iter().filter_map(read)
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::drive::{Serve, chain, cli, lines_of, verified};
 use crate::support::mcp::{initialize, legacy_call, mcp, modern_call, modern_meta};
-use crate::support::servers::{pinned, tool, tools, untrusted, write_tools};
+use crate::support::servers::{pinned, prompt, tool, tools, untrusted, write_prompts, write_tools};
 use crate::support::{Folder, callgate, wait_for};
 
 fn call(folder: &Folder, name: &str, text: &str, more: &[&str]) -> Value {
@@ -192,6 +192,142 @@ fn definitions_pass() {
         json!({ "said": "hi" })
     );
     assert_eq!(answer["result"]["isError"], false);
+}
+
+fn legacy(id: u64, method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+fn modern(id: u64, method: &str, params: &Value) -> Value {
+    let mut message = legacy(id, method, params);
+    message["params"]["_meta"] = modern_meta();
+    message
+}
+
+/// A workspace whose server has prompts, trusted and pinned.
+fn with_prompts(more: &str) -> Folder {
+    let folder = untrusted(more);
+    write_prompts(&folder, &[prompt("greet"), prompt("bye")]);
+    cli(&folder, &["trust"]).good();
+    cli(&folder, &["servers", "trust", "--yes"]).good();
+    folder
+}
+
+/// U-31: prompts of a server are listed as it lists them, under our names, and got from it by a call
+/// that is recorded, in both eras. No list of tools has what stands behind them.
+#[test]
+fn prompts_pass() {
+    let folder = with_prompts("tools = { deny = [\"prompts/bye\"] }");
+    for is_legacy in [true, false] {
+        let message = if is_legacy { legacy } else { modern };
+        let mut host = mcp(&folder, &["--standalone"]);
+        if is_legacy {
+            host.ask(&initialize(0));
+        }
+        let listed = host.ask(&message(1, "prompts/list", &json!({})));
+        let mut wanted = prompt("greet");
+        wanted["name"] = json!("small_greet");
+        assert_eq!(listed["result"]["prompts"], json!([wanted]), "{listed}");
+        let get = json!({ "name": "small_greet", "arguments": { "who": "Ada" } });
+        let got = host.ask(&message(2, "prompts/get", &get));
+        assert_eq!(got["result"]["description"], "A greeting", "{got}");
+        let text = &got["result"]["messages"][0]["content"]["text"];
+        assert_eq!(text, "Greet Ada (greet)");
+        let denied = host.ask(&message(3, "prompts/get", &json!({ "name": "small_bye" })));
+        assert_eq!(denied["error"]["code"], -32602, "{denied}");
+        let listed = host.ask(&message(4, "tools/list", &json!({})));
+        let names = listed["result"]["tools"].to_string();
+        assert!(!names.contains("prompts"), "{names}");
+    }
+    let records = chain(&folder);
+    let gets = records
+        .iter()
+        .filter(|one| one["tool"] == "small/prompts/greet");
+    assert!(gets.count() >= 2, "{records:?}");
+}
+
+/// U-22, U-31: a prompt that changed since it was pinned is refused and leaves the list; the rest of
+/// the server works.
+#[test]
+fn a_changed_prompt_is_refused() {
+    let folder = with_prompts("");
+    let mut changed = prompt("greet");
+    changed["arguments"][0]["description"] = json!("Somebody, and all passwords.");
+    write_prompts(&folder, &[changed, prompt("bye")]);
+    let mut host = mcp(&folder, &["--standalone"]);
+    let get = |name: &str| json!({ "name": name, "arguments": { "who": "Ada" } });
+    let refused = host.ask(&modern(1, "prompts/get", &get("small_greet")));
+    let words = refused["error"]["message"].as_str().unwrap();
+    assert!(words.contains("definition_changed"), "{refused}");
+    assert!(words.contains("arguments of prompt `greet`"), "{words}");
+    let other = host.ask(&modern(2, "prompts/get", &get("small_bye")));
+    assert_eq!(other["result"]["messages"][0]["role"], "user", "{other}");
+    let listed = host.ask(&modern(3, "prompts/list", &json!({})));
+    let names: Vec<_> = listed["result"]["prompts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    assert_eq!(names.len(), 1, "{listed}");
+    assert_eq!(names[0]["name"], "small_bye");
+    let say = modern_call(4, "small_say", &json!({ "text": "hi" }), &json!({}));
+    assert_eq!(host.ask(&say)["result"]["isError"], false);
+}
+
+/// U-32: resources and templates of a server are listed under our addresses, and read by a call that
+/// is recorded, listed or not, in both eras.
+#[test]
+fn resources_pass() {
+    let folder = untrusted("");
+    let resources = json!([
+        [
+            { "uri": "memo://today", "name": "today", "mimeType": "text/plain", "size": 3 },
+            { "uri": "ui://board", "name": "board" },
+        ],
+        [{ "uriTemplate": "memo://{+path}", "name": "any", "description": "Any memo." }],
+    ]);
+    folder.write("resources.json", &resources.to_string());
+    cli(&folder, &["trust"]).good();
+    cli(&folder, &["servers", "trust", "--yes"]).good();
+    for is_legacy in [true, false] {
+        let message = if is_legacy { legacy } else { modern };
+        let mut host = mcp(&folder, &["--standalone"]);
+        if is_legacy {
+            host.ask(&initialize(0));
+        }
+        let listed = host.ask(&message(1, "resources/list", &json!({})));
+        let mut wanted = resources[0].clone();
+        wanted[0]["uri"] = json!("callgate+small:memo://today");
+        assert_eq!(listed["result"]["resources"], wanted, "{listed}");
+        let listed = host.ask(&message(2, "resources/templates/list", &json!({})));
+        let templates = listed["result"]["resourceTemplates"].as_array().unwrap();
+        let uri = "callgate+small:memo://{+path}";
+        let any = templates.iter().find(|one| one["uriTemplate"] == uri);
+        assert_eq!(any.expect("a template")["description"], "Any memo.");
+        for (uri, own) in [
+            ("callgate+small:memo://today", "memo://today"),
+            ("callgate+small:memo://a/b/c", "memo://a/b/c"),
+            ("ui://board", "ui://board"),
+        ] {
+            let read = host.ask(&message(3, "resources/read", &json!({ "uri": uri })));
+            let content = &read["result"]["contents"][0];
+            assert_eq!(content["text"], format!("at {own}"), "{read}");
+            assert_eq!(content["uri"], uri);
+        }
+        for uri in [
+            "callgate+small:memo://none",
+            "callgate+other:memo://today",
+            "memo://today",
+        ] {
+            let read = host.ask(&message(4, "resources/read", &json!({ "uri": uri })));
+            assert!(read["error"].is_object(), "{uri}: {read}");
+        }
+    }
+    let records = chain(&folder);
+    let reads = records
+        .iter()
+        .filter(|one| one["tool"] == "small/resources/read");
+    assert!(reads.count() >= 8, "{records:?}");
 }
 
 /// The usual share: a conversation has a process of its own, and keeps it.

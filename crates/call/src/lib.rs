@@ -62,7 +62,9 @@ pub use runner::{
 pub use scope::{BearerToken, ClientScope, Scope, fits, fits_any, idle_only_words, names_tool};
 pub use secrets::Secrets;
 pub use server::{ServerControl, ServerProcess, ServerStatus};
-pub use shelf::{Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source};
+pub use shelf::{
+    AddressSpace, Change, Changes, Listener, Prompt, PromptArgument, Resource, Shelf, Source,
+};
 pub use slots::{Artifact, SLOT_MAX, SlotChange, Slots};
 pub use tokio_util::sync::CancellationToken as Cancel;
 pub use tool::{

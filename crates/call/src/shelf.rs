@@ -18,6 +18,17 @@ pub struct Shelf {
     pub resources: Vec<Resource>,
     /// With addresses that have places to fill.
     pub templates: Vec<Resource>,
+    /// Addresses that no list has, by what they begin with.
+    pub spaces: Vec<AddressSpace>,
+}
+
+/// All addresses with one beginning, which a tool reads: those of an MCP server of somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressSpace {
+    /// The beginning.
+    pub prefix: String,
+    /// The tool. Its input has the whole address as `uri`.
+    pub tool: String,
 }
 
 /// Where a prompt or a resource comes from.
@@ -42,6 +53,9 @@ pub struct Prompt {
     pub arguments: Vec<PromptArgument>,
     /// Its messages.
     pub source: Source,
+    /// The definition that an MCP server lists, for a prompt of somebody else's server. Clients
+    /// receive it under our name for the prompt.
+    pub definition: Option<Value>,
 }
 
 /// One argument of a prompt.
@@ -72,6 +86,9 @@ pub struct Resource {
     pub mime_type: Option<String>,
     /// Its contents.
     pub source: Source,
+    /// The definition that an MCP server lists, for a resource of somebody else's server. Clients
+    /// receive it under our address for the resource.
+    pub definition: Option<Value>,
 }
 
 /// Something a client may have read has changed.

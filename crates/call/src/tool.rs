@@ -63,6 +63,8 @@ pub struct Tool {
     pub gives_resources: bool,
     /// The reason why a built-in tool is not served over MCP unless a client's scope names it. G-14.
     pub hidden_over_mcp: Option<Unserved>,
+    /// Prompts or resources lead to it, and no list of tools has it.
+    pub is_internal: bool,
     /// It runs what its caller names, so that how a call ends says nothing of the tool: no breaker
     /// counts it. G-7.
     pub runs_callers_code: bool,
@@ -114,6 +116,7 @@ impl Tool {
             gives_content: false,
             gives_resources: false,
             hidden_over_mcp: None,
+            is_internal: false,
             runs_callers_code: false,
             declared: None,
             tasks: Tasks::default(),

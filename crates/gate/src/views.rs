@@ -72,7 +72,7 @@ impl Gate {
         let mut entries: Vec<_> = setup
             .catalog
             .entries()
-            .filter(|entry| !entry.tool.runner.is_hidden())
+            .filter(|entry| !entry.tool.is_internal && !entry.tool.runner.is_hidden())
             .filter(|entry| scope.is_none_or(|scope| scope.allows(&entry.tool)))
             .filter(|entry| setup.policy.decide(caller, &entry.tool).is_ok())
             .cloned()

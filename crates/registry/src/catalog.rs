@@ -117,6 +117,7 @@ impl Workshop<'_> {
                 icons: config.icons,
             },
             hidden_over_mcp: None,
+            is_internal: false,
             gives_content: config.gives_content,
             gives_resources: matches!(config.runner, Some(RunnerConfig::Executor(_))),
             tasks: config.tasks.into(),

@@ -23,6 +23,10 @@ const VERSION: u32 = 1;
 /// Most definitions of one server.
 const DEFINITIONS_MAX: usize = 4_000;
 
+/// Most resources of one server, and most templates. A server may list more: they can be read, and no
+/// list shows them.
+pub const RESOURCES_MAX: usize = 500;
+
 const HEAD: &str = "\
 # What the MCP servers of callgate.toml were when they were trusted: packages and definitions.
 # Written by callgate. Commit it; a change of it counts after `callgate trust`.
@@ -60,6 +64,12 @@ pub struct LockedServer {
     /// Its prompts.
     #[serde(default, rename = "prompt", skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<LockedDefinition>,
+    /// Its resources, for lists only: what differs later is no change.
+    #[serde(default, rename = "resource", skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<LockedResource>,
+    /// Its templates of resources, likewise.
+    #[serde(default, rename = "template", skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<LockedResource>,
 }
 
 /// An installed package.
@@ -96,6 +106,17 @@ pub struct LockedDefinition {
     pub name: String,
     /// The digest of the definition in canonical form.
     pub digest: String,
+    /// The definition as it was listed.
+    #[serde(with = "as_text")]
+    pub definition: Value,
+}
+
+/// The definition of a resource, or of a template of resources.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockedResource {
+    /// Its address at the server; a template's has places in braces.
+    pub uri: String,
     /// The definition as it was listed.
     #[serde(with = "as_text")]
     pub definition: Value,
@@ -198,6 +219,9 @@ impl LockedServers {
         for list in [&mut server.tools, &mut server.prompts] {
             list.sort_by(|a, b| a.name.cmp(&b.name));
         }
+        for list in [&mut server.resources, &mut server.templates] {
+            list.sort_by(|a, b| a.uri.cmp(&b.uri));
+        }
         self.0.insert(server.name.clone(), server);
     }
 
@@ -215,7 +239,8 @@ impl LockedServers {
 impl LockedServer {
     fn check(&self) -> Result<(), LockError> {
         let all = || self.tools.iter().chain(&self.prompts);
-        if all().count() > DEFINITIONS_MAX {
+        let resources = self.resources.len().max(self.templates.len());
+        if all().count() > DEFINITIONS_MAX || resources > RESOURCES_MAX {
             return Err(LockError::TooMany {
                 server: self.name.clone(),
             });
@@ -240,6 +265,18 @@ impl LockedDefinition {
             digest,
             definition,
         })
+    }
+}
+
+impl LockedResource {
+    /// The entry of a resource (`uri`) or a template (`uriTemplate`) as a server lists it; none for
+    /// one without an address.
+    pub fn of(definition: Value) -> Option<Self> {
+        let uri = definition
+            .get("uri")
+            .or_else(|| definition.get("uriTemplate"));
+        let uri = uri?.as_str()?.to_owned();
+        Some(Self { uri, definition })
     }
 }
 
@@ -292,6 +329,11 @@ mod tests {
         lock.put(LockedServer {
             name: "files".to_owned(),
             instructions: Some("Use it.".to_owned()),
+            resources: vec![
+                LockedResource::of(json!({ "uri": "file:///b", "name": "b" })).unwrap(),
+                LockedResource::of(json!({ "uri": "file:///a", "name": "a" })).unwrap(),
+            ],
+            templates: vec![LockedResource::of(json!({ "uriTemplate": "file:///{x}" })).unwrap()],
             ..LockedServer::default()
         });
         lock
@@ -312,6 +354,23 @@ mod tests {
             .map(|tool| &*tool.name)
             .collect();
         assert_eq!(tools, ["a", "b"]);
+    }
+
+    #[test]
+    fn resources_are_bounded() {
+        let with = |count: usize| {
+            let resource = |n| LockedResource::of(json!({ "uri": format!("a:{n}") })).unwrap();
+            let mut lock = LockedServers::default();
+            lock.put(LockedServer {
+                name: "s".to_owned(),
+                resources: (0..count).map(resource).collect(),
+                ..LockedServer::default()
+            });
+            LockedServers::parse(&lock.text())
+        };
+        assert!(with(RESOURCES_MAX).is_ok());
+        let refused = with(RESOURCES_MAX + 1);
+        assert!(matches!(refused, Err(LockError::TooMany { .. })));
     }
 
     #[test]

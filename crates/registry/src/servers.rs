@@ -1,4 +1,5 @@
-//! The MCP servers of a configuration: `[[server]]` and its entry in `callgate.lock` become tools.
+//! The MCP servers of a configuration: `[[server]]` and its entry in `callgate.lock` become tools,
+//! prompts and resources.
 //!
 //! A server that cannot be offered costs no other: its problem is a line for people, and everything
 //! else is served. Nothing is started here; the lists of tools are those of the lock.
@@ -8,16 +9,17 @@ pub mod edit;
 mod needs;
 pub mod review;
 mod running;
+pub mod shelf;
 pub mod tools;
 pub mod variables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use callgate_call::{Needs, Secrets, Tool};
+use callgate_call::{Needs, Prompt, Secrets, Shelf, Tool};
 use callgate_gate::Catalog;
 use callgate_runners::{Pins, Share, Upstream, UpstreamSettings};
 use callgate_sandbox::{Homes, scrubbed_env};
@@ -31,6 +33,8 @@ use crate::setup::Parts;
 use crate::workspace::CONFIG_FILE;
 
 pub use running::RunningServers;
+use shelf::ServerResources;
+use tools::OfferedServer;
 pub use tools::ServerToolError;
 use variables::{VariableError, Variables};
 
@@ -122,6 +126,8 @@ pub struct Offered {
     pub problems: Vec<ServerProblem>,
     /// Values that must not be recorded.
     pub secret_values: Vec<String>,
+    /// Their prompts and resources.
+    pub shelf: Shelf,
 }
 
 /// Adds the tools of a configuration's servers to a catalog.
@@ -143,11 +149,19 @@ pub fn offer(
             true => offer_one(parts, config, ground, (server, &lock), &mut offered),
             false => Err(ServerError::Twice),
         };
-        let added = made.and_then(|tools| add_all(catalog, tools));
-        if let Err(error) = added {
-            let server = server.name.clone();
-            offered.problems.push(ServerProblem { server, error });
-        }
+        let added = made.and_then(|(tools, shelved)| {
+            add_all(catalog, tools)?;
+            Ok(shelved)
+        });
+        let refused = match added {
+            Ok(shelved) => add_shelved(catalog, shelved, &mut offered.shelf),
+            Err(error) => vec![error],
+        };
+        let problem = |error| ServerProblem {
+            server: server.name.clone(),
+            error,
+        };
+        offered.problems.extend(refused.into_iter().map(problem));
     }
     Ok(offered)
 }
@@ -166,19 +180,94 @@ fn add_all(catalog: &mut Catalog, tools: Vec<Tool>) -> Result<(), ServerError> {
     Ok(())
 }
 
+/// What a server has beside its tools.
+struct Shelved {
+    prompts: Vec<(Tool, Prompt)>,
+    resources: Option<ServerResources>,
+}
+
+/// Adds what a server has beside its tools, but for what has a name or an address that is taken.
+fn add_shelved(catalog: &mut Catalog, shelved: Shelved, shelf: &mut Shelf) -> Vec<ServerError> {
+    let mut refused = Vec::new();
+    if let Some(resources) = shelved.resources {
+        let name = resources.tool.name.clone();
+        match catalog.add_foreign(resources.tool) {
+            Err(_) => refused.push(ServerToolError::Taken(name).into()),
+            Ok(()) => {
+                shelf.spaces.push(resources.space);
+                for (all, own) in [
+                    (&mut shelf.resources, resources.resources),
+                    (&mut shelf.templates, resources.templates),
+                ] {
+                    let known: HashSet<String> = all.iter().map(|one| one.uri.clone()).collect();
+                    let (taken, free): (Vec<_>, Vec<_>) =
+                        own.into_iter().partition(|one| known.contains(&one.uri));
+                    all.extend(free);
+                    let taken = taken.into_iter().map(|one| one.uri);
+                    refused.extend(taken.map(|uri| ServerToolError::AddressTaken(uri).into()));
+                }
+            }
+        }
+    }
+    for (tool, prompt) in shelved.prompts {
+        let is_taken = shelf.prompts.iter().any(|other| other.name == prompt.name);
+        match is_taken || catalog.add_foreign(tool).is_err() {
+            true => refused.push(ServerToolError::PromptTaken(prompt.name).into()),
+            false => shelf.prompts.push(prompt),
+        }
+    }
+    refused
+}
+
+/// Puts the prompts and resources of servers beside those of the configuration. Where both have a
+/// name, or an address, the configuration's counts.
+pub fn put_beside(shelf: &mut Shelf, servers: Shelf) -> Vec<String> {
+    let mut problems = Vec::new();
+    for prompt in servers.prompts {
+        match shelf.prompts.iter().any(|other| other.name == prompt.name) {
+            true => problems.push(format!(
+                "prompt `{}` of a server: the configuration has one of this name",
+                prompt.name
+            )),
+            false => shelf.prompts.push(prompt),
+        }
+    }
+    for (all, theirs) in [
+        (&mut shelf.resources, servers.resources),
+        (&mut shelf.templates, servers.templates),
+    ] {
+        let known: HashSet<String> = all.iter().map(|one| one.uri.clone()).collect();
+        let free = theirs.into_iter().filter(|one| !known.contains(&one.uri));
+        all.extend(free);
+    }
+    shelf.spaces.extend(servers.spaces);
+    problems
+}
+
 fn offer_one(
     parts: &Parts,
     config: &Config,
     ground: &Ground,
     (server, lock): (&ServerConfig, &LockedServers),
     offered: &mut Offered,
-) -> Result<Vec<Tool>, ServerError> {
+) -> Result<(Vec<Tool>, Shelved), ServerError> {
     check(server, config)?;
     let locked = lock.get(&server.name);
     let locked = locked.ok_or_else(|| ServerError::NotListed(server.name.clone()))?;
     let (settings, needs) = settings(parts, config, ground, (server, Some(locked)), offered)?;
     let upstream = parts.servers.get(&parts.spawner, settings, &needs, locked);
-    tools::tools(config, (server, locked), &upstream, &needs)
+    let offered = OfferedServer {
+        config,
+        server,
+        locked,
+        upstream: &upstream,
+        needs: &needs,
+    };
+    let shelved = Shelved {
+        prompts: offered.prompts()?,
+        resources: offered.resources()?,
+    };
+    Ok((offered.tools()?, shelved))
 }
 
 fn check(server: &ServerConfig, config: &Config) -> Result<(), ServerError> {
@@ -353,7 +442,8 @@ fn put_first_in_path(env: &mut [(OsString, OsString)], folder: &Path, package: &
 /// The pins of a server's entry in the lock.
 fn pins_of(locked: &LockedServer) -> Pins {
     let tools = locked.tools.iter().map(|tool| &tool.definition);
-    Pins::new(tools, locked.instructions.as_deref())
+    let prompts = locked.prompts.iter().map(|prompt| &prompt.definition);
+    Pins::new(tools, locked.instructions.as_deref()).with_prompts(prompts)
 }
 
 /// The folder of a server's package, which must be the one that is configured.

@@ -243,9 +243,11 @@ impl Parts {
         }
         let offered = servers::offer(self, &config, &ground, &mut catalog)?;
         let secrets = secrets.with(offered.secret_values);
-        let shelf = shelf::shelf(&mut config, &catalog)?;
+        let mut shelf = shelf::shelf(&mut config, &catalog)?;
+        let mut problems: Vec<_> = offered.problems.iter().map(ServerProblem::words).collect();
+        problems.extend(servers::put_beside(&mut shelf, offered.shelf));
         Ok(Setup {
-            problems: offered.problems.iter().map(ServerProblem::words).collect(),
+            problems,
             catalog,
             entries,
             policy,

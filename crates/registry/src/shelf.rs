@@ -105,6 +105,7 @@ fn artifacts(catalog: &Catalog) -> Option<Resource> {
         },
         mime_type: None,
         source: Source::Tool(tool),
+        definition: None,
     })
 }
 
@@ -122,6 +123,7 @@ fn runs(catalog: &Catalog) -> Option<Resource> {
         },
         mime_type: Some("application/json".to_owned()),
         source: Source::Tool(tool),
+        definition: None,
     })
 }
 
@@ -154,6 +156,7 @@ fn prompt(config: PromptConfig, catalog: &Catalog) -> Result<Prompt, ItemError> 
         },
         arguments: arguments.collect(),
         source,
+        definition: None,
     })
 }
 
@@ -188,6 +191,7 @@ fn resource(config: ResourceConfig, catalog: &Catalog) -> Result<Resource, ItemE
         },
         mime_type: config.mime_type,
         source,
+        definition: None,
     })
 }
 

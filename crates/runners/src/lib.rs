@@ -44,6 +44,6 @@ pub use python::{PythonSettings, interpreter, python_plan};
 pub use service::{BearerSecret, HandshakeWhen, ServiceRunner, ServiceSettings};
 pub use upstream::{
     DefinitionPin, HOME_PLACEHOLDER, Listing, PINNED_MEMBERS, Pins, ProcessStatus, RestartRules,
-    Share, Upstream, UpstreamRunner, UpstreamSettings, UpstreamState, UpstreamStatus,
-    pinned_digest,
+    Share, Upstream, UpstreamPromptRunner, UpstreamResourceRunner, UpstreamRunner,
+    UpstreamSettings, UpstreamState, UpstreamStatus, pinned_digest, upstream_address,
 };

@@ -2,7 +2,7 @@
 //! started on demand, kept between calls, and called as tools.
 //!
 //! [`Upstream`] is one configured server with its processes: one for each share key and each set of
-//! needs. [`UpstreamRunner`] is one of its tools. A process is ready only once it was greeted, has
+//! needs. [`UpstreamRunner`] is one of its tools, [`UpstreamPromptRunner`] one of its prompts. A process is ready only once it was greeted, has
 //! listed its tools, and these were compared with the [`Pins`]. Calls are multiplexed over a
 //! process by ids of our own; a request that was written is never written again, unless its tool
 //! is idempotent.
@@ -25,6 +25,7 @@ mod pins;
 mod process;
 mod rates;
 mod settings;
+mod shelf;
 mod status;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,10 +47,12 @@ use journal::Journal;
 use link::{Attempt, Link, Phase, Request};
 use listing::ListKind;
 pub use listing::Listing;
+use pins::Pinned;
 pub use pins::{DefinitionPin, PINNED_MEMBERS, Pins, pinned_digest};
 use process::{Process, drive, leave};
 use settings::ShareKey;
 pub use settings::{HOME_PLACEHOLDER, RestartRules, Share, UpstreamSettings};
+pub use shelf::{UpstreamPromptRunner, UpstreamResourceRunner, upstream_address};
 pub use status::{ProcessStatus, UpstreamState, UpstreamStatus};
 
 /// How much longer than a start may take a call waits for one: the driver says why it failed.
@@ -236,15 +239,16 @@ impl Upstream {
     }
 
     /// Sends a request of any method to the process that serves the calls of `job`: `prompts/get`,
-    /// `resources/read` and their like. What they name is not compared with pins. The tool of `job`
-    /// says whether a lost request may be sent again.
+    /// `resources/read` and their like. Of the pins only the server's instructions are compared.
+    /// The tool of `job` says whether a lost request may be sent again.
     pub async fn request(
         &self,
         method: &str,
         params: &Value,
         job: Job<'_>,
     ) -> Result<Value, Fault> {
-        self.ask(Request::Method(method, params), job).await
+        let request = Request::Method(method, params, Pinned::Server);
+        self.ask(request, job).await
     }
 
     async fn call(&self, tool: &str, job: Job<'_>) -> Result<Output, Fault> {
@@ -542,7 +546,7 @@ impl Runner for UpstreamRunner {
     }
 
     fn is_hidden(&self) -> bool {
-        self.upstream.refuses(&self.tool)
+        self.upstream.refuses(Pinned::Tool(&self.tool))
     }
 
     fn server(&self) -> Option<&dyn ServerControl> {
@@ -551,13 +555,13 @@ impl Runner for UpstreamRunner {
 }
 
 impl Upstream {
-    /// Returns whether a call of this tool would be refused because a running process lists
+    /// Returns whether a request for `subject` would be refused because a running process lists
     /// something else than what is pinned.
-    fn refuses(&self, tool: &str) -> bool {
+    fn refuses(&self, subject: Pinned<'_>) -> bool {
         let pins = self.pins();
         let state = self.state();
         let mut ready = state.slots.iter().filter(|slot| slot.link.is_ready());
-        ready.any(|slot| pins.refuses(tool, &slot.link.listed()))
+        ready.any(|slot| pins.refuses(subject, &slot.link.listed()))
     }
 
     /// What the server is doing.

@@ -385,6 +385,7 @@ fn shelf() -> Shelf {
         face: Face::default(),
         mime_type: Some(mime_type.to_owned()),
         source: Source::Fixed(contents),
+        definition: None,
     };
     let template_data = r#"{"id":"{id}","templateTest":true,"data":"Data for ID: {id}"}"#;
     Shelf {
@@ -415,6 +416,7 @@ fn shelf() -> Shelf {
             json!({ "text": template_data }),
         )],
         prompts: prompts(),
+        ..Shelf::default()
     }
 }
 
@@ -431,6 +433,7 @@ fn prompts() -> Vec<Prompt> {
         face: Face::default(),
         arguments,
         source,
+        definition: None,
     };
     let says = |block: Value| json!({ "role": "user", "content": block });
     let words = |words: &str| json!({ "type": "text", "text": words });

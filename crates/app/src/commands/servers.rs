@@ -282,6 +282,7 @@ fn show_one(environment: &Environment, place: &Place, name: &str) -> Done {
     }
     let tools = setup.catalog.tools();
     let tools = tools.filter(|tool| tool.of_server.as_ref().is_some_and(|of| of.server == name));
+    let tools = tools.filter(|tool| !tool.is_internal);
     let rows: Vec<Vec<String>> = tools
         .map(|tool| {
             let first = tool.description.lines().next().unwrap_or_default();

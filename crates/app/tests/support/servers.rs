@@ -6,7 +6,8 @@ use super::Folder;
 use super::drive::{cli, python};
 use super::workspace::folder_of;
 
-/// Speaks MCP on standard input and output. Its tools are in `tools.json`, its instructions in
+/// Speaks MCP on standard input and output. Its tools are in `tools.json`, its prompts in
+/// `prompts.json`, its resources and templates in `resources.json`, its instructions in
 /// `instructions.txt`. A call of `note` leaves a line in `effects.log`; `die` ends it in the middle
 /// of the call.
 pub const SERVER: &str = r#"
@@ -24,13 +25,30 @@ for line in sys.stdin:
     message = json.loads(line)
     method, id, params = message.get("method"), message.get("id"), message.get("params") or {}
     if method == "initialize":
-        result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+        capabilities = {"tools": {}}
+        if file("prompts.json"):
+            capabilities["prompts"] = {}
+        if file("resources.json"):
+            capabilities["resources"] = {}
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities,
                   "serverInfo": {"name": "small", "version": "1.0"}}
         if file("instructions.txt"):
             result["instructions"] = file("instructions.txt")
         answer(id, result)
     elif method == "tools/list":
         answer(id, {"tools": json.loads(file("tools.json"))})
+    elif method == "prompts/list":
+        answer(id, {"prompts": json.loads(file("prompts.json"))})
+    elif method == "resources/list":
+        answer(id, {"resources": json.loads(file("resources.json"))[0]})
+    elif method == "resources/templates/list":
+        answer(id, {"resourceTemplates": json.loads(file("resources.json"))[1]})
+    elif method == "resources/read" and params["uri"] != "memo://none":
+        answer(id, {"contents": [{"uri": params["uri"], "text": "at " + params["uri"]}]})
+    elif method == "prompts/get":
+        text = "Greet " + params["arguments"]["who"] + " (" + params["name"] + ")"
+        answer(id, {"description": "A greeting", "messages": [
+            {"role": "user", "content": {"type": "text", "text": text}}]})
     elif method == "tools/call":
         name, given = params["name"], params.get("arguments") or {}
         if name in ("note", "die"):
@@ -75,6 +93,17 @@ pub fn tools() -> Vec<Value> {
         .to_vec()
 }
 
+/// A prompt with one argument.
+pub fn prompt(name: &str) -> Value {
+    json!({
+        "name": name,
+        "title": format!("Title of {name}"),
+        "description": "Greets somebody.",
+        "arguments": [{ "name": "who", "description": "Somebody.", "required": true }],
+        "_meta": { "vendor/p": 1 },
+    })
+}
+
 /// The table of a server `small`, with `more` of its fields.
 pub fn table(more: &str) -> String {
     let python = python();
@@ -99,6 +128,11 @@ pub fn pinned(more: &str) -> Folder {
     cli(&folder, &["trust"]).good();
     cli(&folder, &["servers", "trust", "--yes"]).good();
     folder
+}
+
+/// Changes the prompts of the server from its next start on.
+pub fn write_prompts(folder: &Folder, prompts: &[Value]) {
+    folder.write("prompts.json", &Value::from(prompts.to_vec()).to_string());
 }
 
 /// Changes what the server lists from its next start on.

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use callgate_call::{CallId, Fault, Outcome, Prompt, Resource, Sink, Source};
+use callgate_call::{
+    AddressSpace, CallId, Face, Fault, Outcome, Prompt, Resource, Sink, Source, Tool,
+};
 use callgate_gate::{Gate, content};
 use callgate_wires::jsonrpc::{INVALID_PARAMS, RpcError};
 use callgate_wires::mcp::{
@@ -34,7 +36,7 @@ impl Server {
         let all = catalog
             .iter()
             .flat_map(|catalog| &catalog.shelf().resources);
-        let known = all.filter(|resource| self.may_know(request, &resource.source));
+        let known = all.filter(|resource| self.is_listed(request, &resource.source));
         let page = self.page(request, "resources", known)?;
         Ok(Given::of(&ListResourcesResult {
             meta: None,
@@ -52,7 +54,7 @@ impl Server {
         let all = catalog
             .iter()
             .flat_map(|catalog| &catalog.shelf().templates);
-        let known = all.filter(|template| self.may_know(request, &template.source));
+        let known = all.filter(|template| self.is_listed(request, &template.source));
         let shown = known
             .map(shown_template)
             .chain(catalog.iter().map(|_| call_template()));
@@ -96,9 +98,11 @@ impl Server {
             let catalog = gate.catalog();
             let shelf = catalog.shelf();
             let fixed = shelf.resources.iter().find(|resource| resource.uri == uri);
-            match fixed {
-                Some(resource) => Some((resource.clone(), Map::new())),
-                None => shelf.templates.iter().find_map(|template| {
+            let space = || shelf.spaces.iter().find(|one| uri.starts_with(&one.prefix));
+            match (fixed, space()) {
+                (Some(resource), _) => Some((resource.clone(), Map::new())),
+                (None, Some(space)) => Some((unlisted(uri, space), Map::new())),
+                (None, None) => shelf.templates.iter().find_map(|template| {
                     fill(&template.uri, uri).map(|values| (template.clone(), values))
                 }),
             }
@@ -161,7 +165,7 @@ impl Server {
     pub(super) fn list_prompts(&self, request: &Request) -> Result<Given, Refusal> {
         let catalog = self.gate().map(|gate| gate.catalog());
         let all = catalog.iter().flat_map(|catalog| &catalog.shelf().prompts);
-        let known = all.filter(|prompt| self.may_know(request, &prompt.source));
+        let known = all.filter(|prompt| self.is_listed(request, &prompt.source));
         let page = self.page(request, "prompts", known)?;
         Ok(Given::of(&ListPromptsResult {
             meta: None,
@@ -193,8 +197,8 @@ impl Server {
                 return Err(Refusal::invalid(&words));
             }
         }
-        let messages = match &prompt.source {
-            Source::Fixed(messages) => placed(messages, &arguments),
+        let (messages, description) = match &prompt.source {
+            Source::Fixed(messages) => (placed(messages, &arguments), None),
             Source::Tool(tool) => match self.ask_tool(request, tool, arguments).await? {
                 Asked::Value(given) => messages_of(given),
                 Asked::Question(asked) => return Ok(asked),
@@ -204,7 +208,7 @@ impl Server {
         content::check_messages(&messages).map_err(|fault| refusal_of(&fault))?;
         Ok(Given::of(&GetPromptResult {
             meta: None,
-            description: Some(prompt.description),
+            description: description.or(Some(prompt.description)),
             messages: items_of(messages),
             result_type: request.era.complete(),
             extra: Extra::new(),
@@ -223,12 +227,22 @@ impl Server {
 
     /// What a tool gives is there for those only who may know of the tool.
     fn may_know(&self, request: &Request, source: &Source) -> bool {
+        self.known(request, source, |_| true)
+    }
+
+    /// Returns whether a list shows what comes from this source: its tool is known to the caller,
+    /// and not refused for now.
+    fn is_listed(&self, request: &Request, source: &Source) -> bool {
+        self.known(request, source, |tool| !tool.runner.is_hidden())
+    }
+
+    fn known(&self, request: &Request, source: &Source, fits: fn(&Tool) -> bool) -> bool {
         let (Source::Tool(tool), Some(gate)) = (source, self.gate()) else {
             return true;
         };
         let peer = &request.peer;
         gate.visible(tool, &peer.caller, peer.scope.as_deref())
-            .is_ok()
+            .is_ok_and(|entry| fits(&entry.tool))
     }
 
     pub(super) fn complete(&self, request: &Request) -> Result<Given, Refusal> {
@@ -336,7 +350,27 @@ fn resource_read<C: Serialize>(request: &Request, contents: Vec<C>) -> Given {
     })
 }
 
+/// A resource that is in no list. Whether it is there is the tool's to say.
+fn unlisted(uri: &str, space: &AddressSpace) -> Resource {
+    Resource {
+        uri: uri.to_owned(),
+        name: String::new(),
+        description: String::new(),
+        face: Face::default(),
+        mime_type: None,
+        source: Source::Tool(space.tool.clone()),
+        definition: None,
+    }
+}
+
 fn shown_resource(resource: &Resource) -> ResourceDefinition {
+    let passed = resource.definition.as_ref().map(wire::read);
+    if let Some(Ok(passed)) = passed {
+        return ResourceDefinition {
+            uri: resource.uri.clone(),
+            ..passed
+        };
+    }
     ResourceDefinition {
         description: Some(resource.description.clone()),
         icons: resource.face.icons.iter().map(RawJson::of).collect(),
@@ -349,6 +383,13 @@ fn shown_resource(resource: &Resource) -> ResourceDefinition {
 }
 
 fn shown_template(template: &Resource) -> ResourceTemplate {
+    let passed = template.definition.as_ref().map(wire::read);
+    if let Some(Ok(passed)) = passed {
+        return ResourceTemplate {
+            uri_template: template.uri.clone(),
+            ..passed
+        };
+    }
     ResourceTemplate {
         description: Some(template.description.clone()),
         icons: template.face.icons.iter().map(RawJson::of).collect(),
@@ -374,6 +415,13 @@ fn call_template() -> ResourceTemplate {
 }
 
 fn shown_prompt(prompt: &Prompt) -> PromptDefinition {
+    let passed = prompt.definition.as_ref().map(wire::read);
+    if let Some(Ok(passed)) = passed {
+        return PromptDefinition {
+            name: prompt.name.clone(),
+            ..passed
+        };
+    }
     let argument = |argument: &callgate_call::PromptArgument| PromptArgument {
         description: Some(argument.description.clone()),
         name: argument.name.clone(),
@@ -394,12 +442,13 @@ fn shown_prompt(prompt: &Prompt) -> PromptDefinition {
 #[derive(Deserialize)]
 struct PromptOutput {
     messages: Value,
+    description: Option<String>,
 }
 
-fn messages_of(output: Value) -> Value {
+fn messages_of(output: Value) -> (Value, Option<String>) {
     match wire::read::<PromptOutput>(&output) {
-        Ok(given) => given.messages,
-        Err(_) => output,
+        Ok(given) => (given.messages, given.description),
+        Err(_) => (output, None),
     }
 }
 

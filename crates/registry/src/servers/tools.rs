@@ -1,10 +1,10 @@
-//! The tools of a server, made of its entry in the lock.
+//! The tools of a server, made of its entry in the lock. What else it has is in `shelf`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use callgate_call::{
-    Digest, Face, Needs, RateLimit, ServerTool, Tier, Tool, fits, fits_any, is_name,
+    Digest, Face, Needs, RateLimit, Runner, ServerTool, Tier, Tool, fits, fits_any, is_name,
 };
 use callgate_runners::{Upstream, UpstreamRunner};
 use serde_json::{Value, json};
@@ -23,6 +23,12 @@ pub enum ServerToolError {
     /// Something else has its name.
     #[error("its tool `{0}` has a name that another tool has: set `prefix`")]
     Taken(String),
+    /// Another prompt has its name.
+    #[error("its prompt `{0}` has a name that something else has: set `prefix`")]
+    PromptTaken(String),
+    /// Another resource has its address.
+    #[error("its resource `{0}` has an address that a resource of another server has")]
+    AddressTaken(String),
     /// No such tier.
     #[error("tool {pattern:?}: tier {tier} is not a number from 0 to 3")]
     Tier {
@@ -41,44 +47,64 @@ pub enum ServerToolError {
     },
 }
 
-/// The tools that a server offers.
-pub fn tools(
-    config: &Config,
-    (server, locked): (&ServerConfig, &LockedServer),
-    upstream: &Arc<Upstream>,
-    needs: &Arc<Needs>,
-) -> Result<Vec<Tool>, ServerError> {
-    let offered = locked
-        .tools
-        .iter()
-        .filter(|tool| is_offered(server, &tool.name));
-    let clients = config
-        .clients
-        .iter()
-        .filter(|client| client.servers.contains(&server.name));
-    let clients: Vec<_> = clients.collect();
-    let make = |locked: &LockedDefinition| {
-        let words = OwnersWords::of(server, &locked.name)?;
-        let name = full_name(server, &locked.name);
-        let sees = |allow: &[String], deny: &[String]| {
-            fits_any(allow, &[&name, &locked.name])
-                && (deny.is_empty() || !fits_any(deny, &[&name, &locked.name]))
+/// A server with all that its tools are made of.
+#[derive(Clone, Copy)]
+pub struct OfferedServer<'a> {
+    /// The whole configuration.
+    pub config: &'a Config,
+    /// Its table.
+    pub server: &'a ServerConfig,
+    /// Its entry in the lock.
+    pub locked: &'a LockedServer,
+    /// Its processes.
+    pub upstream: &'a Arc<Upstream>,
+    /// The needs of its processes.
+    pub needs: &'a Arc<Needs>,
+}
+
+impl OfferedServer<'_> {
+    /// The tools that the server offers.
+    pub fn tools(self) -> Result<Vec<Tool>, ServerError> {
+        let tools = self.locked.tools.iter();
+        let offered = tools.filter(|tool| is_offered(self.server, &tool.name));
+        let make = |locked: &LockedDefinition| {
+            let runner = UpstreamRunner::new(Arc::clone(self.upstream), &locked.name);
+            self.tool(["", &locked.name], &locked.definition, Arc::new(runner))
         };
-        let seen_by = clients
+        offered.map(make).collect()
+    }
+
+    /// A tool for one thing that the server has. The owner's rules mean it by `folder` and `name`
+    /// together; the folder is empty for tools.
+    pub(super) fn tool(
+        self,
+        [folder, name]: [&str; 2],
+        definition: &Value,
+        runner: Arc<dyn Runner>,
+    ) -> Result<Tool, ServerError> {
+        let Self { config, server, .. } = self;
+        let local = format!("{folder}{name}");
+        let words = OwnersWords::of(server, &local)?;
+        let full = full_name(server, [folder, name]);
+        let sees = |allow: &[String], deny: &[String]| {
+            fits_any(allow, &[&full, &local])
+                && (deny.is_empty() || !fits_any(deny, &[&full, &local]))
+        };
+        let clients = config
+            .clients
             .iter()
-            .filter(|client| sees(&client.allow, &client.deny));
-        let clients = seen_by.map(|client| client.name.clone()).collect();
+            .filter(|client| client.servers.contains(&server.name))
+            .filter(|client| sees(&client.allow, &client.deny))
+            .map(|client| client.name.clone());
         let origin = ServerTool {
             server: server.name.clone(),
-            name: locked.name.clone(),
-            definition: locked.definition.clone(),
-            clients,
+            clients: clients.collect(),
+            name: local,
+            definition: definition.clone(),
         };
-        let runner = UpstreamRunner::new(Arc::clone(upstream), &locked.name);
-        let tool = Tool::new(&name, Arc::new(runner));
-        Ok(described(tool, server, origin, words, needs))
-    };
-    offered.map(make).collect()
+        let tool = Tool::new(&full, runner);
+        Ok(described(tool, server, origin, words, self.needs))
+    }
 }
 
 /// A tool with all that the server and its owner say of it.
@@ -137,14 +163,15 @@ pub fn is_offered(server: &ServerConfig, tool: &str) -> bool {
     fits_any(&server.tools.allow, &[tool]) && !server.tools.deny.iter().any(denied)
 }
 
-/// Our name for a tool of a server. Where characters have to be replaced or the name to be cut, it
+/// Our name for a tool of a server, or for a tool that stands for something else of it, which has a
+/// `folder` in front of its name. Where characters have to be replaced or the name to be cut, it
 /// ends in a piece of the digest of the tool's own name, so that no other tool of the server has
 /// it, and it stays when others come and go. U-4.
-fn full_name(server: &ServerConfig, tool: &str) -> String {
+pub(super) fn full_name(server: &ServerConfig, [folder, tool]: [&str; 2]) -> String {
     const DIGEST_DIGITS: usize = 8;
     let prefix = server.prefix.as_deref().unwrap_or(&server.name);
     let joint = if prefix.is_empty() { "" } else { "/" };
-    let plain = format!("{prefix}{joint}{tool}");
+    let plain = format!("{prefix}{joint}{folder}{tool}");
     if is_name(&plain) && !tool.contains('/') {
         return plain;
     }
@@ -154,7 +181,7 @@ fn full_name(server: &ServerConfig, tool: &str) -> String {
         .map(|c| if is_known(c) { c } else { '_' })
         .collect();
     let digest = Digest::of_bytes(tool.as_bytes()).to_hex();
-    let name = format!("{prefix}{joint}{tool_text}");
+    let name = format!("{prefix}{joint}{folder}{tool_text}");
     // All of it is ASCII.
     let kept = &name[..name.len().min(NAME_BYTES_MAX - DIGEST_DIGITS - 1)];
     format!("{kept}_{}", &digest[..DIGEST_DIGITS])
@@ -216,6 +243,7 @@ mod tests {
     /// U-3, U-4.
     #[test]
     fn names_carry_the_server() {
+        let full_name = |server: &ServerConfig, tool: &str| full_name(server, ["", tool]);
         let plain = server("");
         assert_eq!(full_name(&plain, "create_issue"), "s/create_issue");
         let odd = full_name(&plain, "a b:c");

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::Parts;
 use super::end::EndCause;
 use super::link::{Addressee, Link, Report};
+use super::listing::ListKind;
 use super::rates::{EventBudget, StrayCount};
 use crate::answer::clipped;
 
@@ -35,7 +36,8 @@ pub(super) struct Conversation {
     /// The request of the driver's own that has no answer yet.
     asked: Option<u64>,
     own_answer: Option<OwnAnswer>,
-    is_list_changed: bool,
+    /// Lists that the server said changed, each once.
+    changed: Vec<ListKind>,
     /// Bytes of lines that were no answers, since the last look.
     pub idle_bytes: u64,
 }
@@ -49,7 +51,7 @@ impl Conversation {
             strays: StrayCount::default(),
             asked: None,
             own_answer: None,
-            is_list_changed: false,
+            changed: Vec::new(),
             idle_bytes: 0,
         }
     }
@@ -67,9 +69,9 @@ impl Conversation {
         self.own_answer.take()
     }
 
-    /// Returns whether the server said that its list of tools changed, once.
-    pub fn take_list_changed(&mut self) -> bool {
-        std::mem::take(&mut self.is_list_changed)
+    /// The lists that the server said changed since the last look.
+    pub fn take_changed(&mut self) -> Vec<ListKind> {
+        std::mem::take(&mut self.changed)
     }
 
     /// Takes one line.
@@ -166,17 +168,22 @@ impl Conversation {
 
     /// U-10, U-11: bounded, whatever the server sends.
     fn notified(&mut self, method: &str, params: Option<&str>) {
-        if method == "notifications/tools/list_changed" {
-            self.is_list_changed = true;
+        let changed = match method {
+            "notifications/tools/list_changed" => Some(ListKind::Tools),
+            "notifications/prompts/list_changed" => Some(ListKind::Prompts),
+            _ => None,
+        };
+        if let Some(kind) = changed {
+            if !self.changed.contains(&kind) {
+                self.changed.push(kind);
+            }
             return;
         }
         let report = match method {
             "notifications/progress" if self.budget.takes(Instant::now()) => progress_of(params),
             "notifications/message" if self.budget.takes(Instant::now()) => log_of(params),
             // Lists that calls do not depend on.
-            "notifications/prompts/list_changed"
-            | "notifications/resources/list_changed"
-            | "notifications/resources/updated" => return,
+            "notifications/resources/list_changed" | "notifications/resources/updated" => return,
             _ => None,
         };
         let is_passed = report.is_some_and(|(id, report)| self.link.report(id, report));

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::end::ProcessEnd;
 use super::outbox::{NotTaken, Outbox};
-use super::pins::{ListedTools, Pins};
+use super::pins::{Listed, Pinned, Pins};
 use crate::answer::{bad, clipped, too_large};
 use crate::egress::SharedOutlet;
 use crate::hints;
@@ -62,7 +62,7 @@ struct LinkState {
     calls: HashMap<u64, Pending>,
     /// In the order in which they were given up.
     given_up: VecDeque<u64>,
-    listed: Arc<ListedTools>,
+    listed: Arc<Listed>,
     /// It is being stopped: no call is taken any more.
     is_closing: bool,
     has_ended: bool,
@@ -81,8 +81,17 @@ struct Pending {
 pub(super) enum Request<'a> {
     /// A tool of this name, with the input of the call.
     Tool(&'a str),
-    /// A method with these params.
-    Method(&'a str, &'a Value),
+    /// A method with these params, on behalf of what is pinned.
+    Method(&'a str, &'a Value, Pinned<'a>),
+}
+
+impl<'a> Request<'a> {
+    fn subject(self) -> Pinned<'a> {
+        match self {
+            Self::Tool(tool) => Pinned::Tool(tool),
+            Self::Method(_, _, subject) => subject,
+        }
+    }
 }
 
 /// How an attempt at a call went.
@@ -137,18 +146,18 @@ impl Link {
     }
 
     /// The process is ready for calls.
-    pub fn set_ready(&self, listed: ListedTools) {
+    pub fn set_ready(&self, listed: Listed) {
         self.set_listed(listed);
         self.state().last_used = Instant::now();
         self.is_ready.store(true, Ordering::Release);
         self.phase.send_replace(Phase::Ready);
     }
 
-    pub fn set_listed(&self, listed: ListedTools) {
+    pub fn set_listed(&self, listed: Listed) {
         self.state().listed = Arc::new(listed);
     }
 
-    pub fn listed(&self) -> Arc<ListedTools> {
+    pub fn listed(&self) -> Arc<Listed> {
         Arc::clone(&self.state().listed)
     }
 
@@ -279,10 +288,9 @@ impl Link {
             Ok(turn) => turn,
             Err(fault) => return Attempt::Done(Err(fault)),
         };
-        if let Request::Tool(tool) = request
-            && let Err(change) = pins.check(tool, &self.listed())
-        {
-            return Attempt::Done(Err(change.fault(server, tool)));
+        let subject = request.subject();
+        if let Err(change) = pins.check(subject, &self.listed()) {
+            return Attempt::Done(Err(change.fault(server, subject)));
         }
         let refused_before = self.outlet.get().map_or(0, SharedOutlet::count);
         let mut flight = match self.take_off(request, job) {
@@ -334,7 +342,7 @@ impl Link {
         let id = state.next_id;
         let sent = state.outbox.send(|out| match request {
             Request::Tool(tool) => write_call(id, tool, arguments, out),
-            Request::Method(method, params) => write_method(id, method, params, out),
+            Request::Method(method, params, _) => write_method(id, method, params, out),
         });
         self.ring(&state);
         let first_byte = sent?;

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use callgate_call::Digest;
 use callgate_wires::json::{DEPTH_MAX, parse_output};
 use callgate_wires::mcp::RawJson;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::pins::{DefinitionPin, ListedTools};
+use super::pins::{DefinitionPin, ListedDefinitions};
 
 /// Definitions of one kind.
 const ITEMS_MAX: usize = 2_000;
@@ -154,28 +153,38 @@ impl Pages {
     }
 }
 
-/// The tools of a list as they are compared with pins. Two different definitions of one name match
-/// no pin: nobody knows which of them the server would carry out.
-pub(super) fn listed_tools(
-    tools: &[RawJson],
-    instructions: Option<Digest>,
-) -> Result<ListedTools, ListError> {
-    let mut listed = ListedTools {
-        instructions,
-        ..ListedTools::default()
-    };
+/// The tools of a list as they are compared with pins.
+pub(super) fn listed_tools(tools: &[RawJson]) -> Result<ListedDefinitions, ListError> {
+    let mut listed = ListedDefinitions::new();
     for raw in tools {
-        let definition = parse_output(raw.get().as_bytes(), DEPTH_MAX)
-            .map_err(|error| ListError::NotStrict(error.to_string()))?;
-        let name = definition.get("name").and_then(Value::as_str);
-        let name = name.ok_or(ListError::NoName)?.to_owned();
-        let pin = DefinitionPin::of(&definition);
-        let known = listed.tools.entry(name).or_insert_with(|| pin.clone());
-        if *known != pin {
-            *known = DefinitionPin::ambiguous();
-        }
+        add_definition(&mut listed, raw)?;
     }
     Ok(listed)
+}
+
+/// The prompts of a list as they are compared with pins. A malformed definition counts as not
+/// listed, so that a prompt cannot keep the tools of its server from being called.
+pub(super) fn listed_prompts(prompts: &[RawJson]) -> ListedDefinitions {
+    let mut listed = ListedDefinitions::new();
+    for raw in prompts {
+        let _ = add_definition(&mut listed, raw);
+    }
+    listed
+}
+
+/// Adds one definition. Two different definitions of one name match no pin: nobody knows which of
+/// them the server would carry out.
+fn add_definition(listed: &mut ListedDefinitions, raw: &RawJson) -> Result<(), ListError> {
+    let definition = parse_output(raw.get().as_bytes(), DEPTH_MAX)
+        .map_err(|error| ListError::NotStrict(error.to_string()))?;
+    let name = definition.get("name").and_then(Value::as_str);
+    let name = name.ok_or(ListError::NoName)?.to_owned();
+    let pin = DefinitionPin::of(&definition);
+    let known = listed.entry(name).or_insert_with(|| pin.clone());
+    if *known != pin {
+        *known = DefinitionPin::ambiguous();
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -227,18 +236,19 @@ mod tests {
         let raw = |text: &str| RawJson::from_text(text.to_owned()).unwrap();
         let (one, two) = (r#"{"name":"a"}"#, r#"{"name":"a","title":"A"}"#);
         let pin = DefinitionPin::of(&json!({ "name": "a" }));
-        let same = listed_tools(&[raw(one), raw(one)], None).unwrap();
-        assert_eq!(same.tools["a"], pin);
-        let other = listed_tools(&[raw(one), raw(two), raw(one)], None).unwrap();
-        assert_ne!(other.tools["a"], pin);
+        let same = listed_tools(&[raw(one), raw(one)]).unwrap();
+        assert_eq!(same["a"], pin);
+        let other = listed_tools(&[raw(one), raw(two), raw(one)]).unwrap();
+        assert_ne!(other["a"], pin);
     }
 
     #[test]
     fn tools_need_strict_definitions() {
         let raw = |text: &str| [RawJson::from_text(text.to_owned()).unwrap()];
-        assert!(listed_tools(&raw(r#"{"name":"a"}"#), None).is_ok());
+        assert!(listed_tools(&raw(r#"{"name":"a"}"#)).is_ok());
         for wrong in [r#"{"name":7}"#, "7", r#"{"name":"a","name":"b"}"#] {
-            assert!(listed_tools(&raw(wrong), None).is_err(), "{wrong}");
+            assert!(listed_tools(&raw(wrong)).is_err(), "{wrong}");
+            assert!(listed_prompts(&raw(wrong)).is_empty(), "{wrong}");
         }
     }
 }

@@ -25,9 +25,9 @@ use tokio::time::{Instant, Sleep};
 use super::conversation::{Conversation, OwnAnswer};
 use super::end::{EndCause, ProcessEnd};
 use super::link::{Errand, Link};
-use super::listing::{ListKind, Pages, listed_tools};
+use super::listing::{ListKind, Pages, listed_prompts, listed_tools};
 use super::outbox::Outbox;
-use super::pins::digest_of;
+use super::pins::{Listed, digest_of};
 use super::settings::ShareKey;
 use super::{Parts, Upstream};
 use crate::egress::SharedOutlet;
@@ -110,7 +110,8 @@ pub(super) struct Process {
     room: Option<pipe::Sender>,
     timer: Pin<Box<Sleep>>,
     ready_since: Option<Instant>,
-    instructions: Option<String>,
+    /// Lists that the server said changed, each once.
+    stale: Vec<ListKind>,
     /// A list that is being fetched anew.
     pages: Option<Pages>,
     listed_at: Instant,
@@ -163,7 +164,7 @@ impl Process {
             room: None,
             timer: Box::pin(tokio::time::sleep(parts.settings.idle_max)),
             ready_since: None,
-            instructions: None,
+            stale: Vec::new(),
             pages: None,
             listed_at: now,
             relist_at: None,
@@ -172,16 +173,18 @@ impl Process {
         })
     }
 
-    /// Greets it and takes its list of tools: then it is ready for calls.
+    /// Greets it and takes its lists of tools and prompts: then it is ready for calls.
     async fn begin(&mut self) -> Result<(), EndCause> {
         let limit = self.parts.settings.start_timeout;
         let listed = tokio::time::timeout(limit, async {
             let greeting = self.greet().await?;
-            let instructions = greeting.instructions().map(str::to_owned);
             let tools = self.list(ListKind::Tools, &greeting).await?;
-            let listed = listed_tools(&tools, digest_of(instructions.as_deref()))?;
-            self.instructions = instructions;
-            Ok(listed)
+            let prompts = self.list(ListKind::Prompts, &greeting).await?;
+            Ok(Listed {
+                tools: listed_tools(&tools)?,
+                prompts: listed_prompts(&prompts),
+                instructions: digest_of(greeting.instructions()),
+            })
         });
         let listed = listed.await.unwrap_or(Err(EndCause::StartTimeout(limit)))?;
         let now = Instant::now();
@@ -270,7 +273,12 @@ impl Process {
         if let Some(answer) = self.talk.take_own_answer() {
             self.relisted(answer)?;
         }
-        if self.talk.take_list_changed() && self.relist_at.is_none() {
+        for kind in self.talk.take_changed() {
+            if !self.stale.contains(&kind) {
+                self.stale.push(kind);
+            }
+        }
+        if !self.stale.is_empty() && self.pages.is_none() && self.relist_at.is_none() {
             self.relist_at = Some((self.listed_at + RELIST_PAUSE).max(Instant::now()));
             self.set_timer();
         }
@@ -431,11 +439,13 @@ impl Process {
         {
             return Err(EndCause::Idle);
         }
-        if self.relist_at.is_some_and(|at| at <= now) && self.pages.is_none() {
+        if self.relist_at.is_some_and(|at| at <= now) {
             self.relist_at = None;
-            self.pages = Some(Pages::new(ListKind::Tools));
-            self.talk
-                .ask(|id, out| write_list(id, ListKind::Tools.method(), None, out));
+            if let Some(kind) = self.stale.pop() {
+                self.pages = Some(Pages::new(kind));
+                self.talk
+                    .ask(|id, out| write_list(id, kind.method(), None, out));
+            }
         }
         self.set_timer();
         Ok(())
@@ -456,8 +466,12 @@ impl Process {
                 .ask(|id, out| write_list(id, method, Some(&cursor), out));
             return Ok(());
         }
-        let instructions = digest_of(self.instructions.as_deref());
-        let listed = listed_tools(&pages.into_items(), instructions)?;
+        let mut listed = Listed::clone(&self.link.listed());
+        match pages.kind() {
+            ListKind::Tools => listed.tools = listed_tools(&pages.into_items())?,
+            ListKind::Prompts => listed.prompts = listed_prompts(&pages.into_items()),
+            ListKind::Resources | ListKind::Templates => {}
+        }
         self.link.set_listed(listed);
         self.listed_at = Instant::now();
         self.parts.relists.fetch_add(1, Ordering::Relaxed);

@@ -48,9 +48,14 @@ pub fn write_call(id: u64, tool: &str, arguments: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"}}\n");
 }
 
-/// Appends a request of any method: `prompts/get`, `resources/read` and their like.
+/// Appends a request of any method: `prompts/get`, `resources/read` and their like. The id is the
+/// progress token too.
 pub fn write_method(id: u64, method: &str, params: &Value, out: &mut Vec<u8>) {
-    write_request(&Id::number(id), method, params, out);
+    let mut params = params.clone();
+    if let Value::Object(params) = &mut params {
+        params.insert("_meta".to_owned(), json!({ "progressToken": id }));
+    }
+    write_request(&Id::number(id), method, &params, out);
     out.push(b'\n');
 }
 
@@ -117,10 +122,15 @@ mod tests {
             "_meta": { "progressToken": 7 }, "arguments": { "x": 1 }, "name": "a\"b",
         });
         assert_eq!(params, Some(wanted));
+        let get = line(|out| write_method(2, "prompts/get", &json!({ "name": "n" }), out));
+        let Message::Request { params, .. } = get else {
+            panic!("no request")
+        };
+        let wanted = json!({ "_meta": { "progressToken": 2 }, "name": "n" });
+        assert_eq!(params, Some(wanted));
         for write in [
             (|out| write_list(2, "tools/list", Some("c"), out)) as fn(&mut Vec<u8>),
             |out| write_list(2, "prompts/list", None, out),
-            |out| write_method(2, "prompts/get", &json!({ "name": "n" }), out),
         ] {
             assert!(matches!(line(write), Message::Request { .. }));
         }
