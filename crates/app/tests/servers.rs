@@ -352,6 +352,7 @@ fn conversations_do_not_share_a_process() {
         pids.iter().all(|[first, second]| first == second),
         "{pids:?}"
     );
+    assert_ne!(pids[0][0], pids[1][0], "{pids:?}");
 }
 
 /// A server sees what its table names, and nothing else of our environment; a secret is kept out of

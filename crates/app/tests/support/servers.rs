@@ -12,6 +12,7 @@ use super::workspace::folder_of;
 /// of the call.
 pub const SERVER: &str = r#"
 import json, os, sys
+process = os.urandom(8).hex()
 here = os.path.dirname(os.path.abspath(__file__))
 def file(name):
     try:
@@ -57,7 +58,7 @@ for line in sys.stdin:
         if name == "die":
             print("last words", file=sys.stderr, flush=True)
             os._exit(3)
-        text = given.get("text", "") if name != "pid" else str(os.getpid())
+        text = given.get("text", "") if name != "pid" else process
         if name == "fail":
             answer(id, {"content": [{"type": "text", "text": "cannot"}], "isError": True})
         elif name == "env":
