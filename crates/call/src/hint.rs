@@ -134,8 +134,8 @@ impl fmt::Display for ConfinementHint {
 impl Tool {
     /// Returns the name of the MCP server whose tool it is, if it is one.
     fn server(&self) -> Option<&str> {
-        let (server, _) = self.name.split_once('/')?;
-        (self.runner.kind() == "server").then_some(server)
+        let origin = self.of_server.as_ref()?;
+        Some(&origin.server)
     }
 
     /// Returns the line of configuration that gives this tool `value` as `field` (`reads`, `writes`,

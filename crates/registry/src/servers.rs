@@ -26,7 +26,7 @@ use callgate_sandbox::{Homes, scrubbed_env};
 use callgate_store::OwnerSecrets;
 
 use crate::catalog::child_limits;
-use crate::config::{Config, ServerConfig, ShareConfig};
+use crate::config::{Config, ServerConfig, ShareConfig, StartConfig};
 use crate::lock::{LockError, LockedPackage, LockedServer, LockedServers};
 use crate::needs::{Ground, NeedsError};
 use crate::setup::Parts;
@@ -288,6 +288,10 @@ fn check(server: &ServerConfig, config: &Config) -> Result<(), ServerError> {
     if server.concurrency_max == Some(0) {
         return Err(ServerError::Bound("concurrency_max is at least 1"));
     }
+    if server.start == StartConfig::Eager {
+        let words = "start = \"eager\" is not known yet: servers start with their first call";
+        return Err(ServerError::Bound(words));
+    }
     Ok(())
 }
 
@@ -483,6 +487,38 @@ pub fn has_file(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Settings that cannot be kept are errors of that server.
+    #[test]
+    fn checked() {
+        for (says, words) in [
+            ("command = [\"x\"]", None),
+            ("package = \"npm:x@1.0.0\"", None),
+            ("", Some("`command` or `package`")),
+            (
+                "command = [\"x\"]\npackage = \"npm:x@1.0.0\"",
+                Some("one of them"),
+            ),
+            ("command = [\"x\"]\nconcurrency_max = 0", Some("at least 1")),
+            (
+                "command = [\"x\"]\nstart = \"eager\"",
+                Some("not known yet"),
+            ),
+            (
+                "command = [\"x\"]\nprefix = \"a/b\"",
+                Some("letters, digits"),
+            ),
+        ] {
+            let text = format!("[[server]]\nname = \"s\"\n{says}\n");
+            let config = crate::config::parse(&text).unwrap();
+            let error = check(&config.servers[0], &config).err();
+            let said = error.map(|error| error.to_string());
+            match words {
+                None => assert_eq!(said, None, "{says}"),
+                Some(words) => assert!(said.unwrap().contains(words), "{says}"),
+            }
+        }
+    }
 
     #[test]
     fn names() {
