@@ -135,6 +135,10 @@ fn every_command_is_of_a_kind() {
         "doctor",
         "term",
         "machina",
+        "import",
+        "add",
+        "remove",
+        "servers",
     ];
     let no_tool = [
         "approvals",
@@ -150,7 +154,16 @@ fn every_command_is_of_a_kind() {
         "index",
         "search",
     ];
-    let no_configuration = ["model", "pack", "bridge", "completions", "help", "describe"];
+    let no_configuration = [
+        "model",
+        "pack",
+        "bridge",
+        "completions",
+        "help",
+        "describe",
+        "restore",
+        "secrets",
+    ];
     let known: BTreeSet<&str> = any_tool
         .into_iter()
         .chain(no_tool)
